@@ -1,0 +1,210 @@
+# shellcheck shell=bash
+# Makes .venv with everything the program needs. Sourced by local.sh and test.sh, which call
+#
+#     setup [EXTRA]       # EXTRA: one of setup.cfg's extras, e.g. test
+#
+# and get $python and the launcher "${mpirun[@]}". A set-up that is up to date is left alone.
+# Set by whoever calls the scripts, all optional:
+#
+#     OMNIINPUT_MPI=system   mpi4py and h5py built with the mpicc and the parallel HDF5 found here
+#     OMNIINPUT_MPI=wheel    MPICH and a plain h5py from PyPI (needs neither root nor a compiler)
+#     PYTHON=python3.12      the Python that .venv is made with
+#
+# Without OMNIINPUT_MPI: what .venv was made with, else system where possible, else wheel.
+
+torch_pin='torch==2.13.0' # exactly, and first: a range fetches several GB of CUDA packages
+mpi4py_pin='mpi4py==4.1.*'
+h5py_pin='h5py==3.16.*' # builds with HDF5 1.10.7 and later
+build_tools=('setuptools>=77' 'numpy>=2' cython pkgconfig)
+
+cflags='-O1 -g0' # halves the time that the generated C takes to compile; neither package computes much
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+python=$venv/bin/python
+log=$venv/setup.log
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+logged() { # logged MESSAGE COMMAND...: one line for the reader, all output to the log
+    local start=$SECONDS
+    printf 'setup: %s ...' "$1"
+    if "${@:2}" >>"$log" 2>&1 </dev/null; then
+        printf ' %d s\n' $((SECONDS - start))
+    else
+        printf ' failed. The last lines of %s:\n' "$log"
+        tail -n 20 "$log"
+        exit 1
+    fi
+}
+
+pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
+
+find_python() { # sets base_python
+    local candidate
+    if [[ -x $python ]]; then
+        base_python=$python
+        return
+    fi
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        base_python=$(command -v "$candidate") || continue
+        "$base_python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || continue
+        "$base_python" -c 'import venv, ensurepip' 2>/dev/null ||
+            die "$base_python lacks venv or ensurepip: install them (Debian, Ubuntu: apt-get install python3-venv)"
+        return
+    done
+    die "no Python 3.11 or later found (looked for ${PYTHON:-python3, python3.11 to python3.14}):" \
+        "install one, load its module, or name it: PYTHON=/path/to/python3.11"
+}
+
+has_headers() { [[ -f $("$base_python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]]; }
+
+find_system_mpi() { # sets mpicc, hdf5 (what h5py's build is told) and launcher
+    local prefix name
+    mpicc=$(command -v mpicc || true)
+    for prefix in "${HDF5_DIR:-}" "${HDF5_ROOT:-}" "${EBROOTHDF5:-}" \
+        "$(h5pcc -showconfig 2>/dev/null | sed -n 's/.*Installation point: *//p')"; do
+        if [[ $mpicc && $prefix ]] && grep -qs 'define H5_HAVE_PARALLEL 1' "$prefix"/include/H5pubconf*.h; then
+            hdf5=HDF5_DIR=$prefix
+            launcher=$(dirname "$mpicc")/mpirun
+            [[ -x $launcher ]] || launcher=$(command -v mpirun || command -v mpiexec) ||
+                die "$mpicc is here, but neither mpirun nor mpiexec"
+            return
+        fi
+    done
+    name=$(debian_mpi) # Debian, Ubuntu: the MPI that plain mpirun stands for
+    mpicc=$(command -v "mpicc.$name") && launcher=$(command -v "mpirun.$name") &&
+        hdf5=HDF5_PKGCONFIG_NAME=hdf5-$name && pkg-config --exists "hdf5-$name" 2>/dev/null
+}
+
+debian_mpi() {
+    local default
+    default=$(readlink /etc/alternatives/mpi || true)
+    case $default in *.openmpi) echo openmpi ;; *) echo mpich ;; esac
+}
+
+apt_install() {
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update && apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
+}
+
+choose_mpi() { # sets flavour, mpirun and mpi, the text that .venv/mpi-flavour keeps
+    local packages=(gcc pkg-config)
+    flavour=${OMNIINPUT_MPI:-$(sed -n 's/^flavour = //p' "$venv/mpi-flavour" 2>/dev/null || true)}
+    case $flavour in wheel | system | '') ;; *) die "OMNIINPUT_MPI is '$flavour', not system or wheel" ;; esac
+    if [[ $flavour != wheel ]] && ! { find_system_mpi && has_headers; }; then
+        if [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
+            case $(debian_mpi) in
+                openmpi) packages+=(openmpi-bin libopenmpi-dev libhdf5-openmpi-dev) ;;
+                mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
+            esac
+            has_headers || packages+=(python3-dev)
+            logged "installing ${packages[*]} with apt-get" apt_install "${packages[@]}"
+            find_system_mpi || die "apt-get went well, and still no mpicc with a parallel HDF5 was found"
+            has_headers || die "$base_python has no Python.h: install its headers"
+        elif [[ $flavour == system ]]; then
+            die "no mpicc with a parallel HDF5 and Python's headers found: load the modules that .venv" \
+                "was made with (mpicc on the PATH, HDF5_DIR or h5pcc), or set OMNIINPUT_MPI=wheel"
+        else
+            say "no mpicc with a parallel HDF5 and Python's headers here, and no root to install them:" \
+                "taking the mpich wheel from PyPI (rank 0 will write the run file)"
+            flavour=wheel
+        fi
+    fi
+    if [[ $flavour == wheel ]]; then
+        launcher=$venv/bin/mpirun
+        mpi="flavour = wheel"
+    else
+        flavour=system
+        mpi="flavour = system"$'\n'"mpicc = $mpicc"$'\n'"version = $(mpi_version)"$'\n'"hdf5 = $hdf5"
+    fi
+    mpirun=("$launcher")
+    if [[ $flavour == system && $("$launcher" --version 2>/dev/null) == *'Open MPI'* ]]; then
+        mpirun+=(--oversubscribe)
+        [[ $EUID != 0 ]] || mpirun+=(--allow-run-as-root)
+    fi
+    mpi+=$'\n'"mpirun = ${mpirun[*]}"
+}
+
+mpi_version() {
+    echo '#include <mpi.h>' | "$mpicc" -E -dM -x c - | sort |
+        sed -nE 's/^#define (MPICH_VERSION|I_MPI_VERSION|OMPI_(MAJOR|MINOR|RELEASE)_VERSION) //p' | tr -d '"' | tr '\n' ' '
+}
+
+install_mpi() { # mpi4py and h5py on one and the same MPI
+    local cache
+    rm -f "$venv/mpi-flavour"
+    pip uninstall -y mpi4py h5py mpich >>"$log" 2>&1 # what another MPI left
+    if [[ $flavour == wheel ]]; then
+        logged "installing MPICH, mpi4py and h5py from PyPI" \
+            pip install --only-binary=mpich,mpi4py,h5py mpich "$mpi4py_pin" "$h5py_pin"
+    else
+        # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
+        cache=$(pip cache dir)/omniinput-$(cksum <<<"$mpi" | cut -d ' ' -f 1)
+        logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
+            "$python" -m pip --no-input --cache-dir "$cache" install --no-binary=mpi4py "$mpi4py_pin"
+        logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \
+            env CC="$mpicc" HDF5_MPI=ON "$hdf5" CFLAGS="$cflags" "$python" -m pip --no-input --cache-dir "$cache" \
+            install --no-build-isolation --no-deps --no-binary=h5py "$h5py_pin"
+    fi
+}
+
+verify_mpi() {
+    local size print_size='from mpi4py.MPI import COMM_WORLD as world
+if world.rank == 0: print(world.size)'
+    "$python" - "$flavour" "$venv" <<'PYTHON' || die "the MPI of $venv does not fit: remove it and start again"
+import re, sys
+import h5py
+from mpi4py import MPI
+
+flavour, venv = sys.argv[1:]
+with open("/proc/self/maps") as maps:
+    libraries = sorted(set(re.findall(r"/\S*/lib(?:mpi|mpich)\.so\S*", maps.read())))
+if len(libraries) > 1:
+    sys.exit(f"setup: error: two MPI libraries in one process: {', '.join(libraries)}")
+if h5py.get_config().mpi != (flavour == "system"):
+    sys.exit(f"setup: error: flavour {flavour}, but h5py.get_config().mpi is {h5py.get_config().mpi}")
+if flavour == "wheel" and not all(library.startswith(venv) for library in libraries):
+    sys.exit(f"setup: error: mpi4py took {libraries[0]}, not the MPI in {venv}")
+version = re.split(r"[\n,\0]", MPI.Get_library_version().replace("Version:", ""))[0]
+print(f"setup: {' '.join(version.split())}; h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}",
+      "with MPI" if flavour == "system" else "without MPI")
+PYTHON
+    size=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$print_size" 2>>"$log" </dev/null) ||
+        die "'${mpirun[*]} -n 2' failed (see the end of $log)"
+    [[ $size == 2 ]] || die "'${mpirun[*]} -n 2' should start ranks that count 2, not ${size//$'\n'/ and }:" \
+        "is it the launcher of another MPI?"
+}
+
+install_all() { # EXTRA
+    if [[ ! -x $python ]]; then
+        rm -f "$venv"/mpi-flavour "$venv"/stamp-*
+        logged "making $venv with $base_python" "$base_python" -m venv "$venv"
+    fi
+    "$python" -c 'import torch' 2>/dev/null || logged "installing $torch_pin" pip install "$torch_pin"
+    if [[ $mpi != "$(cat "$venv/mpi-flavour" 2>/dev/null)" ]]; then
+        logged "installing the build tools" pip install "${build_tools[@]}"
+        install_mpi
+    fi
+    logged "installing omniinput_hpc and what it needs" \
+        pip install --no-build-isolation --editable "$root${1:+[$1]}"
+    verify_mpi
+    echo "$mpi" >"$venv/mpi-flavour"
+}
+
+setup() { # [EXTRA]
+    local key stamp=$venv/stamp-${1:-base} start=$SECONDS
+    mkdir -p "$venv"
+    {
+        flock -n 9 || { say "waiting for another set-up of $venv"; flock 9; }
+        find_python
+        choose_mpi
+        key=$(echo "$mpi"; cd "$root" && pwd && cksum setup.cfg jobscripts/setup.sh)
+        if [[ ! -x $python || $key != "$(cat "$stamp" 2>/dev/null)" ]]; then
+            install_all "${1:-}"
+            echo "$key" | tee "$stamp" >"$venv/stamp-base"
+            say "ready after $((SECONDS - start)) s; the log is $log"
+        fi
+    } 9>"$venv/lock"
+}

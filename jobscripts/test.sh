@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# All checks and tests, all set-up included (see setup.sh): bash jobscripts/test.sh
+#
+# Every stage runs, also after one has failed; the last line says which failed, and the exit code is
+# then 1. The reports (one junit file a rank) are kept on failure only.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+mpi_sizes=(2 3 4)
+mpi_limit=300      # seconds for each mpirun
+mpi_test_limit=120 # seconds for one MPI test
+failed=()
+
+stage() { # stage NAME COMMAND...
+    local start=$SECONDS code=0 result=passed
+    printf -- '--- %s\n' "$1"
+    "${@:2}" </dev/null || code=$?
+    if [[ $code != 0 ]]; then
+        result="FAILED (exit code $code)"
+        failed+=("$1")
+    fi
+    printf -- '--- %s: %s after %d s\n\n' "$1" "$result" $((SECONDS - start))
+}
+
+# One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
+# neighbours would wait for it in the next test; pytest-timeout then ends theirs.
+# shellcheck disable=SC2016
+rank_pytest='
+rank=${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:?the launcher names no rank}}}}
+[ "$rank" = 0 ] || exec >"$2/rank-$rank.log" 2>&1
+exec "$1" -u -m pytest --with-mpi -x -p no:cacheprovider --timeout="$3" --timeout-method=thread \
+    --junitxml="$2/rank-$rank.xml" tests/mpi'
+
+mpi_pytest() { # mpi_pytest SIZE
+    local code=0 folder=$reports/mpi-$1 log_of_rank
+    mkdir "$folder"
+    timeout -k 10 "$mpi_limit" "${mpirun[@]}" -n "$1" \
+        sh -c "$rank_pytest" sh "$python" "$folder" "$mpi_test_limit" |
+        without_mpi_information || code=$?
+    [[ $code != 124 ]] || echo "mpirun -n $1 did not end within $mpi_limit s"
+    if [[ $code != 0 ]]; then
+        for log_of_rank in "$folder"/rank-*.log; do
+            printf -- '--- the end of %s\n' "$log_of_rank"
+            without_mpi_information <"$log_of_rank" | tail -n 40
+        done
+    fi
+    return "$code"
+}
+
+without_mpi_information() { sed -u '/= MPI Information =/,/^mpi4py config:/d'; } # pytest-mpi's 20 lines
+
+check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
+
+setup test
+cd "$root"
+reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
+
+stage "ruff check" "$python" -m ruff check .
+stage "ruff format" "$python" -m ruff format --check .
+stage "mypy" "$python" -m mypy
+stage "serial tests" "$python" -m pytest --ignore=tests/mpi --junitxml="$reports/serial.xml" tests
+for size in "${mpi_sizes[@]}"; do
+    stage "MPI tests on $size ranks" mpi_pytest "$size"
+done
+stage "test counts" check_counts
+
+if [[ ${#failed[@]} != 0 ]]; then
+    echo "the reports: $reports"
+    printf -v names ', %s' "${failed[@]}"
+    echo "===== FAILED: ${names:2} (${SECONDS} s) ====="
+    exit 1
+fi
+echo "===== $(tail -n 1 "$reports/counts"); ${SECONDS} s ====="
+rm -r "$reports"

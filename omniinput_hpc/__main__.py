@@ -1,0 +1,10 @@
+"""Command line: ``[mpirun -n R] python -m omniinput_hpc INPUT.toml``; see `launch.py`."""
+
+from omniinput_hpc.stop import request
+
+# Before torch and mpi4py: their imports take seconds, and a signal in them would kill the run.
+request.install()
+
+from omniinput_hpc.launch import main  # noqa: E402
+
+raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""The ranks as one program: the only file that imports mpi4py.
+
+Every wait polls with short sleeps. A blocked collective would neither run Python's signal
+handlers nor leave its core to a neighbour when there are more ranks than cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import mpi4py
+
+mpi4py.rc.thread_level = "funneled"
+
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from omniinput_hpc.errors import UserError  # noqa: E402
+
+T = TypeVar("T")
+
+_SPINS = 200
+_SLEEPS = (0.0, 2e-5, 1e-4, 1e-3)
+
+
+class World:
+    """All ranks of the run, and what they do together.
+
+    Attributes
+    ----------
+    rank, size : int
+    waited : float
+        Seconds spent waiting for other ranks so far.
+    """
+
+    def __init__(self) -> None:
+        # A communicator of our own: messages of libraries cannot be mistaken for ours.
+        self.comm = MPI.COMM_WORLD.Dup()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+        self.waited = 0.0
+
+    def _wait(self, *requests: MPI.Request) -> None:
+        begin = time.perf_counter()
+        spins = 0
+        while not MPI.Request.Testall(list(requests)):
+            spins += 1
+            time.sleep(_SLEEPS[min(spins // _SPINS, len(_SLEEPS) - 1)])
+        self.waited += time.perf_counter() - begin
+
+    def sum(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the elementwise sum over ranks (integers wrap around)."""
+        return self._reduce(values, MPI.SUM)
+
+    def max(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the elementwise maximum over ranks."""
+        return self._reduce(values, MPI.MAX)
+
+    def _reduce(self, values: NDArray[Any], operation: MPI.Op) -> NDArray[Any]:
+        result = np.empty_like(values)
+        self._wait(self.comm.Iallreduce(np.ascontiguousarray(values), result, op=operation))
+        return result
+
+    def all(self, ok: bool) -> bool:
+        """Return whether all ranks say ok."""
+        return not self.max(np.array([not ok], dtype=np.int64))[0]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        self._wait(self.comm.Ibarrier())
+
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value on every rank; it must consist of what JSON can hold."""
+        data = bytearray(json.dumps(value).encode()) if self.rank == 0 else bytearray()
+        size = np.array([len(data)], dtype=np.int64)
+        self._wait(self.comm.Ibcast(size, root=0))
+        if self.rank != 0:
+            data = bytearray(int(size[0]))
+        self._wait(self.comm.Ibcast([data, MPI.BYTE], root=0))
+        result: T = json.loads(data)
+        return result
+
+    def gather(self, values: NDArray[Any]) -> list[NDArray[Any]] | None:
+        """Return every rank's array on rank 0, in the order of ranks, and None elsewhere.
+
+        The arrays may differ in length along their first axis; the other axes and the dtype are
+        the same on all ranks. Each travels in a message of its own.
+        """
+        lengths = np.zeros(self.size, dtype=np.int64)
+        lengths[self.rank] = values.shape[0]
+        lengths = self.sum(lengths)
+        if self.rank != 0:
+            self._wait(self.comm.Isend([np.ascontiguousarray(values), MPI.BYTE], dest=0, tag=1))
+            return None
+        gathered = [np.ascontiguousarray(values)]
+        for source in range(1, self.size):
+            part = np.empty((int(lengths[source]), *values.shape[1:]), dtype=values.dtype)
+            self._wait(self.comm.Irecv([part, MPI.BYTE], source=source, tag=1))
+            gathered.append(part)
+        return gathered
+
+    def swap(
+        self, outgoing: Mapping[int, tuple[int, NDArray[np.uint8]]]
+    ) -> dict[int, NDArray[np.uint8]]:
+        """Send bytes to neighbouring ranks and return the equally many that each sends.
+
+        Parameters
+        ----------
+        outgoing : for each rung that is wanted, the rank that holds it and what to send there;
+            at most one message to a rank
+        """
+        received = {rung: np.empty_like(data) for rung, (_, data) in outgoing.items()}
+        requests = []
+        for rung, (partner, data) in outgoing.items():
+            requests.append(self.comm.Irecv([received[rung], MPI.BYTE], source=partner, tag=2))
+            requests.append(self.comm.Isend([data, MPI.BYTE], dest=partner, tag=2))
+        self._wait(*requests)
+        return received
+
+    def texts(self, text: str) -> list[str]:
+        """Return every rank's text, in the order of ranks, on every rank."""
+        parts = self.gather(np.frombuffer(text.encode(), dtype=np.uint8))
+        return self.broadcast([bytes(part).decode() for part in parts] if parts is not None else [])
+
+    def hosts(self) -> list[str]:
+        """Return the host name of every rank, on every rank."""
+        return self.texts(socket.gethostname())
+
+    def local_rank(self) -> int:
+        """Return this rank's number among those on the same host."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        rank: int = node.Get_rank()
+        node.Free()
+        return rank
+
+    def on_rank_0(self, function: Callable[[], T]) -> T:
+        """Call a function on rank 0; all ranks return its value (JSON) or raise its `UserError`."""
+        outcome: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                outcome = [None, function()]
+            except UserError as error:
+                outcome = [str(error), None]
+        message, value = self.broadcast(outcome)
+        if message is not None:
+            raise UserError(message)
+        result: T = value
+        return result
+
+    def together(self, function: Callable[[], T]) -> T:
+        """Call a function on every rank; if one has a `UserError`, all ranks raise it."""
+        message, value = "", None
+        try:
+            value = function()
+        except UserError as error:
+            message = str(error) or "bad input"
+        if self.all(not message):
+            return value  # type: ignore[return-value]
+        raise UserError("\n".join(dict.fromkeys(text for text in self.texts(message) if text)))
+
+    def abort(self, error: BaseException, where: str = "") -> NoReturn:
+        """End all ranks at once: print the traceback, each line with the rank, and MPI_Abort."""
+        head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        sys.stderr.write("".join(f"{head}{line}\n" for line in lines))
+        self.abort_quietly()
+
+    def abort_quietly(self) -> NoReturn:
+        """End all ranks at once; the reason has been printed."""
+        sys.stderr.flush()
+        self.comm.Abort(1)
+        os._exit(1)  # MPI_Abort may return on some launchers
+
+
+def library() -> str:
+    """Return the MPI library's name and version, in one line."""
+    return " ".join(MPI.Get_library_version().split("\n")[0].split()).rstrip("\0")

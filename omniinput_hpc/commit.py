@@ -1,0 +1,207 @@
+"""Committing rounds to the run file: by all ranks at once (MPI-IO), or gathered by rank 0.
+
+Order of a commit: every rank's slab is written and flushed; all ranks agree that this succeeded;
+only then rank 0 raises the round's counter and flushes; all agree again before anyone touches the
+next slab. (A flush is no barrier: without the first agreement a killed run can claim a round
+that it does not hold.) Data that a later round needs sits in two slabs used in turn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.comm import World
+from omniinput_hpc.store import Field, Geometry, layout, slab
+
+_PARALLEL_FILE_SYSTEMS = {
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "panfs",
+    "pvfs2",
+    "orangefs",
+    "ceph",
+    "wekafs",
+}
+
+
+class WriteError(Exception):
+    """A round could not be written (disk full, quota, I/O error)."""
+
+
+class Writer(Protocol):
+    """Commits rounds; all ranks call every method together."""
+
+    name: str
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """Commit a round; burn-in rounds have negative numbers (see `store.slab`).
+
+        Parameters
+        ----------
+        values : for every dataset this rank's slab of the round
+        committed : rounds (or burn-in rounds) committed once this one is
+
+        Raises
+        ------
+        WriteError
+            On all ranks, when one could not write.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class MpioWriter:
+    """Every rank writes its own slab into one parallel HDF5 file."""
+
+    name = "mpio"
+
+    def __init__(self, path: Path, g: Geometry, rungs: range, world: World) -> None:
+        self._file = h5py.File(path, "r+", driver="mpio", comm=world.comm)
+        self._fields, self._n_rungs, self._rungs, self._world = layout(g), g.n_rungs, rungs, world
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """See `Writer.commit`."""
+
+        def write() -> None:
+            for name, field in self._fields.items():
+                where = slab(field, round_, self._rungs, self._n_rungs)
+                if where is not None:
+                    self._file[name][where] = values[name]
+
+        self._step(write)
+        self._step(lambda: self._count(round_, committed))
+
+    def _count(self, round_: int, committed: int) -> None:
+        if self._world.rank == 0:
+            self._file[_counter(round_)][0] = committed
+
+    def _step(self, write: Callable[[], None]) -> None:
+        """Write, flush, and agree that all ranks could; a rank that cannot still flushes."""
+        failure = _failure_of(write)
+        failure = _failure_of(self._file.flush) or failure
+        _agree(self._world, failure)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._file.close()
+
+
+class GatherWriter:
+    """Rank 0 gathers every rank's slab and writes; where h5py has no MPI, or files are on NFS."""
+
+    name = "gather"
+
+    def __init__(self, path: Path, g: Geometry, rungs: range, world: World) -> None:
+        self._fields, self._n_rungs, self._world = layout(g), g.n_rungs, world
+        share = len(rungs)
+        self._rungs_r = [range(r * share, (r + 1) * share) for r in range(world.size)]
+        self._file = h5py.File(path, "r+", locking=False) if world.rank == 0 else None
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """See `Writer.commit`."""
+        gathered: list[tuple[str, tuple[slice | int, ...], NDArray[Any]]] = []
+        for name, field in self._fields.items():
+            for where, part in self._parts(name, field, round_, values):
+                gathered.append((name, where, part))
+        self._step(lambda file: [file[name].__setitem__(at, part) for name, at, part in gathered])
+        self._step(lambda file: file[_counter(round_)].__setitem__(0, committed))
+
+    def _parts(
+        self, name: str, field: Field, round_: int, values: Mapping[str, NDArray[Any]]
+    ) -> list[tuple[tuple[slice | int, ...], NDArray[Any]]]:
+        """Gather one dataset's slabs on rank 0, with the place of each."""
+        wheres = [slab(field, round_, rungs, self._n_rungs) for rungs in self._rungs_r]
+        if all(where is None for where in wheres):
+            return []
+        mine = values[name] if wheres[self._world.rank] is not None else values[name][:0]
+        parts = self._world.gather(np.asarray(mine, dtype=field.dtype))
+        if parts is None:
+            return []
+        return [(w, part) for w, part in zip(wheres, parts, strict=True) if w is not None]
+
+    def _step(self, write: Callable[[h5py.File], Any]) -> None:
+        file = self._file
+        failure = None
+        if file is not None:
+            failure = _failure_of(lambda: write(file)) or _failure_of(lambda: _flush(file))
+        _agree(self._world, failure)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        if self._file is not None:
+            self._file.close()
+
+
+def open_writer(kind: str, path: Path, g: Geometry, rungs: range, world: World) -> Writer:
+    """Open a run file for writing on all ranks; `kind` is "mpio" or "gather"."""
+    writer = MpioWriter if kind == "mpio" else GatherWriter
+    return writer(path, g, rungs, world)
+
+
+def choose_writer(wanted: str, folder: Path, n_nodes: int) -> tuple[str, str]:
+    """Return the writer to use and why, given ``[run] writer`` and the output's folder.
+
+    MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
+    not known to keep parallel writes coherent.
+    """
+    if wanted != "auto":
+        return wanted, "as [run] writer says"
+    if not h5py.get_config().mpi:
+        return "gather", "h5py has no MPI"
+    kind = file_system(folder)
+    if kind.startswith("nfs") or (n_nodes > 1 and kind not in _PARALLEL_FILE_SYSTEMS):
+        return "gather", f"{n_nodes} nodes on a file system of type {kind}"
+    return "mpio", f"parallel HDF5, file system {kind}"
+
+
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that a folder is on, "unknown" where it cannot be seen."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    target, best, kind = str(folder.resolve()), "", "unknown"
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4]
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def _counter(round_: int) -> str:
+    return "progress/burn_in_committed" if round_ < 0 else "progress/rounds_committed"
+
+
+def _flush(file: h5py.File) -> None:
+    file.flush()
+    # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
+    os.fsync(file.id.get_vfd_handle())
+
+
+def _failure_of(action: Callable[[], Any]) -> str | None:
+    try:
+        action()
+    except (OSError, RuntimeError) as error:  # HDF5's errors come as either
+        return str(error) or type(error).__name__
+    return None
+
+
+def _agree(world: World, failure: str | None) -> None:
+    if world.all(failure is None):
+        return
+    if failure is None:
+        raise WriteError("another rank could not write")
+    raise WriteError(failure)

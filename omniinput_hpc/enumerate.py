@@ -1,0 +1,257 @@
+"""The exact truth: ``[mpirun -n R] python -m omniinput_hpc.enumerate INPUT.toml``.
+
+Evaluates every input of a small space and counts them per bin of z. Where the model keeps keys
+and values (`begin`, `extend`, `branch`), the inputs are walked as a tree of prefixes, each
+evaluated once; any other model gets plain batches. The blocks are shared out over the ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import command, input_file, models
+from omniinput_hpc.comm import World
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.rules import Rule, load_rule
+from omniinput_hpc.estimators.tables import write_table
+from omniinput_hpc.progress import duration
+from omniinput_hpc.recorders import bin_of
+
+log = logging.getLogger("omniinput_hpc")
+
+LEAVES_PER_BLOCK = 100_000
+SECONDS_BETWEEN_LINES = 10.0
+
+Block = Callable[[int], NDArray[np.float32]]
+"""From a block's number to z of its inputs, which are consecutive when read as numbers."""
+
+
+class Census:
+    """Counts of inputs and of right inputs per bin.
+
+    Attributes
+    ----------
+    count_b : int64 [B + 2], inputs per bin, then below and above the bins
+    right_b : float64 [B + 2], sum of their scores
+    mass_right : float64, probability that the model generates a right input (first site uniform)
+    highest_right : float64, the largest z of an input with score 1
+    """
+
+    def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int) -> None:
+        self._edges, self._rule, self._m = edges, rule, m
+        self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
+        self.right_b = np.zeros(len(edges) + 1)
+        self.mass_right, self.highest_right = 0.0, -np.inf
+
+    def add(self, x: NDArray[np.int64], z: NDArray[np.float32]) -> None:
+        """Count inputs, int64 [n, D], with outputs z, float32 [n]."""
+        z64 = z.astype(np.float64)
+        n_bins = len(self._edges) - 1
+        index = bin_of(z64, self._edges)
+        index = np.where(index < 0, n_bins, np.where(index >= n_bins, n_bins + 1, index))
+        self.count_b += np.bincount(index, minlength=n_bins + 2)
+        if self._rule is not None:
+            r = self._rule(x)
+            self.right_b += np.bincount(index, weights=r, minlength=n_bins + 2)
+            self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
+            self.highest_right = max(self.highest_right, float(z64[r == 1].max(initial=-np.inf)))
+
+
+def block_depth(n_values: int, n_sites: int) -> int:
+    """Return how many leading sites number the blocks, so that one holds 100,000 inputs or so."""
+    depth = n_sites - 1
+    while depth > 1 and n_values ** (n_sites - depth + 1) <= LEAVES_PER_BLOCK:
+        depth -= 1
+    return depth
+
+
+def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np.int64]:
+    """Return a block's inputs, int64 [n_values^(D - depth), D]: all that begin alike."""
+    n = n_values ** (n_sites - depth)
+    number = block * n + np.arange(n, dtype=np.int64)
+    return np.stack([number // n_values**i % n_values for i in range(n_sites - 1, -1, -1)], axis=1)
+
+
+def tree_walker(model: Any, depth: int) -> Block:
+    """Return the evaluation of a block by a tree of prefixes with kept keys and values."""
+    import torch
+
+    def evaluate(block: int) -> NDArray[np.float32]:
+        head = inputs_of(block, depth, model.n_values, depth)[0]  # the block's number as digits
+        values = torch.from_numpy(head).to(model.device)
+        prefixes = model.begin(values[None, :1])
+        log_p = torch.zeros(1, device=model.device)
+        for value in values[1:]:
+            log_p = log_p + prefixes.log_p[:, value]
+            prefixes = model.extend(prefixes, value[None])
+        for _ in range(model.n_sites - depth - 1):
+            log_p = (log_p[:, None] + prefixes.log_p).flatten()
+            prefixes = model.branch(prefixes)
+        log_p = (log_p[:, None] + prefixes.log_p).flatten()
+        z = -log_p / (model.n_sites - model.predicted_from)
+        return np.asarray(z.cpu().numpy())
+
+    return evaluate
+
+
+def plain_batches(model: Any, depth: int, device: str) -> Block:
+    """Return the evaluation of a block by the model's `output` alone."""
+    import torch
+
+    def evaluate(block: int) -> NDArray[np.float32]:
+        x = torch.from_numpy(inputs_of(block, depth, model.n_values, model.n_sites)).to(device)
+        parts = [model.output(part) for part in x.split(4096)]
+        return np.asarray(torch.cat(parts).cpu().numpy())
+
+    return evaluate
+
+
+def count_all(
+    model: Any,
+    config: Config,
+    rule: Rule | None,
+    device: str,
+    world: World,
+    max_hours: float,
+) -> Census:
+    """Enumerate the space over all ranks; every rank returns the whole census.
+
+    Raises
+    ------
+    UserError
+        It would take longer than `max_hours`, judged by the first block.
+    """
+    v, d = model.n_values, model.n_sites
+    depth = block_depth(v, d)
+    n_blocks = v**depth
+    by_tree = hasattr(model, "branch") and model.predicted_from == 1
+    evaluate = tree_walker(model, depth) if by_tree else plain_batches(model, depth, device)
+    begin = time.monotonic()
+    evaluate(0)
+    seconds = float(world.max(np.array([time.monotonic() - begin]))[0]) * n_blocks / world.size
+    size = f"{v}^{d} = {float(v) ** d:.3g} inputs" if d * np.log10(v) < 300 else f"{v}^{d} inputs"
+    if seconds > 3600 * max_hours:
+        years = seconds / 3.156e7
+        wait = f"{years:.3g} years" if years > 1 else duration(seconds)
+        raise UserError(
+            f"{size} would take about {wait} on {world.size} rank(s), more than --max-hours "
+            f"{max_hours:g}; such a space can be sampled, not enumerated"
+        )
+    log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
+    m = d - getattr(model, "predicted_from", 0)
+    census = Census(config.bins.edges, rule, m)
+    for block in _reported(range(world.rank, n_blocks, world.size)):
+        census.add(inputs_of(block, depth, v, d), evaluate(block))
+    census.count_b = world.sum(census.count_b)
+    census.right_b = world.sum(census.right_b)
+    census.mass_right = float(world.sum(np.array([census.mass_right]))[0]) / v ** (d - m)
+    census.highest_right = float(world.max(np.array([census.highest_right]))[0])
+    return census
+
+
+def _reported(blocks: range) -> Iterator[int]:
+    begin = last = time.monotonic()
+    for done, block in enumerate(blocks):
+        now = time.monotonic()
+        if now - last > SECONDS_BETWEEN_LINES:
+            last = now
+            left = (now - begin) / done * (len(blocks) - done)
+            log.info("%.0f%% done, %s left", 100 * done / len(blocks), duration(left))
+        yield block
+
+
+def write(path: Path, census: Census, config: Config, source: list[str]) -> None:
+    """Write the census in the density's CSV format, with r where there is a rule."""
+    inside, edges = census.count_b[:-2], config.bins.edges
+    bins = np.flatnonzero(inside)
+    columns: dict[str, NDArray[Any]] = {
+        "z_lower": edges[bins],
+        "z_upper": edges[bins + 1],
+        "log_g": np.log(inside[bins]),
+        "log_g_error": np.zeros(len(bins)),
+        "count": inside[bins],
+    }
+    header = [
+        "absolute: yes (exact, by enumeration)",
+        f"inputs: {census.count_b.sum()}, of them {census.count_b[-2]} below the bins and "
+        f"{census.count_b[-1]} above",
+        *source,
+    ]
+    if np.isfinite(census.highest_right):
+        columns["r"] = census.right_b[bins] / inside[bins]
+        header += [
+            f"right inputs: {census.right_b.sum():.10g}",
+            f"share of right inputs among what the model generates: {census.mass_right:.8f}",
+            f"highest z of a right input: {census.highest_right:.6f}",
+        ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(path, header, columns)
+
+
+def run(world: World, argv: Sequence[str] | None) -> int:
+    """Run the program on this rank; see `command.main`."""
+    args = world.together(lambda: _arguments(world, argv))
+    config = input_file.parse(world.on_rank_0(lambda: command.read_input(args)), str(args.input))
+    about = world.on_rank_0(lambda: models.preflight(config))
+    output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
+    rule = world.together(lambda: _rule(args.rule)) if args.rule else None
+
+    from omniinput_hpc.models import device as devices
+
+    device = world.together(
+        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
+    )
+    model = world.together(lambda: models.build(config, device))
+    begin = time.monotonic()
+    census = count_all(model, config, rule, device, world, args.max_hours)
+    if world.rank == 0:
+        source = [
+            f"source: {args.input}, {model.n_sites} sites of {model.n_values} values, "
+            f"model {about['fingerprint']}",
+            f"scores: {args.rule}",
+        ]
+        write(output, census, config, source if rule else source[:1])
+        log.info("%s: %d inputs in %s", output, census.count_b.sum(), _took(begin))
+        if rule:
+            log.info(
+                "right inputs: %.0f, highest z %.4f; %.4f%% of what the model generates is right",
+                census.right_b.sum(), census.highest_right, 100 * census.mass_right,
+            )  # fmt: skip
+    return EXIT_COMPLETE
+
+
+def _took(begin: float) -> str:
+    return duration(time.monotonic() - begin)
+
+
+def _rule(name: str) -> Rule:
+    try:
+        return load_rule(name)
+    except EstimateError as error:
+        raise UserError(str(error)) from None
+
+
+def _arguments(world: World, argv: Sequence[str] | None) -> Any:
+    parser = command.Parser(
+        prog="python -m omniinput_hpc.enumerate",
+        description="Evaluate every input of a small space: the exact density, and r(z) of a rule.",
+    )
+    parser.add_argument("input", type=Path, metavar="INPUT.toml")
+    parser.add_argument("--rule", metavar="module:function", help="scores of inputs, for r(z)")
+    parser.add_argument("--output", type=Path, help="default: inputs/exact/INPUT.csv")
+    parser.add_argument("--max-hours", type=float, default=1.0, help="refuse beyond (default 1)")
+    parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
+    return command.parse(parser, world.rank, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main(run, None))

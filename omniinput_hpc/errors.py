@@ -1,0 +1,17 @@
+"""The two ways a run can end early: a user's mistake, or a request to stop."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """A mistake in what the user gave; its text is the whole message, and the exit code is 2."""
+
+
+class StopRun(Exception):
+    """The ranks agreed to stop; everything committed is in the file, and the exit code is 75."""
+
+
+EXIT_COMPLETE = 0
+EXIT_FAILURE = 1
+EXIT_BAD_INPUT = 2
+EXIT_STOPPED = 75

@@ -1,0 +1,192 @@
+"""A sampled result against exact values in the same bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density import Density
+from omniinput_hpc.estimators.precision_recall import (
+    Curve,
+    Side,
+    accumulate,
+    area,
+    common_range,
+    curve_range,
+)
+from omniinput_hpc.estimators.tables import read_table
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact values in the bins of a run.
+
+    Attributes
+    ----------
+    log_g_b : float64 [B], -inf where no input lies in the bin
+    r_b : float64 [B], exact mean score; NaN where there is none, or the file has no column r
+    """
+
+    log_g_b: FloatArray
+    r_b: FloatArray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a sampled density lies on the exact one, over bins with at least ``fewest`` inputs.
+
+    Attributes
+    ----------
+    fewest : float
+    n_bins : bins that both have
+    n_missing : bins of the truth without a count
+    largest_delta : largest abs(log_g - exact)
+    rms_z : root mean square of (log_g - exact) / error, over bins whose error is known
+    largest_error : largest standard error of log_g
+    """
+
+    fewest: float
+    n_bins: int
+    n_missing: int
+    largest_delta: float
+    rms_z: float
+    largest_error: float
+
+    def __str__(self) -> str:
+        """Return one plain line."""
+        missing = f", {self.n_missing} bins missed" if self.n_missing else ""
+        return (
+            f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
+            f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
+            f"standard error {self.largest_error:.4f}"
+        )
+
+
+def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
+    """Read an exact density (the density CSV format, with r as a further column).
+
+    Parameters
+    ----------
+    path : Path
+    edges : float64 [B + 1], the run's bins; the file's must be among them
+    needed : further columns that must be there
+
+    Returns
+    -------
+    Exact
+
+    Raises
+    ------
+    EstimateError
+        Unreadable file, or bins other than the run's.
+    """
+    _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
+    lower, upper = columns["z_lower"], columns["z_upper"]
+    b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
+    bins = b.astype(np.int64)
+    near = 1e-6 * np.diff(edges).min()
+    fits = (np.abs(edges[bins] - lower) < near) & (np.abs(edges[bins + 1] - upper) < near)
+    if not fits.all():
+        i = int(np.argmin(fits))
+        raise EstimateError(
+            f"{path}: its bin {lower[i]:g} to {upper[i]:g} is not one of the run's bins "
+            f"({edges[0]:g} to {edges[-1]:g}, width {edges[1] - edges[0]:g}); "
+            "enumerate with the run's own input file"
+        )
+    log_g_b, r_b = np.full(len(edges) - 1, -np.inf), np.full(len(edges) - 1, np.nan)
+    log_g_b[bins] = columns["log_g"]
+    r_b[bins] = columns.get("r", np.full(len(bins), np.nan))
+    return Exact(log_g_b, r_b)
+
+
+def offset(density: Density, exact: Exact) -> float:
+    """Return what to add to a relative log_g to lay it on the exact one (0 if absolute).
+
+    The mean difference, each bin weighted by 1 / error^2.
+    """
+    if density.absolute:
+        return 0.0
+    error = density.log_g_error_b
+    use = np.isfinite(density.log_g_b) & np.isfinite(exact.log_g_b)
+    known = use & np.isfinite(error) & (error > 0)
+    if not use.any():
+        raise EstimateError("the run and the exact file have no bin in common")
+    weight = 1.0 / error[known] ** 2 if known.any() else np.ones(int(use.sum()))
+    chosen = known if known.any() else use
+    return float(np.average(exact.log_g_b[chosen] - density.log_g_b[chosen], weights=weight))
+
+
+def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison:
+    """Compare over the bins that truly hold at least ``fewest`` inputs."""
+    wanted = exact.log_g_b >= np.log(fewest) - 1e-9
+    both = wanted & np.isfinite(density.log_g_b)
+    delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
+    error = density.log_g_error_b[both]
+    known = np.isfinite(error) & (error > 0)
+    rms = np.sqrt(np.mean((delta[known] / error[known]) ** 2)) if known.any() else np.nan
+    return Comparison(
+        fewest,
+        int(both.sum()),
+        int((wanted & ~both).sum()),
+        float(np.abs(delta).max()) if both.any() else np.nan,
+        float(rms),
+        float(error.max()) if both.any() else np.nan,
+    )
+
+
+@dataclass(frozen=True)
+class ExactCurve:
+    """The exact precision-recall curve and the sampled one's distance from it.
+
+    Attributes
+    ----------
+    precision_t, log_recall_t : float64 [T]
+    aupr : float, between its own ends
+    lower, upper : float, the range of log recall that both curves cover (NaN if none)
+    aupr_common, sampled_common : float, both curves' AUPR over that range
+    """
+
+    precision_t: FloatArray
+    log_recall_t: FloatArray
+    aupr: float
+    lower: float
+    upper: float
+    aupr_common: float
+    sampled_common: float
+
+    def __str__(self) -> str:
+        """Return one plain line."""
+        return (
+            f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
+            f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
+            f"{self.sampled_common:.6f}, difference {self.sampled_common - self.aupr_common:+.6f}"
+        )
+
+
+def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> ExactCurve:
+    """Return the exact curve, and both AUPRs over the common range of log recall.
+
+    A sampled curve of a relative density is moved by `offset` first.
+    """
+    bins = np.flatnonzero(np.isfinite(exact.log_g_b))
+    precision, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    sampled_recall = curve.log_recall_t + offset(density, exact)
+    lower, upper = common_range(
+        curve_range(precision, log_recall), curve_range(curve.precision_t, sampled_recall)
+    )
+    return ExactCurve(
+        precision,
+        log_recall,
+        area(precision, log_recall),
+        lower,
+        upper,
+        area(precision, log_recall, lower, upper),
+        area(curve.precision_t, sampled_recall, lower, upper),
+    )

@@ -1,0 +1,183 @@
+"""The figures and their one style: colour-blind safe, labelled with units, errors visible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.compare import Exact, ExactCurve, offset
+from omniinput_hpc.estimators.density import Density
+from omniinput_hpc.estimators.precision_recall import Curve
+
+FloatArray = NDArray[np.float64]
+# Okabe & Ito's palette for all kinds of colour vision: blue, vermilion, green, grey
+SAMPLED, EXACT, OTHER, FAINT = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"
+LN10 = float(np.log(10.0))
+STYLE: Any = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "font.size": 11,
+    "axes.labelsize": 11,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.4,
+    "errorbar.capsize": 1.5,
+}
+
+
+def z_label(config: dict[str, Any]) -> str:
+    """Return the axis label of the output, with its unit where the model's kind tells it."""
+    if config.get("model", {}).get("kind") == "causal-lm":
+        return "output z, mean NLL (nats per token)"
+    return "output z (the model's own unit)"
+
+
+def _figure(heights: list[float], width: float = 7.2) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels one above the other that share their x axis."""
+    figure = Figure(figsize=(width, sum(heights)))
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(
+        len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    return figure, list(panels[:, 0])
+
+
+def _points(
+    axes: Axes, x: FloatArray, y: FloatArray, error: FloatArray, label: str, colour: str = SAMPLED
+) -> None:
+    """Draw points with one-standard-error bars; hollow where the error is not known."""
+    known = np.isfinite(error)
+    style: dict[str, Any] = {"fmt": "o", "markersize": 2.6, "color": colour, "elinewidth": 1.0}
+    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **style)
+    if (~known).any():
+        axes.plot(
+            x[~known], y[~known], "o", markersize=4, markerfacecolor="none", color=colour,
+            label="error not known", zorder=3,
+        )  # fmt: skip
+
+
+def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
+    """Draw exact values at the bins' middles as a line with gaps where there are none."""
+    middle = 0.5 * (density.edges[:-1] + density.edges[1:])
+    shown = np.flatnonzero(np.isfinite(exact_b))
+    part = slice(shown[0], shown[-1] + 1) if shown.size else slice(0)
+    lonely = shown[~np.isin(shown - 1, shown) & ~np.isin(shown + 1, shown)]
+    y = np.where(np.isfinite(exact_b), exact_b, np.nan)
+    axes.plot(middle[part], y[part], color=EXACT, label="exact", zorder=2)
+    axes.plot(middle[lonely], y[lonely], "_", color=EXACT, markersize=4, zorder=2)
+
+
+def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
+    """Draw log10 of the number of inputs per bin."""
+    shift = 0.0 if exact is None else offset(density, exact)
+    bins = np.flatnonzero(density.count_b)
+    middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
+    error = density.log_g_error_b[bins] / LN10
+    _points(axes, middle, (density.log_g_b[bins] + shift) / LN10, error, "sampled")
+    if exact is not None:
+        _exact_line(axes, density, exact.log_g_b / LN10)
+    absolute = density.absolute or exact is not None
+    what = "number of inputs" if absolute else "share of inputs"
+    axes.set_ylabel(rf"$\log_{{10}}$ {what} per bin")
+    axes.legend(loc="best")
+
+
+def density_figure(density: Density, label: str, exact: Exact | None = None) -> Figure:
+    """Return the density above its errors, or above its difference from the exact one."""
+    with mpl.rc_context(STYLE):
+        figure, (top, bottom) = _figure([3.2, 2.0])
+        _density_panel(top, density, exact)
+        bins = np.flatnonzero(density.count_b)
+        middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
+        error = density.log_g_error_b[bins]
+        if exact is None:
+            known = np.isfinite(error)
+            top_error = error[known].max() if known.any() else 1.0
+            bottom.plot(middle[known], error[known], ".", color=SAMPLED, label="lanes")
+            blocks = density.block_error_b[bins]
+            both = np.isfinite(blocks)
+            if both.any():
+                bottom.plot(middle[both], blocks[both], "x", color=OTHER, markersize=3.5,
+                            label="blocks of rounds")  # fmt: skip
+                bottom.legend(loc="upper center", ncols=2)
+            bottom.set_ylim(0.0, 1.35 * max(top_error, 1e-6))
+            bottom.set_ylabel("standard error\nof ln g")
+        else:
+            both = np.isfinite(exact.log_g_b[bins])
+            shared = bins[both]
+            delta = density.log_g_b[shared] + offset(density, exact) - exact.log_g_b[shared]
+            bottom.axhline(0.0, color=EXACT)
+            _points(bottom, middle[both], delta, error[both], "sampled")
+            bottom.set_ylabel("ln g,\nsampled - exact")
+        bottom.set_xlabel(label)
+    return figure
+
+
+def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Figure:
+    """Return sampled against exact: number of inputs per bin above mean score r(z)."""
+    with mpl.rc_context(STYLE):
+        figure, (top, bottom) = _figure([3.2, 2.6])
+        _density_panel(top, density, exact)
+        known = np.isfinite(curve.r_b) & ~curve.interpolated_b
+        middle = 0.5 * (density.edges[:-1] + density.edges[1:])
+        _points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], "sampled")
+        gaps = curve.interpolated_b
+        if gaps.any():
+            bottom.plot(middle[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
+        _exact_line(bottom, density, exact.r_b)
+        bottom.set_ylim(-0.05, 1.05)
+        bottom.set_ylabel("mean score r(z)")
+        bottom.set_xlabel(label)
+        bottom.legend(loc="best")
+    return figure
+
+
+def curve_figure(
+    density: Density,
+    curve: Curve,
+    exact: Exact | None = None,
+    exact_curve: ExactCurve | None = None,
+) -> Figure:
+    """Return precision over log10 recall with its 95% band."""
+    shift = 0.0 if exact is None else offset(density, exact)
+    with mpl.rc_context(STYLE):
+        figure, (axes,) = _figure([4.0])
+        shown = np.isfinite(curve.log_recall_t)
+        x = (curve.log_recall_t[shown] + shift) / LN10
+        axes.fill_between(
+            x, curve.precision_low_t[shown], curve.precision_high_t[shown],
+            color=SAMPLED, alpha=0.25, linewidth=0, label="95% band",
+        )  # fmt: skip
+        name = f"sampled, AUPR {curve.aupr:.4f} $\\pm$ {curve.aupr_error:.4f}"
+        axes.plot(x, curve.precision_t[shown], ".-", color=SAMPLED, markersize=3, label=name)
+        if exact_curve is not None:
+            axes.plot(
+                exact_curve.log_recall_t / LN10, exact_curve.precision_t, "--", color=EXACT,
+                label=f"exact, AUPR {exact_curve.aupr:.4f}",
+            )  # fmt: skip
+        axes.set_ylim(-0.03, 1.03)
+        absolute = density.absolute or exact is not None
+        what = "number of right inputs found" if absolute else "right inputs found, share of all"
+        axes.set_xlabel(rf"$\log_{{10}}$ recall ({what})")
+        axes.set_ylabel("precision")
+        axes.legend(loc="best")
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, format="png")

@@ -1,0 +1,117 @@
+"""The walkers of one rung on their device: moved by a kernel, recorded without synchronization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.ensembles import Ensemble
+from omniinput_hpc.kernels import DeviceStream, Kernel, State
+from omniinput_hpc.models.checked import CheckedModel
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a segment of T moves recorded, on the host.
+
+    Attributes
+    ----------
+    z_tw : float32 [T, W], after every move
+    x_swd : unsigned integers [samples, W, D], after the moves that were sampled
+    accepted : int, moves accepted, all walkers together
+    """
+
+    z_tw: NDArray[np.float32]
+    x_swd: NDArray[Any]
+    accepted: int
+
+
+class Batch:
+    """W walkers of one rung, evaluated as one batch of fixed shape.
+
+    Parameters
+    ----------
+    steps : moves of a segment, between two exchanges
+    every : moves between two recorded samples, counted from the round's beginning
+    x_dtype : the host's type of x
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        model: CheckedModel,
+        ensemble: Ensemble,
+        device: torch.device,
+        steps: int,
+        every: int,
+        x_dtype: np.dtype[Any],
+    ) -> None:
+        self._kernel, self._model, self._ensemble = kernel, model, ensemble
+        self._device, self._steps, self._every, self._x_dtype = device, steps, every, x_dtype
+        self._state: State
+        self._stream: DeviceStream
+        self._z_tw: torch.Tensor | None = None
+
+    def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
+        """Put walkers here, unsigned integers [W, D] and float32 [W]."""
+        x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
+        # A copy: the host's array may be a read-only view of a message.
+        self._state = self._kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
+
+    def evaluate(self, x_wd: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the model's z of inputs [W, D], float32 [W]; they are not placed."""
+        x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
+        z = self._model.output(x).cpu().numpy()
+        self._model.raise_if_nonfinite()
+        return np.asarray(z)
+
+    def begin_segment(self, generator: np.random.Generator, first_move: int) -> None:
+        """Prepare to record `steps` moves, the first one being number `first_move` of its round."""
+        n_walkers, n_sites = self._state.x.shape
+        if self._z_tw is None:
+            most = self._steps // self._every + 1
+            self._z_tw = torch.empty((self._steps, n_walkers), device=self._device)
+            self._x_swd = torch.empty(
+                (most, n_walkers, n_sites), dtype=torch.int64, device=self._device
+            )
+        block = self._kernel.uniforms_per_move * self._steps
+        self._stream = DeviceStream(generator, self._device, min(block, 1 << 22))
+        self._accepted = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._move, self._t, self._n_samples = first_move, 0, 0
+
+    def step(self) -> None:
+        """Move every walker once."""
+        assert self._z_tw is not None
+        self._state, info = self._kernel.step(self._state, self._ensemble, self._stream)
+        self._z_tw[self._t] = self._state.z
+        self._accepted += info.accepted.count_nonzero()
+        self._t += 1
+        self._move += 1
+        if self._move % self._every == 0:
+            self._x_swd[self._n_samples] = self._state.x
+            self._n_samples += 1
+
+    def collect(self) -> Recorded:
+        """Return what was recorded since `begin_segment` (synchronizes).
+
+        Raises
+        ------
+        NonFiniteOutput
+            The model returned NaN or infinity meanwhile.
+        """
+        assert self._z_tw is not None
+        self._model.raise_if_nonfinite()
+        return Recorded(
+            self._z_tw.cpu().numpy(),
+            self._x_swd[: self._n_samples].cpu().numpy().astype(self._x_dtype),
+            int(self._accepted),
+        )
+
+    def walkers(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
+        x, z = self._state.x.cpu().numpy(), self._state.z.cpu().numpy()
+        return x.astype(self._x_dtype), z.copy()

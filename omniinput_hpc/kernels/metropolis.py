@@ -1,0 +1,52 @@
+"""Metropolis: a few uniformly chosen sites get uniformly chosen different values."""
+
+from __future__ import annotations
+
+import torch
+
+from omniinput_hpc.config import Metropolis as Options
+from omniinput_hpc.ensembles import Ensemble
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.device_stream import DeviceStream
+from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.models import Model
+
+
+class Metropolis:
+    """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
+
+    The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
+    the proposal is symmetric (Metropolis et al. 1953).
+    """
+
+    def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
+        if options.sites > model.n_sites:
+            raise UserError(
+                f"kernel.sites = {options.sites} is more than the model's {model.n_sites} sites"
+            )
+        self._model, self._sites = model, options.sites
+        draws_for_sites = 1 if options.sites == 1 else model.n_sites
+        self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers; nothing is cached."""
+        return State(x, z)
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """See `omniinput_hpc.kernels.Kernel`: one forward of the model."""
+        n_walkers, n_sites = state.x.shape
+        site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
+        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
+        value = (state.x.gather(1, site) + shift) % self._model.n_values  # [W, sites]
+        x_new = state.x.scatter(1, site, value)  # [W, D]
+        z_new = self._model.output(x_new)  # [W]
+        log_ratio = ensemble.log_weight(z_new.double()) - ensemble.log_weight(state.z.double())
+        accepted = stream.uniform(n_walkers).log() < log_ratio  # [W]
+        x = torch.where(accepted[:, None], x_new, state.x)
+        z = torch.where(accepted, z_new, state.z)
+        return State(x, z), Info(accepted)
+
+    def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
+        if self._sites == 1:
+            return stream.integers(n_sites, n_walkers, 1)
+        return stream.uniform(n_walkers, n_sites).topk(self._sites, dim=1).indices

@@ -1,0 +1,318 @@
+"""From the command line to a finished run: check everything, build, sample, report.
+
+Exit codes: 0 complete, 2 bad input, 75 stopped early in good order, 1 any other failure. All
+ranks leave with the same code; a failure on one rank ends all of them (MPI_Abort).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omniinput_hpc import (
+    __version__,
+    comm,
+    command,
+    commit,
+    existing,
+    input_file,
+    models,
+    plan,
+    run_reader,
+    sampler,
+    store,
+    streams,
+)
+from omniinput_hpc.clock import Clock
+from omniinput_hpc.comm import World
+from omniinput_hpc.config import Config
+from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
+from omniinput_hpc.ladder import placement
+from omniinput_hpc.lookout import Lookout
+from omniinput_hpc.progress import Progress, duration
+from omniinput_hpc.stop import request
+
+if TYPE_CHECKING:
+    from omniinput_hpc.rung import Rung
+
+log = logging.getLogger("omniinput_hpc")
+
+N_PROBES = 16
+PROBE_TOLERANCE = 1e-3
+
+
+def arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = command.Parser(
+        prog="python -m omniinput_hpc",
+        description="Sample a model's whole input space as an input file says.",
+        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
+    )
+    parser.add_argument("input", type=Path, metavar="INPUT.toml")
+    parser.add_argument(
+        "--check", action="store_true", help="check everything, print the plan, exit"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="table.key=value", help="override a key"
+    )
+    parser.add_argument(
+        "--restart",
+        choices=("auto", "never", "require"),
+        default="auto",
+        help="go on with an existing run file: where there is one, never, or insist on one",
+    )
+    parser.add_argument(
+        "--max-walltime", type=_seconds, metavar="SECONDS", help="stop in good order"
+    )
+    return command.parse(parser, world.rank, argv)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program on this rank and return its exit code."""
+    return command.main(_run, argv)
+
+
+def _run(world: World, argv: Sequence[str] | None) -> int:
+    args = world.together(lambda: arguments(world, argv))
+    text = world.on_rank_0(lambda: command.read_input(args))
+    config = input_file.parse(text, str(args.input))
+    world.together(lambda: plan.check_ranks(config, world.size))
+    about = world.on_rank_0(lambda: models.preflight(config))
+    found = world.on_rank_0(lambda: existing.judge(config, about["fingerprint"], args.restart))
+    if found["resume"] and found["rounds"] >= config.run.rounds and not args.check:
+        log.info("%s is complete (%d rounds); nothing to do", config.run.output, found["rounds"])
+        return EXIT_COMPLETE
+
+    from omniinput_hpc.models import device as devices  # imports torch: not before all is well
+
+    device = world.together(
+        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
+    )
+    model = world.together(lambda: models.build(config, device))
+    geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+    world.together(lambda: plan.check_counters(config))
+    rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))
+    probe_z = world.together(lambda: _probe(config, geometry, rungs[0]))
+
+    folder = Path(config.run.output).absolute().parent
+    hosts = world.hosts()
+    writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
+    the_plan = plan.Plan(
+        config, geometry, world.texts(device), hosts, about["bytes"], writer_kind, reason, found
+    )
+    log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
+    if warning := plan.disk_warning(config, geometry):
+        log.warning("warning: %s", warning)
+    versions = {**_versions(), **devices.versions()}
+    world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, versions, found))
+    if args.check:
+        return EXIT_COMPLETE
+
+    world.on_rank_0(lambda: _prepare_file(config, geometry, about, probe_z, versions, found))
+    return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime)
+
+
+def _make_rungs(
+    config: Config, g: store.Geometry, model: models.Model, device: str, world: World
+) -> list[Rung]:
+    import torch
+
+    from omniinput_hpc import kernels
+    from omniinput_hpc.kernels.batch import Batch
+    from omniinput_hpc.models.checked import CheckedModel, try_out
+    from omniinput_hpc.rung import Rung
+
+    name = f"the model ({config.model.kind})"
+    checked = CheckedModel(model, name)
+    kernel = kernels.build(config.kernel, checked, g.n_walkers)
+    try_out(model, torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device), name)
+    s = config.sampler
+    rungs = []
+    for k in placement(g.n_rungs, world.size, world.rank):
+        ensemble = Canonical(float(config.ladder.beta_k[k]))
+        batch = Batch(
+            kernel,
+            checked,
+            ensemble,
+            torch.device(device),
+            s.steps,
+            config.samples.every,
+            g.x_dtype,
+        )
+        rungs.append(Rung(k, batch, g, config.bins.edges, config.run.seed))
+    return rungs
+
+
+def _probe(config: Config, g: store.Geometry, rung: Rung) -> list[float]:
+    """Return z at 16 inputs that never change: they tell whether the model is still the same."""
+    shape = (g.n_walkers, g.n_sites)
+    z: list[float] = []
+    random = streams.generator(0, "fingerprint", g.n_sites)
+    while len(z) < N_PROBES:
+        x = random.integers(g.n_values, size=shape).astype(g.x_dtype)
+        z.extend(rung.batch.evaluate(x).tolist())
+    return z[:N_PROBES]
+
+
+def _check_resume(
+    config: Config, g: store.Geometry, probe_z: list[float], versions: dict[str, str], found: Any
+) -> None:
+    """Compare the model and the machine with those of the file; warn, or refuse."""
+    if not found["resume"]:
+        return
+    path = Path(config.run.output)
+    with run_reader.open_run(path) as run:
+        fits = store.Geometry(**{**vars(run.geometry), "rounds": g.rounds}) == g
+        stored_z = np.asarray(run.attributes["model_probe_z"])
+        threads = run.config["run"].get("threads", 1)
+    if not fits or np.abs(stored_z - probe_z).max() > PROBE_TOLERANCE:
+        raise UserError(
+            f"run.output = {path} holds a run of another model (its outputs differ); choose "
+            "another run.output, or move it away"
+        )
+    now = {**versions, "threads": str(config.run.threads)}
+    then = {**found["attributes"], "threads": str(threads)}
+    changed = [f"{k} was {then[k]}, is {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
+    if changed:
+        log.warning(
+            "warning: going on elsewhere than before, so that the last bits of z may differ: %s",
+            "; ".join(changed),
+        )
+
+
+def _prepare_file(
+    config: Config,
+    g: store.Geometry,
+    about: dict[str, Any],
+    probe_z: list[float],
+    versions: dict[str, str],
+    found: dict[str, Any],
+) -> None:
+    """Create the run file, or make it longer."""
+    path = Path(config.run.output)
+    toml = command.to_toml(config)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not found["resume"]:
+            attributes = {
+                "config": toml,
+                "model_fingerprint": about["fingerprint"],
+                "package_version": __version__,
+                "model_probe_z": np.array(probe_z),
+                **versions,
+            }
+            store.create(path, g, config.ladder.beta_k, config.bins.edges, attributes)
+        elif config.run.rounds > found["planned"]:
+            store.grow(path, g, toml)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"run.output = {path} cannot be made: {reason}") from None
+
+
+def _sample(
+    world: World,
+    config: Config,
+    g: store.Geometry,
+    rungs: Sequence[Rung],
+    writer_kind: str,
+    max_walltime: float | None,
+) -> int:
+    from omniinput_hpc.exchange import Exchanger
+
+    path, mine = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    with run_reader.open_run(path) as run:
+        checkpoint = run.checkpoint(mine)
+        committed = run.rounds or run.burn_in_committed - config.run.burn_in
+        first = max(committed, -config.run.burn_in)
+    for index, rung in enumerate(rungs):
+        if checkpoint is None:
+            rung.start()
+        else:
+            rung.resume(checkpoint, index)
+    ensembles = [Canonical(float(beta)) for beta in config.ladder.beta_k]
+    exchanger = Exchanger(ensembles, g, config.run.seed, world)
+    writer = commit.open_writer(writer_kind, path, g, mine, world)
+    lookout = Lookout(request, world, max_walltime)
+    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    progress = Progress(first, g.rounds, config.run.burn_in, moves, shown=world.rank == 0)
+    clock = Clock(world)
+    try:
+        totals = sampler.run(
+            config, rungs, exchanger, writer, world, lookout, clock, progress, first
+        )
+    except StopRun:
+        writer.close()
+        raise
+    except commit.WriteError as error:
+        if world.rank == 0:
+            need = plan.amount(store.size_in_bytes(g))
+            log.error(
+                "%s (%s when full) could not be written: %s; nothing committed is lost: "
+                "make room and run again to go on", path, need, error,
+            )  # fmt: skip
+        world.abort_quietly()
+    finally:
+        progress.close()
+    writer.close()
+    _report(world, config, clock, totals)
+    return EXIT_COMPLETE
+
+
+def _report(world: World, config: Config, clock: Clock, totals: sampler.Totals) -> None:
+    """Print where the time went, and what looks wrong."""
+    table = clock.table()
+    seconds = request.age
+    log.info("%s", table)
+    for warning in warnings(config, totals):
+        log.warning("warning: %s", warning) if world.rank == 0 else None
+    log.info("complete: %s, %s", config.run.output, duration(seconds))
+
+
+def warnings(config: Config, totals: sampler.Totals) -> list[str]:
+    """Return what only shows while running: rungs outside the bins, pairs that never swap."""
+    beta_k = config.ladder.beta_k
+    lines = [
+        f"rung {k} (beta = {beta_k[k]:g}): all outputs fell outside the bins; widen [bins]"
+        for k in np.flatnonzero((totals.moves_k2[:, 1] == 0) & (totals.moves_k2[:, 0] > 0))
+    ]
+    lines += [
+        f"rungs {k} and {k + 1} never swapped: add a rung between beta = {beta_k[k]:g} and "
+        f"{beta_k[k + 1]:g}"
+        for k in np.flatnonzero((totals.swaps_k2[:, 1] == 0) & (totals.swaps_k2[:, 0] > 0))
+    ]
+    return lines
+
+
+def _versions() -> dict[str, str]:
+    import h5py
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "mpi": comm.library(),
+        "cpu": _cpu(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,33 @@
+"""The device of a rank, and the torch settings that reproducible numbers need."""
+
+from __future__ import annotations
+
+import torch
+
+from omniinput_hpc.errors import UserError
+
+
+def choose(wanted: str, local_rank: int, threads: int) -> str:
+    """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
+
+    Raises
+    ------
+    UserError
+        A GPU is wanted where torch sees none.
+    """
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    index = local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return f"cuda:{index}"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the outputs."""
+    import transformers
+
+    return {"torch": str(torch.__version__), "transformers": transformers.__version__}

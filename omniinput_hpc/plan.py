@@ -1,0 +1,145 @@
+"""The plan of a run: what will run where, and how much it takes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.store import Geometry, free_bytes, size_in_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `describe` prints.
+
+    Attributes
+    ----------
+    devices, hosts : of every rank
+    model_bytes : of the weights, None where not known
+    writer, writer_reason : how the file is written, and why so
+    """
+
+    config: Config
+    geometry: Geometry
+    devices: list[str]
+    hosts: list[str]
+    model_bytes: int | None
+    writer: str
+    writer_reason: str
+    found: dict[str, Any]
+
+
+def check_ranks(config: Config, n_ranks: int) -> None:
+    """Check that the ranks can share the rungs, and that this is one launch and not many.
+
+    Raises
+    ------
+    UserError
+        More ranks than rungs, or a number of ranks that does not divide the rungs; or every
+        rank believes to be alone.
+    """
+    n_rungs = len(config.ladder.beta_k)
+    if n_ranks == 1:
+        for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+            launched = os.environ.get(name, "1")
+            if launched.isdigit() and int(launched) > 1:
+                raise UserError(
+                    f"{launched} processes were launched ({name}), but MPI connects none of them: "
+                    "the launcher does not fit this MPI library (under srun, try --mpi=pmi2 or "
+                    "--mpi=pmix)"
+                )
+    divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
+    fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
+    if n_ranks > n_rungs:
+        raise UserError(f"{n_ranks} ranks are more than the ladder's {n_rungs} rungs; {fits}")
+    if n_rungs % n_ranks:
+        raise UserError(f"{n_ranks} ranks do not divide the ladder's {n_rungs} rungs; {fits}")
+
+
+def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
+    """Return the shapes of a run."""
+    return Geometry(
+        rounds=config.run.rounds,
+        n_rungs=len(config.ladder.beta_k),
+        n_walkers=config.sampler.walkers,
+        n_bins=len(config.bins.edges) - 1,
+        samples_per_round=config.samples_per_round,
+        n_sites=n_sites,
+        n_values=n_values,
+        n_kernels=1,
+    )
+
+
+def check_counters(config: Config) -> None:
+    """Check that a round's counts fit their 32 bits.
+
+    Raises
+    ------
+    UserError
+        A bin could hold more counts than that.
+    """
+    counts = config.sampler.moves_per_round * config.sampler.walkers
+    if counts > np.iinfo(np.uint32).max:
+        raise UserError(
+            f"sampler.walkers * steps * exchanges = {counts:.3g} counts per round overflow 32 "
+            "bits; set a smaller sampler.exchanges and more run.rounds"
+        )
+
+
+def describe(plan: Plan) -> str:
+    """Return the plan as lines for a person."""
+    c, g = plan.config, plan.geometry
+    share = g.n_rungs // len(plan.devices)
+    beta_k = c.ladder.beta_k
+    per_round = c.sampler.moves_per_round
+    samples = f"{g.samples_per_round:,} samples a rung and round"
+    host = share * (g.samples_per_round * (g.n_sites * g.x_dtype.itemsize + 8) + 24 * g.n_bins)
+    weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
+    state = "new"
+    if plan.found["resume"]:
+        state = f"goes on after {plan.found['rounds']} of {plan.found['planned']} rounds"
+        if not plan.found["rounds"]:
+            state = f"goes on after {plan.found['burn_in']} of {c.run.burn_in} burn-in rounds"
+    rows = {
+        "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
+        f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "ladder": f"{g.n_rungs} rungs, beta {beta_k[0]:g} to {beta_k[-1]:g}"
+        + ("" if 0.0 in beta_k else "; without beta = 0 the density is relative"),
+        "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
+        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
+        "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all",
+        "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
+        f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
+        "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
+        f"of {g.n_walkers} inputs each",
+        "memory": f"{weights}about {amount(host)} of records a rank",
+        "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
+        f"({plan.writer_reason})",
+    }
+    return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+
+
+def disk_warning(config: Config, g: Geometry) -> str | None:
+    """Return a warning where the file is larger than the free space, else None.
+
+    Early allocation is sparse on most file systems: a full disk shows only in a later round.
+    """
+    need, free = size_in_bytes(g), free_bytes(Path(config.run.output).absolute().parent)
+    if need <= free:
+        return None
+    return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+
+
+def amount(n_bytes: float) -> str:
+    """Return a number of bytes as a person says it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"

@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+log = logging.getLogger("omniinput_hpc")
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Prints on rank 0 after a commit.
+
+    Parameters
+    ----------
+    first, last : the rounds from which and up to which this process runs; burn-in is negative
+    burn_in : number of burn-in rounds
+    moves_per_round : moves of all walkers of all rungs in a round
+    """
+
+    def __init__(
+        self, first: int, last: int, burn_in: int, moves_per_round: int, shown: bool
+    ) -> None:
+        self._first, self._last, self._burn_in = first, last, burn_in
+        self._moves, self._shown = moves_per_round, shown
+        self._begin = self._last_line = time.monotonic()
+        terminal = shown and sys.stderr.isatty()
+        self._bar = (
+            tqdm(total=last + burn_in, initial=first + burn_in, unit="round") if terminal else None
+        )
+
+    def committed(self, round_: int, swap_rate_k: NDArray[np.float64]) -> None:
+        """Report that a round is in the file; `swap_rate_k` [K - 1] is its swap acceptance."""
+        if not self._shown:
+            return
+        now = time.monotonic()
+        done = round_ + 1 - self._first
+        seconds_per_round = (now - self._begin) / done
+        rate = self._moves / seconds_per_round
+        swaps = (
+            f"swaps lowest {np.min(swap_rate_k):.0%}, mean {np.mean(swap_rate_k):.0%}"
+            if swap_rate_k.size
+            else "one rung, no swaps"
+        )
+        if self._bar is not None:
+            self._bar.update(1)
+            phase = "burn-in, " if round_ < 0 else ""
+            self._bar.set_postfix_str(f"{phase}{rate:,.0f} moves/s, {swaps}")
+        elif now - self._last_line >= SECONDS_BETWEEN_LINES or round_ + 1 == self._last:
+            self._last_line = now
+            name = (
+                f"burn-in round {round_ + self._burn_in + 1} of {self._burn_in}"
+                if round_ < 0
+                else f"round {round_ + 1} of {self._last}"
+            )
+            share = (round_ + 1 + self._burn_in) / (self._last + self._burn_in)
+            left = duration((self._last - round_ - 1) * seconds_per_round)
+            log.info(
+                "%s (%.0f%%), %s moves/s, %s, %s left",
+                name,
+                100 * share,
+                f"{rate:,.0f}",
+                swaps,
+                left,
+            )
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as a person says it: "45 s", "12 min", "3 h 20 min", "2 d 5 h"."""
+    s = round(seconds)
+    if s < 120:
+        return f"{s} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

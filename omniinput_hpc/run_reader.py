@@ -1,0 +1,207 @@
+"""Reading a run file, also while the run is live: committed rounds only, without locks.
+
+Needs numpy and h5py alone (neither MPI nor torch), so that it works on a login node.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The walkers of all rungs after the last committed round.
+
+    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis.
+    """
+
+    x_kwd: NDArray[Any]
+    z_kw: NDArray[np.float32]
+    walker_kw: NDArray[np.int32]
+    direction_kw: NDArray[np.int8]
+    lane_counts_kgb: NDArray[np.uint64]
+    z_sum_kb: NDArray[np.float64]
+
+
+class RunReader:
+    """The committed content of a run file; use as a context manager (see `open_run`).
+
+    Attributes
+    ----------
+    path : Path
+    config : dict, the parsed input file; config_toml : str
+    fingerprint : str, of the model
+    beta_k : float64 [K]; NaN marks a flat-histogram rung
+    edges : float64 [B + 1]
+    rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
+    n_values, n_sites, walkers, samples_per_round : int
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(f"{path}: no such run file")
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError:
+            raise UserError(f"{path} is not a readable HDF5 file") from None
+        try:
+            self._read_header()
+        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+            self._file.close()
+            raise UserError(f"{path} is not a whole run file: {_words(error)}") from None
+        except UserError:
+            self._file.close()
+            raise
+
+    def _read_header(self) -> None:
+        attrs = self._file.attrs
+        if attrs.get("format") != FORMAT:
+            raise UserError(f"{self.path} is an HDF5 file, but not an omniinput_hpc run")
+        if int(attrs["format_version"]) != FORMAT_VERSION:
+            raise UserError(
+                f"{self.path} has format version {attrs['format_version']}; this program reads "
+                f"version {FORMAT_VERSION}"
+            )
+        self.config_toml = str(attrs["config"])
+        self.config: dict[str, Any] = tomllib.loads(self.config_toml)
+        self.fingerprint = str(attrs["model_fingerprint"])
+        self.n_values, self.n_sites = int(attrs["n_values"]), int(attrs["n_sites"])
+        self.beta_k: NDArray[np.float64] = self._file["ladder/beta"][:]
+        self.edges: NDArray[np.float64] = self._file["bins/edges"][:]
+        self.rounds_planned, n_rungs, self.samples_per_round = self._file["samples/z"].shape
+        self.walkers = int(self._file["state/z"].shape[2])
+        self.geometry = Geometry(
+            rounds=self.rounds_planned,
+            n_rungs=n_rungs,
+            n_walkers=self.walkers,
+            n_bins=len(self.edges) - 1,
+            samples_per_round=self.samples_per_round,
+            n_sites=self.n_sites,
+            n_values=self.n_values,
+            n_kernels=int(self._file["kernel/attempted"].shape[2]),
+        )
+        for name, field in layout(self.geometry).items():
+            if self._file[name].shape != field.shape or self._file[name].dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        self.rounds = int(self._file["progress/rounds_committed"][0])
+        self.burn_in_committed = int(self._file["progress/burn_in_committed"][0])
+        if not 0 <= self.rounds <= self.rounds_planned or self.burn_in_committed < 0:
+            raise ValueError("the progress counters are out of range")
+
+    def __enter__(self) -> RunReader:
+        """Return the reader itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All attributes of the file."""
+        return dict(self._file.attrs)
+
+    def counts_kb(self) -> NDArray[np.int64]:
+        """Return the histogram over all committed rounds, int64 [K, B]."""
+        return self.counts_by_round_kb(0, self.rounds)
+
+    def counts_by_round_kb(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the histogram over rounds begin to end - 1, int64 [K, B]."""
+        total = np.zeros(self._file["histogram/counts"].shape[1:], dtype=np.int64)
+        for round_ in range(begin, end):
+            total += self._file["histogram/counts"][round_]
+        return total
+
+    def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
+        """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
+
+        The oldest rounds that do not fill a block are left out.
+        """
+        length = self.rounds // n_blocks
+        first = self.rounds - length * n_blocks
+        starts = range(first, self.rounds, length) if length else range(0)
+        blocks = [self.counts_by_round_kb(begin, begin + length) for begin in starts]
+        return np.stack(blocks) if blocks else np.zeros((0, *self.counts_kb().shape), np.int64)
+
+    def outside_k2(self) -> NDArray[np.int64]:
+        """Return the counts below and above the bins, int64 [K, 2]."""
+        counts = self._file["histogram/outside"][: self.rounds]
+        return np.asarray(counts.sum(axis=0, dtype=np.int64))
+
+    def lane_counts_kgb(self) -> NDArray[np.int64]:
+        """Return the histogram per group of lanes, int64 [K, G, B]; lane w is in group w G // W."""
+        dataset = self._file["histogram/lane_counts"]
+        if self.rounds == 0:
+            return np.zeros(dataset.shape[1:], dtype=np.int64)
+        return np.asarray(dataset[(self.rounds - 1) % 2].astype(np.int64))
+
+    def z_sum_kb(self) -> NDArray[np.float64]:
+        """Return the sum of z over the counts of a bin, float64 [K, B]."""
+        dataset = self._file["histogram/z_sum"]
+        if self.rounds == 0:
+            return np.zeros(dataset.shape[1:])
+        return np.asarray(dataset[(self.rounds - 1) % 2])
+
+    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield (x [K, S, D], z [K, S]) of each committed round; sample t W + w is of lane w."""
+        for round_ in range(self.rounds):
+            yield self._file["samples/x"][round_], self._file["samples/z"][round_]
+
+    def samples_z(self) -> NDArray[np.float32]:
+        """Return z of all committed samples, float32 [R, K, S]."""
+        return np.asarray(self._file["samples/z"][: self.rounds])
+
+    def swaps_k2(self) -> NDArray[np.int64]:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
+        names = ("exchange/attempted", "exchange/accepted")
+        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
+
+    def checkpoint(self, rungs: range) -> Checkpoint | None:
+        """Return the walkers of some rungs after the last committed round, None if none is."""
+        if self.rounds == 0 and self.burn_in_committed == 0:
+            return None
+        burn_in = int(self.config["run"].get("burn_in", 0))
+        last = self.rounds - 1 if self.rounds else self.burn_in_committed - burn_in - 1
+        some = slice(rungs.start, rungs.stop)
+        return Checkpoint(
+            x_kwd=self._file["state/x"][last % 2, some],
+            z_kw=self._file["state/z"][last % 2, some],
+            walker_kw=self._file["state/walker"][last % 2, some],
+            direction_kw=self._file["state/direction"][last % 2, some],
+            lane_counts_kgb=self.lane_counts_kgb()[some].astype(np.uint64),
+            z_sum_kb=self.z_sum_kb()[some],
+        )
+
+
+def open_run(path: str | Path) -> RunReader:
+    """Open a run file for reading.
+
+    Raises
+    ------
+    UserError
+        There is no such file, or it is not a whole run file.
+    """
+    return RunReader(Path(path))
+
+
+def _words(error: Exception) -> str:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,54 @@
+"""Requests to stop: signals and the wall-time limit set a flag that the ranks read together.
+
+Imported before torch and mpi4py, whose imports take seconds: a signal in that time would
+otherwise end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+
+SECOND_INTERRUPT_AFTER = 1.0
+"""Seconds after which a second SIGINT ends the run at once; launchers send one signal twice."""
+
+
+class StopRequest:
+    """Whether, and why, this process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.begin = time.monotonic()
+        self.reason: str | None = None
+        self._first_interrupt: float | None = None
+
+    def install(self) -> None:
+        """Catch SIGTERM, SIGUSR1 and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def check_walltime(self, seconds: float | None) -> None:
+        """Request a stop when the process is older than `seconds`."""
+        if self.reason is None and seconds is not None and self.age > seconds:
+            self.reason = f"--max-walltime {seconds:g} s is over"
+
+    @property
+    def age(self) -> float:
+        """Seconds since this process began to listen."""
+        return time.monotonic() - self.begin
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if number == signal.SIGINT:
+            if self._first_interrupt is None:
+                self._first_interrupt = now
+            elif now - self._first_interrupt >= SECOND_INTERRUPT_AFTER:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
+        if self.reason is None:
+            self.reason = signal.Signals(number).name
+
+
+request = StopRequest()
+"""The process's own; signal handlers are global, and so is what they set."""

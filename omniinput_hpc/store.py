@@ -1,0 +1,205 @@
+"""The run file: its layout, and creating and growing one (no MPI here).
+
+One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
+``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
+`commit`), so that a kill at any instant leaves a readable file. `run_reader` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from omniinput_hpc.recorders import MAX_GROUPS
+
+FORMAT = "omniinput-run"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers that fix every dataset's shape."""
+
+    rounds: int
+    n_rungs: int
+    n_walkers: int
+    n_bins: int
+    samples_per_round: int
+    n_sites: int
+    n_values: int
+    n_kernels: int
+
+    @property
+    def x_dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer that holds n_values values."""
+        return np.min_scalar_type(self.n_values - 1)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One dataset: its shape, and what its first two axes are.
+
+    per : "round" (one slab a counted round), "counted parity" or "parity" (two slabs, written
+        in turn: by counted rounds only, or in burn-in as well), or "once" (written at creation)
+    over : "rung", "pair" (one slab a rung, or a pair of neighbours named by its lower rung), or
+        "bottom" (the holder of rung 0 writes all of it)
+    """
+
+    shape: tuple[int, ...]
+    dtype: DTypeLike
+    per: str
+    over: str = "rung"
+
+
+def layout(g: Geometry) -> dict[str, Field]:
+    """Return every dataset of a run file, by name."""
+    r, k, w, b, s = g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.samples_per_round
+    groups = min(MAX_GROUPS, w)
+    return {
+        "ladder/beta": Field((k,), np.float64, "once"),
+        "bins/edges": Field((b + 1,), np.float64, "once"),
+        "histogram/counts": Field((r, k, b), np.uint32, "round"),
+        "histogram/outside": Field((r, k, 2), np.uint32, "round"),
+        "histogram/lane_counts": Field((2, k, groups, b), np.uint64, "counted parity"),
+        "histogram/z_sum": Field((2, k, b), np.float64, "counted parity"),
+        "samples/x": Field((r, k, s, g.n_sites), g.x_dtype, "round"),
+        "samples/z": Field((r, k, s), np.float32, "round"),
+        "samples/walker": Field((r, k, s), np.int32, "round"),
+        "exchange/attempted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/accepted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/walker": Field((r, k, w), np.int32, "round"),
+        "exchange/round_trips": Field((r, w * k), np.int64, "round", "bottom"),
+        "kernel/attempted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "kernel/accepted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "state/x": Field((2, k, w, g.n_sites), g.x_dtype, "parity"),
+        "state/z": Field((2, k, w), np.float32, "parity"),
+        "state/walker": Field((2, k, w), np.int32, "parity"),
+        "state/direction": Field((2, k, w), np.int8, "parity"),
+        "progress/rounds_committed": Field((1,), np.int64, "once"),
+        "progress/burn_in_committed": Field((1,), np.int64, "once"),
+    }
+
+
+def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice | int, ...] | None:
+    """Return where in a dataset a holder of `rungs` writes round `round_`; None: nowhere.
+
+    Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
+    ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
+    """
+    if field.per == "once" or (round_ < 0 and field.per != "parity"):
+        return None
+    first = round_ if field.per == "round" else round_ % 2
+    if field.over == "bottom":
+        return (first,) if rungs.start == 0 else None
+    stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
+    return (first, slice(rungs.start, stop)) if stop > rungs.start else None
+
+
+def size_in_bytes(g: Geometry) -> int:
+    """Return the size of a run file's data."""
+    fields = layout(g).values()
+    return sum(int(np.prod(f.shape, dtype=np.int64)) * np.dtype(f.dtype).itemsize for f in fields)
+
+
+def create(
+    path: Path,
+    g: Geometry,
+    beta_k: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    attributes: Mapping[str, str | int | float | NDArray[Any]],
+) -> None:
+    """Make a run file that holds no round yet; the name appears only once it is whole and durable.
+
+    Raises
+    ------
+    OSError
+        The disk is read-only, full, or out of quota.
+    """
+    partial = _partial(path)
+    with h5py.File(partial, "w", locking=False) as file:
+        _write_skeleton(file, g, beta_k, edges)
+        for name, value in attributes.items():
+            file.attrs[name] = value
+        file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    _publish(partial, path)
+
+
+def grow(path: Path, g: Geometry, config_toml: str) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content."""
+    partial = _partial(path)
+    with (
+        h5py.File(path, "r", locking=False) as old,
+        h5py.File(partial, "w", locking=False) as new,
+    ):
+        _write_skeleton(new, g, old["ladder/beta"][:], old["bins/edges"][:])
+        for name, value in old.attrs.items():
+            new.attrs[name] = value
+        new.attrs["config"] = config_toml
+        committed = int(old["progress/rounds_committed"][0])
+        for name, field in layout(g).items():
+            if field.per == "round":
+                for round_ in range(committed):
+                    new[name][round_] = old[name][round_]
+            else:
+                new[name][...] = old[name][...]
+    _publish(partial, path)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _write_skeleton(
+    file: h5py.File, g: Geometry, beta_k: NDArray[np.float64], edges: NDArray[np.float64]
+) -> None:
+    for name, field in layout(g).items():
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
+        group, _, leaf = name.rpartition("/")
+        parent = file.require_group(group)
+        space = h5py.h5s.create_simple(field.shape)
+        kind = h5py.h5t.py_create(np.dtype(field.dtype))
+        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+    file["ladder/beta"][:] = beta_k
+    file["bins/edges"][:] = edges
+    file["progress/rounds_committed"][0] = 0
+    file["progress/burn_in_committed"][0] = 0
+    file.attrs["format"] = FORMAT
+    file.attrs["format_version"] = FORMAT_VERSION
+    for name in ("n_values", "n_sites"):
+        file.attrs[name] = getattr(g, name)
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Make a closed file durable and give it its name."""
+    sync(partial)
+    os.replace(partial, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the kernel write a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the nearest existing folder."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,25 @@
+"""Counter-based random streams: what is drawn depends on (seed, purpose, indices), never on rank.
+
+Nothing about random numbers needs to be saved: a resumed run makes the same streams again.
+Philox4x64 (Salmon et al. 2011), keyed by numpy's SeedSequence hash.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_PURPOSES = {"start": 0, "moves": 1, "exchange": 2, "conservation": 3, "fingerprint": 4}
+
+
+def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """Return the stream of one purpose.
+
+    Parameters
+    ----------
+    seed : the run's seed, below 2^32
+    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint"
+    indices : what else the stream belongs to (rung, round, exchange), each below 2^32
+    """
+    words = (_PURPOSES[purpose], *indices)
+    key = np.random.SeedSequence(seed, spawn_key=words).generate_state(2, np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))

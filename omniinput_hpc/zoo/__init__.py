@@ -1,0 +1,1 @@
+"""How the papers' own small models are trained, one module per model."""

@@ -1,0 +1,189 @@
+"""The scripts as a user calls them: results, pictures, plain messages, exit codes."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from _common import run_script
+from run_files import BETA_K, EDGES, MODEL, write_exact, write_run
+
+from omniinput_hpc.estimators.tables import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+RULE = "def first_is_zero(x):\n    return (x[:, 0] == 0) * 1.0\ndef wrong(x):\n    return x[:, 0]\n"
+
+
+def call(script, *arguments, folder):
+    """Run a script from the folder; PYTHONPATH is not set: it must find the package itself."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "analysis" / script), *map(str, arguments)],
+        capture_output=True, text=True, cwd=folder, env=environment, timeout=120,
+    )  # fmt: skip
+
+
+def is_plain(code, stderr, word):
+    """Exit code 2, one line on stderr, no traceback."""
+    lines = stderr.splitlines()
+    return code == 2 and len(lines) == 1 and lines[0].startswith("error: ") and word in lines[0]
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch, capsys):
+    """Return a way to call a script in this process, which is faster: (code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call_inside(script, *arguments):
+        spec = importlib.util.spec_from_file_location(f"script_{script[:-3]}", ROOT / "analysis" / script)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        code = run_script(module.main, [str(a) for a in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    yield call_inside
+    sys.modules.pop("my_rules", None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a good run, its exact values, and rules."""
+    path = tmp_path_factory.mktemp("scripts")
+    (path / "runs").mkdir()
+    write_run(path / "runs" / "lattice.h5", walkers=16, seed=1)
+    write_exact(path / "exact.csv")
+    (path / "my_rules.py").write_text(RULE)
+    return path
+
+
+def is_png(path):
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
+
+
+def test_reweight(folder):
+    done = call("reweight.py", "runs/lattice.h5", "--exact", "exact.csv", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-2:] == ["runs/lattice.density.csv", "runs/lattice.density.png"]
+    assert "converged: yes" in done.stdout
+    for fewest in (10_000, 1_000):
+        n_bins = (MODEL.count_l() >= fewest).sum()
+        assert f"truth >= {fewest:,} inputs: {n_bins} bins" in done.stdout
+    header, columns = read_table(folder / "runs" / "lattice.density.csv", [])
+    assert list(columns) == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
+    assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
+    assert np.exp(columns["log_g"]).sum() == pytest.approx(MODEL.n_values**MODEL.n_sites)
+    level = np.rint((columns["z_lower"] / MODEL.unit) + 0.5).astype(int)
+    error = columns["log_g_error"]
+    delta = columns["log_g"] - np.log(MODEL.count_l()[level])
+    assert (np.abs(delta) < 4.5 * error).all()
+    assert is_png(folder / "runs" / "lattice.density.png")
+
+
+def test_precision_recall(folder):
+    done = call(
+        "precision_recall.py", "runs/lattice.h5", "--rule", "my_rules:first_is_zero",
+        "--exact", "exact.csv", folder=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    names = ["runs/lattice.pr.csv", "runs/lattice.pr.png", "runs/lattice.rho_r.png"]
+    assert done.stdout.splitlines()[-3:] == names
+    header, columns = read_table(folder / names[0], [])
+    assert list(columns) == [
+        "threshold", "precision", "precision_low", "precision_high",
+        "log_recall", "log_recall_low", "log_recall_high",
+    ]  # fmt: skip
+    assert (np.diff(columns["threshold"]) > 0).all()
+    assert columns["log_recall"][-1] == pytest.approx(np.log(MODEL.right_l().sum()), abs=0.1)
+    assert any(line.startswith("AUPR: 0.") for line in header)
+    assert any("scores: my_rules:first_is_zero" in line for line in header)
+    words = done.stdout.split()
+    assert abs(float(words[words.index("difference") + 1])) < 0.05
+    assert all(is_png(folder / name) for name in names[1:])
+
+
+def test_precision_recall_from_above_without_exact_values(folder):
+    done = call(
+        "precision_recall.py", "runs/lattice.h5", "--rule", "my_rules:first_is_zero",
+        "--side", "high", folder=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    _, columns = read_table(folder / "runs" / "lattice.pr.csv", [])
+    assert (np.diff(columns["threshold"]) < 0).all()
+    assert "rho_r" not in done.stdout
+
+
+def test_one_round_and_unfinished_runs_give_results(tmp_path, inside):
+    (tmp_path / "my_rules.py").write_text(RULE)
+    write_run(tmp_path / "one.h5", planned=9, rounds=1, walkers=4, moves=50)
+    write_run(tmp_path / "lane.h5", rounds=3, walkers=1, moves=50, beta_k=BETA_K[BETA_K != 0])
+    write_exact(tmp_path / "exact.csv")
+    for name in ("one.h5", "lane.h5"):
+        for script, extra in (
+            ("reweight.py", []),
+            ("precision_recall.py", ["--rule", "my_rules:first_is_zero"]),
+        ):
+            for exact in ([], ["--exact", "exact.csv"]):
+                code, out, err = inside(script, name, *extra, *exact)
+                assert (code, err) == (0, "") and "not converged: " in out
+    assert "1 of 9 rounds, not finished" in (tmp_path / "one.density.csv").read_text()
+    _, columns = read_table(tmp_path / "lane.density.csv", [])
+    assert np.isposinf(columns["log_g_error"]).all()
+
+
+def test_users_mistakes_get_one_plain_line(folder, tmp_path, inside):
+    good = folder / "runs" / "lattice.h5"
+    (tmp_path / "my_rules.py").write_text(RULE)
+    write_exact(tmp_path / "exact.csv", with_r=False)
+    write_exact(tmp_path / "other.csv", edges=EDGES + 0.01)
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with h5py.File(tmp_path / "foreign.h5", "w") as file:
+        file["a"] = 1
+    write_run(tmp_path / "empty.h5", rounds=2, committed=0)
+    write_run(tmp_path / "gap.h5", rounds=2, beta_k=np.array([-300.0, 0.0, 300.0]), moves=2)
+    write_run(tmp_path / "outside.h5", rounds=2, edges=EDGES + 100)
+    whole = good.read_bytes()
+    (tmp_path / "half.h5").write_bytes(whole[: len(whole) // 2])
+
+    for name, word in [
+        ("missing.h5", "no such"),
+        ("text.h5", "not a readable HDF5"),
+        ("half.h5", "half.h5"),
+        ("foreign.h5", "not an omniinput_hpc run"),
+        ("empty.h5", "no committed round"),
+        ("gap.h5", "share no bin"),
+        ("outside.h5", "outside the bins"),
+    ]:
+        code, _, err = inside("reweight.py", name)
+        assert is_plain(code, err, word), (name, err)
+    rule = ["--rule", "my_rules:first_is_zero"]
+    for arguments, word in [
+        (["empty.h5", *rule], "no committed round"),
+        ([good, "--rule", "my_rules:missing"], "no function missing"),
+        ([good, "--rule", "none:rule"], "cannot import none"),
+        ([good, "--rule", "my_rules:wrong"], "scores must lie in [0, 1]"),
+        ([good, *rule, "--exact", "exact.csv"], "no column r"),
+        ([good, *rule, "--exact", "other.csv"], "not one of the run's bins"),
+        ([good, *rule, "--exact", "nothing.csv"], "cannot read nothing.csv"),
+    ]:
+        code, _, err = inside("precision_recall.py", *arguments)
+        assert is_plain(code, err, word), (arguments, err)
+    done = call("reweight.py", "gap.h5", folder=tmp_path)
+    assert is_plain(done.returncode, done.stderr, "between beta = -300 and beta = 0")
+    assert call("precision_recall.py", good, folder=tmp_path).returncode == 2
+    assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.partial"))
+
+
+def test_results_that_cannot_be_written(tmp_path, inside):
+    """A folder in the way of the result (root may write anywhere, so permissions show nothing)."""
+    write_run(tmp_path / "a.h5", rounds=2)
+    (tmp_path / "a.density.csv").mkdir()
+    code, _, err = inside("reweight.py", "a.h5")
+    assert is_plain(code, err, "a.density.csv"), err

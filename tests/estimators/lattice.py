@@ -1,0 +1,131 @@
+"""An exactly solvable model: independent sites, so that outputs are sums of site energies.
+
+Levels (the possible outputs) lie on a lattice; the number of inputs per level and the mean score
+of the rule "site 0 has value 0" follow by convolution, and canonical samples are drawn site by
+site, independently: the truth and the sampling laws are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ENERGY_V = np.array([0, 1, 1, 3])  # of each value; levels are sums over sites
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """D sites of 4 values; z = (sum of energies) * unit."""
+
+    n_sites: int = 8
+    unit: float = 0.25
+
+    @property
+    def n_values(self):
+        return len(ENERGY_V)
+
+    def _levels(self, n_sites):
+        count_l = np.ones(1)
+        site = np.bincount(ENERGY_V)
+        for _ in range(n_sites):
+            count_l = np.convolve(count_l, site)
+        return count_l
+
+    def z_l(self):
+        return np.arange(self.n_sites * ENERGY_V.max() + 1) * self.unit
+
+    def count_l(self):
+        """Inputs per level."""
+        return self._levels(self.n_sites)
+
+    def right_l(self):
+        """Inputs per level with value 0 at site 0 (energy 0)."""
+        rest = self._levels(self.n_sites - 1)
+        return np.pad(rest, (0, len(self.z_l()) - len(rest)))
+
+    def bin_sums(self, edges, value_l):
+        return np.histogram(self.z_l(), edges, weights=value_l)[0]
+
+    def draw(self, beta_k, n, rng):
+        """Return x [K, n, D] from the canonical laws."""
+        p_kv = np.exp(-np.outer(beta_k, ENERGY_V) * self.unit)
+        cumulative_kv = np.cumsum(p_kv / p_kv.sum(axis=1, keepdims=True), axis=1)
+        u = rng.random((len(beta_k), n, self.n_sites, 1))
+        return (u >= cumulative_kv[:, None, None, :-1]).sum(axis=-1).astype(np.uint8)
+
+    def z(self, x):
+        return (ENERGY_V[x].sum(axis=-1) * self.unit).astype(np.float32)
+
+
+def first_is_zero(x):
+    """Score by site 0 alone."""
+    return (x[:, 0] == 0).astype(np.float64)
+
+
+class ArrayRun:
+    """A run in memory: every move of every walker is also a recorded sample."""
+
+    def __init__(self, x_rksd, z_rks, walkers, beta_k, edges, n_values, groups=16):
+        self.path = Path("memory.h5")
+        self.fingerprint = "none"
+        self.config = {"model": {"kind": "python"}}
+        self.x_rksd, self.z_rks, self.walkers = x_rksd, z_rks, walkers
+        self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)
+        self.rounds = self.rounds_planned = len(z_rks)
+        self.samples_per_round = z_rks.shape[2]
+        self.n_values, self.n_sites = n_values, x_rksd.shape[3]
+        n_groups = min(groups, walkers)
+        lane_s = np.arange(z_rks.shape[2]) % walkers
+        group_s = lane_s * n_groups // walkers
+        n_bins, n_rungs = len(edges) - 1, len(beta_k)
+        z = z_rks.astype(float)
+        b_rks = np.digitize(z, self.edges) - 1  # -1 below, n_bins above
+        b_rks[z == self.edges[-1]] = n_bins - 1
+        r, k, g = np.meshgrid(range(self.rounds), range(n_rungs), group_s, indexing="ij")
+        counts = np.zeros((self.rounds, n_rungs, n_groups, n_bins + 2), np.int64)
+        np.add.at(counts, (r, k, g, b_rks + 1), 1)
+        self.counts_rkgb = counts[..., 1:-1]
+        self._outside_k2 = counts.sum(axis=(0, 2))[:, [0, -1]]
+        z_sum = np.zeros((n_rungs, n_bins + 2))
+        np.add.at(z_sum, (k, b_rks + 1), z)
+        self._z_sum_kb = z_sum[:, 1:-1]
+
+    def counts_kb(self):
+        return self.counts_rkgb.sum(axis=(0, 2))
+
+    def counts_by_round_kb(self, i0, i1):
+        return self.counts_rkgb[i0:i1].sum(axis=(0, 2))
+
+    def counts_nkb(self, n_blocks):
+        length = self.rounds // n_blocks
+        first = self.rounds - length * n_blocks
+        part = self.counts_rkgb[first:].sum(axis=2)
+        return part.reshape(n_blocks, length, *part.shape[1:]).sum(axis=1)
+
+    def outside_k2(self):
+        return self._outside_k2
+
+    def lane_counts_kgb(self):
+        return self.counts_rkgb.sum(axis=0)
+
+    def z_sum_kb(self):
+        return self._z_sum_kb
+
+    def samples(self):
+        yield from zip(self.x_rksd, self.z_rks, strict=True)
+
+    def samples_z(self):
+        return self.z_rks
+
+
+def independent_run(
+    model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16
+):
+    """Return a run whose moves are independent draws from the canonical laws."""
+    rng = np.random.default_rng(seed)
+    size = walkers * moves
+    x = model.draw(beta_k, rounds * size, rng)
+    x_rksd = x.reshape(len(beta_k), rounds, size, -1).swapaxes(0, 1)
+    return ArrayRun(x_rksd, model.z(x_rksd), walkers, beta_k, edges, model.n_values, groups)

@@ -1,0 +1,168 @@
+"""The density of whole runs: absolute, relative, cut bins, missing data."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from lattice import ArrayRun, Lattice, independent_run
+
+from omniinput_hpc.estimators import EstimateError, density
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.reweight import canonical_log_weights, solve
+
+MODEL = Lattice()
+BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
+LEVEL_EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
+
+
+def exact_log_g(edges):
+    with np.errstate(divide="ignore"):
+        return np.log(MODEL.bin_sums(edges, MODEL.count_l()))
+
+
+def assert_within_sigmas(result, edges, sigmas=4.0):
+    """Every bin within 4 sigmas and the rms z-score within 0.5 to 1.5."""
+    known = np.isfinite(result.log_g_error_b)
+    assert known.sum() > 10
+    delta_b = result.log_g_b[known] - exact_log_g(edges)[known]
+    z_score = delta_b / result.log_g_error_b[known]
+    assert np.abs(z_score).max() < sigmas
+    assert 0.5 < np.sqrt((z_score**2).mean()) < 1.5
+
+
+def test_absolute_density_within_its_errors():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1)
+    result = density_of_run(run)
+    assert result.absolute and result.share_inside == 1.0
+    assert result.verdict.converged, result.verdict.reasons
+    assert_within_sigmas(result, LEVEL_EDGES)
+    total = np.logaddexp.reduce(result.log_g_b)
+    assert total == pytest.approx(MODEL.n_sites * np.log(MODEL.n_values), abs=1e-9)
+    np.testing.assert_allclose(result.f_k[BETA_K == 0], -total)
+    assert 0.5 < np.median((result.log_g_error_b / result.block_error_b)[10:20]) < 2.0
+
+
+def test_absolute_density_when_inputs_lie_outside_the_bins():
+    """The share outside is taken off: also in every replicate, or errors would be too small."""
+    edges = LEVEL_EDGES[4:20]
+    run = independent_run(MODEL, BETA_K, edges, walkers=16, seed=2)
+    result = density_of_run(run)
+    inside = MODEL.count_l()[4:19].sum() / MODEL.count_l().sum()
+    assert result.absolute and 0.3 < result.share_inside < 0.99
+    sigma = np.sqrt(inside * (1 - inside) / result.n_k[2])
+    assert abs(result.share_inside - inside) < 4 * sigma
+    assert_within_sigmas(result, edges)
+    share_j = np.exp(np.logaddexp.reduce(result.log_g_jb, axis=1) - result.log_inputs)
+    spread = np.sqrt(15 / 16 * ((share_j - share_j.mean()) ** 2).sum())
+    assert 0.4 * sigma < spread < 2.0 * sigma
+
+
+def test_relative_density_without_a_uniform_rung():
+    run = independent_run(MODEL, BETA_K[BETA_K != 0], LEVEL_EDGES, walkers=16, seed=3)
+    result = density_of_run(run)
+    assert not result.absolute and np.isnan(result.share_inside)
+    assert np.logaddexp.reduce(result.log_g_b) == pytest.approx(0.0, abs=1e-12)
+    known = np.isfinite(result.log_g_error_b)
+    delta_b = result.log_g_b[known] - exact_log_g(LEVEL_EDGES)[known] + result.log_inputs
+    assert np.abs(delta_b / result.log_g_error_b[known]).max() < 4
+
+
+def test_bin_centres_instead_of_mean_outputs_are_noticed():
+    """Bins that a lattice of outputs fills unevenly: centres put the density far off."""
+    edges = np.arange(-0.01, 7.0, 0.41)
+    run = independent_run(MODEL, BETA_K, edges, walkers=16, moves=100, seed=4)
+    result = density_of_run(run)
+    good = exact_log_g(edges) > np.log(100)
+    delta_b = result.log_g_b[good] - exact_log_g(edges)[good]
+    assert np.abs(delta_b).max() < 0.1
+    centres = 0.5 * (edges[:-1] + edges[1:])
+    wrong_b = solve(run.counts_kb(), canonical_log_weights(BETA_K, centres)).log_g_b
+    wrong_b = wrong_b[good] - exact_log_g(edges)[good]
+    assert np.abs(wrong_b - wrong_b.mean()).max() > 0.1
+
+
+def test_bin_seen_by_one_group_has_no_error():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=4, rounds=4, moves=5, seed=5)
+    result = density_of_run(run)
+    groups_b = (run.lane_counts_kgb().sum(axis=0) > 0).sum(axis=0)
+    assert (groups_b == 1).any()
+    assert np.isposinf(result.log_g_error_b[groups_b == 1]).all()
+    assert np.isfinite(result.log_g_error_b[groups_b >= 2]).all()
+    assert np.isnan(result.log_g_error_b[groups_b == 0]).all()
+    assert np.isneginf(result.log_g_b[groups_b == 0]).all()
+
+
+def test_one_lane_gives_a_density_without_errors():
+    result = density_of_run(independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=1, moves=100))
+    assert np.isfinite(result.log_g_b[10]) and np.isposinf(result.log_g_error_b[10])
+    assert not result.verdict.converged and "one lane" in result.verdict.reasons[0]
+
+
+def test_one_round():
+    result = density_of_run(independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=1, moves=200))
+    assert np.isfinite(result.log_g_error_b[10])
+    assert not result.verdict.converged and "too few rounds" in result.verdict.reasons[0]
+
+
+def joined_by_one_lane(shared_lanes):
+    """Return a run of two rungs whose histograms meet in a bin that only some lanes visit."""
+    z = np.zeros((4, 2, 12), np.float32)
+    z[:, 0], z[:, 1] = 0.5, 2.5
+    z[:, :, :shared_lanes] = 1.5
+    x = np.zeros((4, 2, 12, 3), np.uint8)
+    return ArrayRun(x, z, 4, [0.0, 1.0], [0.0, 1.0, 2.0, 3.0], 4)
+
+
+def test_replicates_that_cannot_be_solved_leave_the_error_open():
+    result = density_of_run(joined_by_one_lane(1))
+    assert np.isfinite(result.log_g_b).all() and np.isposinf(result.log_g_error_b).all()
+    assert any("not joined" in reason for reason in result.verdict.reasons)
+    assert np.isfinite(density_of_run(joined_by_one_lane(2)).log_g_error_b).all()
+
+
+def test_plain_errors():
+    with pytest.raises(EstimateError, match="between beta = 0 and beta = 1"):
+        density_of_run(joined_by_one_lane(0))
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES + 100.0, rounds=2)
+    with pytest.raises(EstimateError, match="outside the bins"):
+        density_of_run(run)
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=2)
+    run.rounds = 0
+    with pytest.raises(EstimateError, match="no committed round"):
+        density_of_run(run)
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=2)
+    run.counts_rkgb = run.counts_rkgb.copy()
+    run.counts_kb = lambda: run.counts_rkgb.sum(axis=(0, 2)) + 1
+    with pytest.raises(EstimateError, match="do not add up"):
+        density_of_run(run)
+
+
+def test_a_rung_outside_the_bins_is_named():
+    run = independent_run(MODEL, np.array([-30.0, 0.0, 1.0]), LEVEL_EDGES[:20], moves=100)
+    result = density_of_run(run)
+    assert any("beta = -30" in reason for reason in result.verdict.reasons)
+    assert np.isfinite(result.log_g_error_b[10])
+
+
+def test_stuck_lanes_are_not_converged():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=40, walkers=16, seed=6)
+    x, z = run.x_rksd.copy(), run.z_rks.copy()
+    stuck = np.arange(z.shape[2]) % 16 < 3
+    x[:, 3, stuck], z[:, 3, stuck] = 0, 0.0
+    result = density_of_run(ArrayRun(x, z, 16, BETA_K, LEVEL_EDGES, MODEL.n_values))
+    assert not result.verdict.converged
+    assert any("beta = 1.5" in reason for reason in result.verdict.reasons)
+
+
+def test_estimators_import_numpy_and_scipy_alone():
+    code = (
+        "import sys, pkgutil, importlib, omniinput_hpc.estimators as e\n"
+        "for m in pkgutil.iter_modules(e.__path__):\n"
+        "    importlib.import_module(f'{e.__name__}.{m.name}')\n"
+        "bad = {'torch', 'mpi4py', 'h5py', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
+        "sys.exit(f'imported {bad}' if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert density.__file__
