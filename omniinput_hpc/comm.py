@@ -34,6 +34,10 @@ _SLEEPS = (0.0, 2e-5, 1e-4, 1e-3)
 class World:
     """All ranks of the run, and what they do together.
 
+    Parameters
+    ----------
+    comm : the ranks; all of them by default
+
     Attributes
     ----------
     rank, size : int
@@ -41,9 +45,9 @@ class World:
         Seconds spent waiting for other ranks so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
         # A communicator of our own: messages of libraries cannot be mistaken for ours.
-        self.comm = MPI.COMM_WORLD.Dup()
+        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self.waited = 0.0

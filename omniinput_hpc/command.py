@@ -34,13 +34,13 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}\n{self.format_usage().strip()}")
 
 
-def main(command: Command, argv: Sequence[str] | None) -> int:
-    """Run a command on this rank and return its exit code, the same on all ranks.
+def main(command: Command, argv: Sequence[str] | None, world: World | None = None) -> int:
+    """Run a command on this rank and return its exit code, the same on all ranks of the world.
 
     A `UserError` or `StopRun` is raised by all ranks together. Anything else is a failure of one
     rank, which ends all of them at once.
     """
-    world = World()
+    world = world or World()
     _start_logging(world.rank)
     try:
         return command(world, argv)

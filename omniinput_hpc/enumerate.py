@@ -135,6 +135,7 @@ def count_all(
     n_blocks = v**depth
     by_tree = hasattr(model, "branch") and model.predicted_from == 1
     evaluate = tree_walker(model, depth) if by_tree else plain_batches(model, depth, device)
+    evaluate(0)  # the first evaluation is always slow
     begin = time.monotonic()
     evaluate(0)
     seconds = float(world.max(np.array([time.monotonic() - begin]))[0]) * n_blocks / world.size

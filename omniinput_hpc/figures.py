@@ -60,7 +60,7 @@ def _points(
 ) -> None:
     """Draw points with one-standard-error bars; hollow where the error is not known."""
     known = np.isfinite(error)
-    style: dict[str, Any] = {"fmt": "o", "markersize": 2.6, "color": colour, "elinewidth": 1.0}
+    style: dict[str, Any] = {"fmt": "o", "markersize": 2.2, "color": colour, "elinewidth": 1.0}
     axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **style)
     if (~known).any():
         axes.plot(
@@ -77,7 +77,7 @@ def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
     lonely = shown[~np.isin(shown - 1, shown) & ~np.isin(shown + 1, shown)]
     y = np.where(np.isfinite(exact_b), exact_b, np.nan)
     axes.plot(middle[part], y[part], color=EXACT, label="exact", zorder=2)
-    axes.plot(middle[lonely], y[lonely], "_", color=EXACT, markersize=4, zorder=2)
+    axes.plot(middle[lonely], y[lonely], "_", color=EXACT, markersize=7, zorder=2)
 
 
 def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
@@ -93,6 +93,17 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     what = "number of inputs" if absolute else "share of inputs"
     axes.set_ylabel(rf"$\log_{{10}}$ {what} per bin")
     axes.legend(loc="best")
+
+
+def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
+    """Draw ln g, sampled minus exact, where its errors can be seen."""
+    bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
+    middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
+    error = density.log_g_error_b[bins]
+    delta = density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]
+    axes.axhline(0.0, color=EXACT, linewidth=1.0, zorder=2)
+    _points(axes, middle, delta, error, "sampled")
+    axes.set_ylabel("ln g,\nsampled \N{MINUS SIGN} exact")
 
 
 def density_figure(density: Density, label: str, exact: Exact | None = None) -> Figure:
@@ -116,21 +127,17 @@ def density_figure(density: Density, label: str, exact: Exact | None = None) -> 
             bottom.set_ylim(0.0, 1.35 * max(top_error, 1e-6))
             bottom.set_ylabel("standard error\nof ln g")
         else:
-            both = np.isfinite(exact.log_g_b[bins])
-            shared = bins[both]
-            delta = density.log_g_b[shared] + offset(density, exact) - exact.log_g_b[shared]
-            bottom.axhline(0.0, color=EXACT)
-            _points(bottom, middle[both], delta, error[both], "sampled")
-            bottom.set_ylabel("ln g,\nsampled - exact")
+            _difference_panel(bottom, density, exact)
         bottom.set_xlabel(label)
     return figure
 
 
 def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Figure:
-    """Return sampled against exact: number of inputs per bin above mean score r(z)."""
+    """Return sampled against exact: inputs per bin, their difference, and mean score r(z)."""
     with mpl.rc_context(STYLE):
-        figure, (top, bottom) = _figure([3.2, 2.6])
+        figure, (top, middle_panel, bottom) = _figure([3.0, 1.5, 2.3])
         _density_panel(top, density, exact)
+        _difference_panel(middle_panel, density, exact)
         known = np.isfinite(curve.r_b) & ~curve.interpolated_b
         middle = 0.5 * (density.edges[:-1] + density.edges[1:])
         _points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], "sampled")

@@ -81,9 +81,9 @@ def _seconds(text: str) -> float:
     return value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
     """Run the program on this rank and return its exit code."""
-    return command.main(_run, argv)
+    return command.main(_run, argv, world)
 
 
 def _run(world: World, argv: Sequence[str] | None) -> int:

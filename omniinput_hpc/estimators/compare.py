@@ -61,6 +61,8 @@ class Comparison:
 
     def __str__(self) -> str:
         """Return one plain line."""
+        if not self.n_bins + self.n_missing:
+            return f"truth >= {self.fewest:,.0f} inputs: no such bin"
         missing = f", {self.n_missing} bins missed" if self.n_missing else ""
         return (
             f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "

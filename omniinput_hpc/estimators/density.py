@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.uncertainty import (
     jackknife_error,
     judge,
 )
+from omniinput_hpc.recorders import lane_groups
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -97,11 +98,6 @@ class Density:
     verdict: Verdict = field(repr=False)
 
 
-def lane_groups(walkers: int, n_groups: int) -> IntArray:
-    """Return the group of each lane [W]: lane w belongs to group w G // W."""
-    return np.arange(walkers) * n_groups // walkers
-
-
 def beta_labels(beta_k: FloatArray) -> list[str]:
     """Name the rungs for messages."""
     return [f"beta = {beta:.6g}" for beta in beta_k]
@@ -160,7 +156,7 @@ def density_of_run(run: RunData) -> Density:
     if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
     n_groups = lane_counts_kgb.shape[1]
-    lanes_g = np.bincount(lane_groups(run.walkers, n_groups), minlength=n_groups)
+    lanes_g = np.bincount(lane_groups(run.walkers), minlength=n_groups)
     count_b = counts_kb.sum(axis=0)
     if not count_b.any():
         raise EstimateError(

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density import Density, RunData, lane_groups
+from omniinput_hpc.estimators.density import Density, RunData
 from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
+from omniinput_hpc.recorders import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
 Side = Literal["low", "high"]
@@ -92,14 +93,6 @@ def log_sample_weights(
     return -np.asarray(logsumexp(log_n_k + f_k[part] - np.outer(z_i, beta_k[part]), axis=1))
 
 
-def bin_index(z: FloatArray, edges: FloatArray) -> NDArray[np.int64]:
-    """Return the bin of each z (half-open, the last one closed); -1 outside."""
-    b = np.searchsorted(edges, z, side="right") - 1
-    b[z == edges[-1]] = len(edges) - 2
-    b[(b >= len(edges) - 1) | np.isnan(z)] = -1
-    return b
-
-
 def sum_scores(
     run: RunData, density: Density, rule: Callable[[NDArray[np.int64]], FloatArray]
 ) -> ScoreSums:
@@ -125,15 +118,15 @@ def sum_scores(
     ladder = (density.beta_k, density.f_k, density.n_k)
     middle_b = 0.5 * (density.edges[:-1] + density.edges[1:])
     reference_b = log_sample_weights(np.where(density.count_b > 0, density.z_b, middle_b), *ladder)
-    group_w = lane_groups(run.walkers, n_groups)
+    group_w = lane_groups(run.walkers)
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
     count = np.zeros(size, dtype=np.int64)
     for x_ksd, z_ks in run.samples():
         group_s = np.resize(group_w, z_ks.shape[1])  # time-major: lane = index % walkers
         for x_sd, z_s in zip(x_ksd, z_ks.astype(np.float64), strict=True):
-            bin_s = bin_index(z_s, density.edges)
-            inside = bin_s >= 0
+            bin_s = bin_of(z_s, density.edges)
+            inside = (bin_s >= 0) & (bin_s < n_bins)
             if not inside.any():
                 continue
             r_i = rule(x_sd[inside].astype(np.int64))

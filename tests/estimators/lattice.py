@@ -120,9 +120,7 @@ class ArrayRun:
         return self.z_rks
 
 
-def independent_run(
-    model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16
-):
+def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16):
     """Return a run whose moves are independent draws from the canonical laws."""
     rng = np.random.default_rng(seed)
     size = walkers * moves

@@ -10,7 +10,6 @@ from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import (
     accumulate,
     area,
-    bin_index,
     common_range,
     curve_range,
     log_sample_weights,
@@ -18,6 +17,7 @@ from omniinput_hpc.estimators.precision_recall import (
     precision_recall,
     sum_scores,
 )
+from omniinput_hpc.recorders import bin_of
 
 MODEL = Lattice()
 BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
@@ -89,12 +89,6 @@ def test_ranges():
     assert np.isnan(common_range((0.0, 1.0), (2.0, 3.0))).all()
 
 
-def test_bins_are_half_open_and_the_last_one_closed():
-    edges = np.array([0.0, 1.0, 2.0])
-    z = np.array([-0.1, 0.0, 1.0, 2.0, 2.1, np.nan])
-    np.testing.assert_array_equal(bin_index(z, edges), [-1, 0, 1, 1, -1, -1])
-
-
 def test_sample_weights_turn_each_rung_into_the_uniform_law():
     """One rung: w is proportional to exp(beta z); a mixture lies between its rungs."""
     z_i = np.linspace(0.0, 1000.0, 5)
@@ -161,7 +155,7 @@ def test_pooling_scores_without_weights_is_noticed():
     np.testing.assert_array_equal(r_b, curve.r_b)
     part = slice(0, 7)  # beyond it the rule is never right
     assert np.abs((r_b - exact.r_b)[part] / curve.r_error_b[part]).max() < 4.3
-    bin_s = bin_index(run.z_rks.astype(float).ravel(), WIDE_EDGES)
+    bin_s = bin_of(run.z_rks.astype(float).ravel(), WIDE_EDGES)
     r_s = first_is_zero(run.x_rksd.reshape(-1, MODEL.n_sites))
     plain_b = np.bincount(bin_s, r_s) / np.bincount(bin_s)
     assert np.abs((plain_b - exact.r_b)[part] / curve.r_error_b[part]).max() > 8
@@ -193,7 +187,7 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
         w_kb = density.log_g_jb[j] - np.outer(BETA_K, density.z_b)
         f_k = -np.logaddexp.reduce(w_kb, axis=1)
         w_i = np.exp(log_sample_weights(z[:, rest].ravel(), BETA_K, f_k, n_k))
-        bin_i = bin_index(z[:, rest].ravel(), WIDE_EDGES)
+        bin_i = bin_of(z[:, rest].ravel(), WIDE_EDGES)
         r_i = first_is_zero(x[:, rest].reshape(-1, MODEL.n_sites))
         r_jb[j] = np.bincount(bin_i, w_i * r_i) / np.bincount(bin_i, w_i)
     again_b = np.sqrt(15 / 16 * ((r_jb - r_jb.mean(axis=0)) ** 2).sum(axis=0))

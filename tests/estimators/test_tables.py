@@ -137,7 +137,9 @@ def test_columns_and_header_lines():
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip
-    assert any(line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "low", "r"))
+    assert any(
+        line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "low", "r")
+    )
     assert "z >= threshold" in describe_curve(curve, "high", "r")[0]
     assert "converged: yes" in summarize_density(density)
     assert "converged: yes" in summarize_curve(density, curve)
@@ -155,7 +157,9 @@ def test_what_is_wrong_stands_in_the_header():
 
 
 def test_rules_are_found_and_checked(tmp_path, monkeypatch):
-    (tmp_path / "half_rules.py").write_text("def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n")
+    (tmp_path / "half_rules.py").write_text(
+        "def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n"
+    )
     monkeypatch.chdir(tmp_path)
     rule = load_rule("half_rules:half")
     np.testing.assert_array_equal(rule(np.zeros((3, 2), np.int64)), [0.5] * 3)

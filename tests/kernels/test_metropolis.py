@@ -1,0 +1,126 @@
+"""The metropolis kernel: exact, whatever the batch; and wrong variants of it are caught."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from toy_models import CoupledModel
+
+sys.path.insert(0, str(Path(__file__).parent))
+from exactness import ScriptedStream, check_exact
+
+from omniinput_hpc.config import Metropolis as Options
+from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.state import Info, State
+
+MODEL = CoupledModel()
+CHOICES = (MODEL.n_sites, MODEL.n_values - 1)
+
+
+@pytest.mark.parametrize("beta", [-2.0, 0.5, 1.0, 2.0])
+def test_transition_matrix_is_exact(beta):
+    check_exact(Metropolis(Options(), MODEL, 64), MODEL, Canonical(beta), CHOICES)
+
+
+def test_at_beta_zero_every_move_is_accepted():
+    kernel = Metropolis(Options(), MODEL, 2)
+    x = torch.tensor([[0, 1, 2], [3, 3, 3]])
+    u = torch.tensor([0.1, 0.999999], dtype=torch.float64)
+    state, info = kernel.step(
+        kernel.start(x, MODEL.output(x)), Canonical(0.0), ScriptedStream([u, u, u])
+    )
+    assert info.accepted.all()
+    assert ((state.x != x).sum(dim=1) == 1).all()
+
+
+@pytest.mark.parametrize("n_walkers", [1, 64])
+def test_a_walker_does_not_depend_on_the_others(n_walkers):
+    """Each walker of a batch moves as it would alone."""
+    kernel = Metropolis(Options(), MODEL, n_walkers)
+    random = torch.Generator().manual_seed(3)
+    x = torch.randint(4, (n_walkers, 3), generator=random)
+    u = [torch.rand(n_walkers, generator=random, dtype=torch.float64) for _ in range(3)]
+    together, _ = kernel.step(kernel.start(x, MODEL.output(x)), Canonical(1.0), ScriptedStream(u))
+    for w in range(n_walkers):
+        one = x[w : w + 1]
+        alone, _ = kernel.step(
+            kernel.start(one, MODEL.output(one)),
+            Canonical(1.0),
+            ScriptedStream([column[w : w + 1] for column in u]),
+        )
+        assert torch.equal(alone.x[0], together.x[w])
+        assert torch.equal(alone.z[0], together.z[w])
+    assert torch.equal(together.z, MODEL.output(together.x))
+
+
+def test_several_sites_change_at_once():
+    kernel = Metropolis(Options(sites=2), MODEL, 3)
+    x = torch.zeros((3, 3), dtype=torch.int64)
+    draws = [
+        torch.tensor([0.9, 0.1, 0.5, 0.2, 0.3, 0.4, 0.6, 0.8, 0.7], dtype=torch.float64),
+        torch.full((6,), 0.5, dtype=torch.float64),
+        torch.zeros(3, dtype=torch.float64),
+    ]
+    state, _ = kernel.step(kernel.start(x, MODEL.output(x)), Canonical(1.0), ScriptedStream(draws))
+    assert (state.x != 0).tolist() == [[True, False, True], [False, True, True], [False, True, True]]
+
+
+def test_more_sites_than_the_model_has_is_bad_input():
+    with pytest.raises(UserError, match=r"kernel\.sites = 4"):
+        Metropolis(Options(sites=4), MODEL, 8)
+
+
+class Identity(Metropolis):
+    def step(self, state, ensemble, stream):
+        return state, Info(torch.zeros(len(state.z), dtype=torch.bool))
+
+
+class WalkersMixed(Metropolis):
+    """The walker's neighbour's z decides."""
+
+    def step(self, state, ensemble, stream):
+        mixed = State(state.x, state.z.roll(1))
+        new, info = super().step(mixed, ensemble, stream)
+        return State(new.x, torch.where(info.accepted, new.z, state.z)), info
+
+
+class HalfTheEnergy(Metropolis):
+    """A mean where a sum belongs."""
+
+    def step(self, state, ensemble, stream):
+        return super().step(state, Canonical(ensemble.beta / 2), stream)
+
+
+class OneSidedProposal(Metropolis):
+    """Values can be raised, or start again at 0, by one only: asymmetric, and unpaid."""
+
+    def step(self, state, ensemble, stream):
+        site = stream.integers(3, len(state.z), 1)
+        stream.integers(3, len(state.z), 1)
+        x = state.x.scatter(1, site, (state.x.gather(1, site) + 1) % 4)
+        z = self._model.output(x)
+        accepted = stream.uniform(len(z)).log() < -ensemble.beta * (z - state.z).double()
+        chosen = torch.where(accepted[:, None], x, state.x)
+        return State(chosen, torch.where(accepted, z, state.z)), Info(accepted)
+
+
+class StaleOutput(Metropolis):
+    """The z of the start is kept for good."""
+
+    def step(self, state, ensemble, stream):
+        new, info = super().step(state, ensemble, stream)
+        return State(new.x, state.z * 0), info
+
+    def start(self, x, z):
+        return State(x, z * 0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [Identity, WalkersMixed, HalfTheEnergy, OneSidedProposal, StaleOutput]
+)
+def test_wrong_variants_fail(wrong):
+    with pytest.raises(AssertionError, match="invariant|balance|accepted|irreducible"):
+        check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), CHOICES)
