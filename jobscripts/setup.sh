@@ -15,7 +15,7 @@
 torch_pin='torch==2.13.0' # exactly, and first: a range fetches several GB of CUDA packages
 mpi4py_pin='mpi4py==4.1.*'
 h5py_pin='h5py==3.16.*' # builds with HDF5 1.10.7 and later
-build_tools=('setuptools>=77' 'numpy>=2' cython pkgconfig)
+build_tools=('pip>=23.1' 'setuptools>=77' 'numpy>=2' cython pkgconfig) # pip: keeps --no-binary's wheels
 
 cflags='-O1 -g0' # halves the time that the generated C takes to compile; neither package computes much
 
@@ -151,8 +151,8 @@ install_mpi() { # mpi4py and h5py on one and the same MPI
 }
 
 verify_mpi() {
-    local size print_size='from mpi4py.MPI import COMM_WORLD as world
-if world.rank == 0: print(world.size)'
+    local output count='from mpi4py.MPI import COMM_WORLD as world
+if world.rank == 0: print("ranks:", world.size)'
     "$python" - "$flavour" "$venv" <<'PYTHON' || die "the MPI of $venv does not fit: remove it and start again"
 import re, sys
 import h5py
@@ -171,10 +171,10 @@ version = re.split(r"[\n,\0]", MPI.Get_library_version().replace("Version:", "")
 print(f"setup: {' '.join(version.split())}; h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}",
       "with MPI" if flavour == "system" else "without MPI")
 PYTHON
-    size=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$print_size" 2>>"$log" </dev/null) ||
+    output=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$count" 2>>"$log" </dev/null) ||
         die "'${mpirun[*]} -n 2' failed (see the end of $log)"
-    [[ $size == 2 ]] || die "'${mpirun[*]} -n 2' should start ranks that count 2, not ${size//$'\n'/ and }:" \
-        "is it the launcher of another MPI?"
+    [[ $output == *'ranks: 2'* ]] ||
+        die "'${mpirun[*]} -n 2' should start ranks that count 2; is it the launcher of another MPI? $output"
 }
 
 install_all() { # EXTRA

@@ -184,6 +184,11 @@ class World:
         os._exit(1)  # MPI_Abort may return on some launchers
 
 
+def connected() -> int:
+    """Return how many processes MPI connects in all, whatever part of them a `World` holds."""
+    return int(MPI.COMM_WORLD.Get_size())
+
+
 def library() -> str:
     """Return the MPI library's name and version, in one line."""
     return " ".join(MPI.Get_library_version().split("\n")[0].split()).rstrip("\0")

@@ -88,6 +88,7 @@ def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
 
 def _run(world: World, argv: Sequence[str] | None) -> int:
     args = world.together(lambda: arguments(world, argv))
+    world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: command.read_input(args))
     config = input_file.parse(text, str(args.input))
     world.together(lambda: plan.check_ranks(config, world.size))

@@ -35,25 +35,38 @@ class Plan:
     found: dict[str, Any]
 
 
-def check_ranks(config: Config, n_ranks: int) -> None:
-    """Check that the ranks can share the rungs, and that this is one launch and not many.
+def check_launch(connected: int) -> None:
+    """Check that this is one launch of many ranks, not many of one that all write one file.
+
+    Parameters
+    ----------
+    connected : size of MPI's world
 
     Raises
     ------
     UserError
-        More ranks than rungs, or a number of ranks that does not divide the rungs; or every
-        rank believes to be alone.
+        The launcher says that it started more processes than MPI connects.
+    """
+    if connected > 1:
+        return
+    for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        launched = os.environ.get(name, "1")
+        if launched.isdigit() and int(launched) > 1:
+            raise UserError(
+                f"{launched} processes were launched ({name}), but MPI connects none of them: the "
+                "launcher does not fit this MPI library (under srun, try --mpi=pmi2 or --mpi=pmix)"
+            )
+
+
+def check_ranks(config: Config, n_ranks: int) -> None:
+    """Check that the ranks can share the rungs.
+
+    Raises
+    ------
+    UserError
+        More ranks than rungs, or a number of ranks that does not divide the rungs.
     """
     n_rungs = len(config.ladder.beta_k)
-    if n_ranks == 1:
-        for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
-            launched = os.environ.get(name, "1")
-            if launched.isdigit() and int(launched) > 1:
-                raise UserError(
-                    f"{launched} processes were launched ({name}), but MPI connects none of them: "
-                    "the launcher does not fit this MPI library (under srun, try --mpi=pmi2 or "
-                    "--mpi=pmix)"
-                )
     divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
     fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
     if n_ranks > n_rungs:

@@ -58,6 +58,20 @@ def test_absolute_density_when_inputs_lie_outside_the_bins():
     assert 0.4 * sigma < spread < 2.0 * sigma
 
 
+def test_replicates_know_the_share_inside_for_groups_of_unequal_size():
+    """24 lanes make 16 groups of 1 or 2: each replicate's total is its own lanes' moves."""
+    edges = LEVEL_EDGES[4:20]
+    run = independent_run(MODEL, BETA_K, edges, walkers=24, rounds=8, seed=7)
+    result = density_of_run(run)
+    lane_s = np.arange(run.samples_per_round) % 24
+    z_s = run.z_rks[:, 2].astype(float)
+    for j in range(16):
+        z_rest = z_s[:, lane_s * 16 // 24 != j]
+        share = np.mean((z_rest >= edges[0]) & (z_rest <= edges[-1]))
+        log_total = np.logaddexp.reduce(result.log_g_jb[j])
+        assert log_total == pytest.approx(result.log_inputs + np.log(share), abs=1e-9)
+
+
 def test_relative_density_without_a_uniform_rung():
     run = independent_run(MODEL, BETA_K[BETA_K != 0], LEVEL_EDGES, walkers=16, seed=3)
     result = density_of_run(run)

@@ -194,6 +194,29 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
     np.testing.assert_allclose(error_b, again_b, rtol=0.01)
 
 
+def test_bands_of_r_and_aupr_in_a_scarce_run():
+    """Few draws: some bins are seen by one group, whose replicate curve begins elsewhere."""
+    beta_k = np.array([-2.0, 0.0, 2.0])
+    run = independent_run(MODEL, beta_k, LEVEL_EDGES, walkers=4, rounds=4, moves=15, seed=18)
+    density, curve = curve_of(run)
+    groups_b = (run.lane_counts_kgb().sum(axis=0) > 0).sum(axis=0)
+    assert (groups_b == 1).sum() >= 1
+    assert np.isposinf(curve.r_error_b[groups_b == 1]).all()
+    assert np.isfinite(curve.r_error_b[groups_b >= 2]).all()
+    # a replicate's AUPR is taken over the full curve's range, not over its own
+    sums = sum_scores(run, density, first_is_zero)
+    ends = curve_range(curve.precision_t, curve.log_recall_t)
+    bins, seen = curve.bin_t, density.count_b > 0
+    aupr_j = np.empty(4)
+    for j in range(4):
+        rest = np.arange(4) != j
+        parts = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
+        r_b = mean_scores(*parts, density.z_b, seen)
+        aupr_j[j] = area(*accumulate(density.log_g_jb[j, bins], r_b[bins], "low"), *ends)
+    error = np.sqrt(3 / 4 * ((aupr_j - aupr_j.mean()) ** 2).sum())
+    assert curve.aupr_error == pytest.approx(error)
+
+
 def test_rules_that_are_always_or_never_right():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=15)
     _, always = curve_of(run, rule=lambda x: np.ones(len(x)))

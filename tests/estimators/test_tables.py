@@ -1,11 +1,13 @@
 """The CSV files, the comparison with exact values, and the rules' checks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lattice import Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.compare import compare_curve, compare_density, read_exact
+from omniinput_hpc.estimators.compare import compare_curve, compare_density, offset, read_exact
 from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 from omniinput_hpc.estimators.rules import check_scores, load_rule
@@ -107,6 +109,12 @@ def test_relative_densities_are_laid_on_the_exact_one(tmp_path):
     density = density_of_run(run)
     assert not density.absolute
     assert compare_density(density, exact, 1000).largest_delta < 0.2
+    poor_b = density.log_g_b.copy()
+    poor_b[4] += 5.0  # a bin with a huge error must not move the others
+    error_b = density.log_g_error_b.copy()
+    error_b[4] = 50.0
+    poor = replace(density, log_g_b=poor_b, log_g_error_b=error_b)
+    assert offset(poor, exact) == pytest.approx(offset(density, exact), abs=0.01)
     curve = precision_recall(density, sum_scores(run, density, first_is_zero))
     truth = compare_curve(density, curve, exact, "low")
     assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error

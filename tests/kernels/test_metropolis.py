@@ -65,7 +65,11 @@ def test_several_sites_change_at_once():
         torch.zeros(3, dtype=torch.float64),
     ]
     state, _ = kernel.step(kernel.start(x, MODEL.output(x)), Canonical(1.0), ScriptedStream(draws))
-    assert (state.x != 0).tolist() == [[True, False, True], [False, True, True], [False, True, True]]
+    assert (state.x != 0).tolist() == [
+        [True, False, True],
+        [False, True, True],
+        [False, True, True],
+    ]
 
 
 def test_more_sites_than_the_model_has_is_bad_input():
@@ -122,5 +126,5 @@ class StaleOutput(Metropolis):
     "wrong", [Identity, WalkersMixed, HalfTheEnergy, OneSidedProposal, StaleOutput]
 )
 def test_wrong_variants_fail(wrong):
-    with pytest.raises(AssertionError, match="invariant|balance|accepted|irreducible"):
+    with pytest.raises(AssertionError, match=r"invariant|balance|accepted|irreducible"):
         check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), CHOICES)

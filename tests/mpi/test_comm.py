@@ -1,0 +1,59 @@
+"""What the ranks do together: errors agreed on, values from rank 0, arrays gathered."""
+
+import numpy as np
+import pytest
+
+from omniinput_hpc.comm import World
+from omniinput_hpc.errors import StopRun, UserError
+from omniinput_hpc.lookout import Lookout
+from omniinput_hpc.stop import StopRequest
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_mistake_seen_by_one_rank_is_raised_by_all():
+    world = World()
+
+    def judge():
+        if world.rank == world.size - 1:
+            raise UserError("only the last rank sees this")
+
+    with pytest.raises(UserError, match="only the last rank sees this"):
+        world.together(judge)
+    with pytest.raises(UserError, match="rank 0 says no"):
+        world.on_rank_0(lambda: (_ for _ in ()).throw(UserError("rank 0 says no")))
+    assert world.together(lambda: world.rank) == world.rank
+    assert world.on_rank_0(lambda: {"a": [1, 2.5, None]}) == {"a": [1, 2.5, None]}
+
+
+@pytest.mark.mpi(min_size=2)
+def test_gather_takes_arrays_of_any_length():
+    world = World()
+    mine = np.full((world.rank, 2), world.rank, dtype=np.uint16)
+    parts = world.gather(mine)
+    if world.rank == 0:
+        assert [len(p) for p in parts] == list(range(world.size))
+        assert all((p == r).all() for r, p in enumerate(parts))
+    else:
+        assert parts is None
+    assert world.texts(f"rank {world.rank}") == [f"rank {r}" for r in range(world.size)]
+
+
+@pytest.mark.mpi(min_size=2)
+def test_all_ranks_stop_at_the_same_move():
+    world, request = World(), StopRequest()
+    lookout = Lookout(request, world, None)
+    moves = 0
+    with pytest.raises(StopRun, match="SIGUSR1"):
+        while moves < 10_000_000:
+            if world.rank == world.size - 1 and moves == 1000:
+                request.reason = "SIGUSR1"
+            moves += 1
+            lookout.after_move()
+    assert world.texts(str(moves)) == [str(moves)] * world.size
+
+
+@pytest.mark.mpi(min_size=2)
+def test_unsigned_sums_wrap_around():
+    world = World()
+    total = world.sum(np.array([2**63], dtype=np.uint64))
+    assert int(total[0]) == world.size * 2**63 % 2**64

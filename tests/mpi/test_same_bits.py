@@ -1,0 +1,85 @@
+"""The same bytes whatever the number of ranks, whoever writes, and as the serial oracle says."""
+
+import numpy as np
+import oracle
+import pytest
+from run_tools import assert_same
+from toy_models import lattice
+
+from omniinput_hpc import input_file as reader
+from omniinput_hpc.run_reader import open_run
+
+SIZES = [1, 2, 4]
+ON_SIZES = [pytest.param(n, marks=pytest.mark.mpi(min_size=n)) for n in SIZES]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+@pytest.mark.parametrize(
+    "n_ranks", [pytest.param(n, marks=pytest.mark.mpi(min_size=n)) for n in SIZES]
+)
+def test_equals_the_serial_oracle(n_ranks, writer, run_on, input_file, shared_folder):
+    assert run_on(n_ranks, input_file, "--set", f"run.writer={writer}") == 0
+    config = reader.load(input_file)
+    model = lattice("cpu")
+    energy = model.energy.tolist()
+    truth = oracle.run(config, 4, 6, lambda x: sum(energy[v] for v in x) * model.unit)
+    with open_run(shared_folder / "run.h5") as run:
+        file, rounds = run._file, config.run.rounds
+        assert run.rounds == rounds
+        np.testing.assert_array_equal(file["samples/x"][:], truth["sample_x"])
+        np.testing.assert_array_equal(file["samples/z"][:], truth["sample_z"].astype(np.float32))
+        np.testing.assert_array_equal(file["samples/walker"][:], truth["sample_walker"])
+        np.testing.assert_array_equal(file["exchange/walker"][:], truth["walker"])
+        np.testing.assert_array_equal(file["exchange/attempted"][:], truth["swaps"][:, :, 0])
+        np.testing.assert_array_equal(file["exchange/accepted"][:], truth["swaps"][:, :, 1])
+        np.testing.assert_array_equal(file["exchange/round_trips"][:], truth["trips"])
+        np.testing.assert_array_equal(file["kernel/accepted"][:, :, 0], truth["accepted"])
+        last = (rounds - 1) % 2
+        np.testing.assert_array_equal(file["state/x"][last], truth["x"][-1])
+        z = truth["every_z"]  # [rounds, K, moves, W]
+        edges = config.bins.edges
+        for r in range(rounds):
+            for k in range(z.shape[1]):
+                counts = np.histogram(z[r, k], edges)[0]
+                np.testing.assert_array_equal(file["histogram/counts"][r, k], counts)
+        lanes = file["histogram/lane_counts"][last]  # [K, G, B]; W = 8: a group is one lane
+        for lane in range(config.sampler.walkers):
+            counts = np.histogram(z[:, 0, :, lane], edges)[0]
+            np.testing.assert_array_equal(lanes[0, lane], counts)
+        np.testing.assert_allclose(file["histogram/z_sum"][last].sum(), z.sum(), rtol=1e-12)
+        assert not file["histogram/outside"][:].any()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_the_toy_is_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder):
+    """Floating point matters here: the Toy's forward, not integer energies."""
+    from mpi4py import MPI
+
+    small = ["run.rounds=2", "run.burn_in=1", "sampler.walkers=16", "sampler.exchanges=3"]
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    for n in sizes:
+        words = [*small, f"run.output={shared_folder}/toy-{n}.h5"]
+        assert run_on(n, "inputs/toy.toml", *(w for s in words for w in ("--set", s))) == 0
+    for n in sizes[1:]:
+        assert_same(shared_folder / "toy-1.h5", shared_folder / f"toy-{n}.h5")
+    with open_run(shared_folder / "toy-1.h5") as run:
+        assert run.counts_kb().sum() == 2 * 8 * 16 * 3 * 10
+
+
+@pytest.mark.mpi(min_size=2)
+def test_more_rounds_later_are_the_same_as_at_once(run_on, input_file, shared_folder):
+    assert run_on(2, input_file, "--set", "run.rounds=2") == 0
+    assert run_on(1, input_file) == 0
+    assert run_on(2, input_file, "--set", f"run.output={shared_folder}/once.h5") == 0
+    assert_same(shared_folder / "run.h5", shared_folder / "once.h5")
+
+
+@pytest.mark.mpi(min_size=2)
+def test_another_seed_gives_other_samples(run_on, input_file, shared_folder):
+    """The comparison of bytes can fail."""
+    other = shared_folder / "other.h5"
+    assert run_on(2, input_file) == 0
+    assert run_on(2, input_file, "--set", "run.seed=8", "--set", f"run.output={other}") == 0
+    with pytest.raises(AssertionError, match="samples/x"):
+        assert_same(shared_folder / "run.h5", other)
