@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,6 +20,7 @@ from omniinput_hpc.estimators.precision_recall import Curve
 FloatArray = NDArray[np.float64]
 # Okabe & Ito's palette for all kinds of colour vision: blue, vermilion, green, grey
 SAMPLED, EXACT, OTHER, FAINT = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"
+SAMPLED_LABEL = "sampled, $\\pm$ 1 standard error"
 LN10 = float(np.log(10.0))
 STYLE: Any = {
     "figure.dpi": 150,
@@ -60,7 +62,7 @@ def _points(
 ) -> None:
     """Draw points with one-standard-error bars; hollow where the error is not known."""
     known = np.isfinite(error)
-    style: dict[str, Any] = {"fmt": "o", "markersize": 2.2, "color": colour, "elinewidth": 1.0}
+    style: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": colour, "elinewidth": 1.0}
     axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **style)
     if (~known).any():
         axes.plot(
@@ -76,8 +78,8 @@ def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
     part = slice(shown[0], shown[-1] + 1) if shown.size else slice(0)
     lonely = shown[~np.isin(shown - 1, shown) & ~np.isin(shown + 1, shown)]
     y = np.where(np.isfinite(exact_b), exact_b, np.nan)
-    axes.plot(middle[part], y[part], color=EXACT, label="exact", zorder=2)
-    axes.plot(middle[lonely], y[lonely], "_", color=EXACT, markersize=7, zorder=2)
+    axes.plot(middle[part], y[part], color=EXACT, linewidth=1.1, label="exact", zorder=4)
+    axes.plot(middle[lonely], y[lonely], "_", color=EXACT, markersize=7, zorder=4)
 
 
 def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
@@ -86,7 +88,7 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     bins = np.flatnonzero(density.count_b)
     middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
     error = density.log_g_error_b[bins] / LN10
-    _points(axes, middle, (density.log_g_b[bins] + shift) / LN10, error, "sampled")
+    _points(axes, middle, (density.log_g_b[bins] + shift) / LN10, error, SAMPLED_LABEL)
     if exact is not None:
         _exact_line(axes, density, exact.log_g_b / LN10)
     absolute = density.absolute or exact is not None
@@ -101,8 +103,17 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
     error = density.log_g_error_b[bins]
     delta = density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]
-    axes.axhline(0.0, color=EXACT, linewidth=1.0, zorder=2)
-    _points(axes, middle, delta, error, "sampled")
+    axes.axhline(0.0, color=EXACT, linewidth=1.1, zorder=4)
+    _points(axes, middle, delta, error, SAMPLED_LABEL)
+    reach = np.abs(delta) + np.where(np.isfinite(error), error, 0.0)
+    if reach.max(initial=0.0) > 0.5:  # rare bins: linear up to 0.1, logarithmic beyond
+        axes.set_yscale("symlog", linthresh=0.1)
+        ticks = [0.1, 1.0, 10.0] if reach.max() < 30 else [0.1, 10.0]
+        axes.set_yticks([*(-t for t in ticks[::-1]), 0.0, *ticks])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
+        limit = 1.4 * reach.max()
+        axes.set_ylim(-limit, limit)
     axes.set_ylabel("ln g,\nsampled \N{MINUS SIGN} exact")
 
 
@@ -140,7 +151,7 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
         _difference_panel(middle_panel, density, exact)
         known = np.isfinite(curve.r_b) & ~curve.interpolated_b
         middle = 0.5 * (density.edges[:-1] + density.edges[1:])
-        _points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], "sampled")
+        _points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], SAMPLED_LABEL)
         gaps = curve.interpolated_b
         if gaps.any():
             bottom.plot(middle[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
@@ -168,12 +179,14 @@ def curve_figure(
             x, curve.precision_low_t[shown], curve.precision_high_t[shown],
             color=SAMPLED, alpha=0.25, linewidth=0, label="95% band",
         )  # fmt: skip
-        name = f"sampled, AUPR {curve.aupr:.4f} $\\pm$ {curve.aupr_error:.4f}"
+        error = curve.aupr_error
+        digits = int(np.clip(1 - np.log10(error), 4, 8)) if 0 < error < np.inf else 4
+        name = f"sampled, AUPR {curve.aupr:.{digits}f} $\\pm$ {error:.{digits}f}"
         axes.plot(x, curve.precision_t[shown], ".-", color=SAMPLED, markersize=3, label=name)
         if exact_curve is not None:
             axes.plot(
                 exact_curve.log_recall_t / LN10, exact_curve.precision_t, "--", color=EXACT,
-                label=f"exact, AUPR {exact_curve.aupr:.4f}",
+                label=f"exact, AUPR {exact_curve.aupr:.{digits}f}",
             )  # fmt: skip
         axes.set_ylim(-0.03, 1.03)
         absolute = density.absolute or exact is not None
