@@ -30,13 +30,19 @@ die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
 logged() { # logged MESSAGE COMMAND...: one line for the reader, all output to the log
     local start=$SECONDS
     printf 'setup: %s ...' "$1"
-    if "${@:2}" >>"$log" 2>&1 </dev/null; then
+    # 9 is the lock: nothing that a command may leave running shall hold it
+    if "${@:2}" >>"$log" 2>&1 </dev/null 9>&-; then
         printf ' %d s\n' $((SECONDS - start))
     else
-        printf ' failed. The last lines of %s:\n' "$log"
-        tail -n 20 "$log"
-        exit 1
+        printf ' failed\n'
+        die_with_log "$1 failed"
     fi
+}
+
+die_with_log() {
+    printf 'The last lines of %s:\n' "$log" >&2
+    tail -n 20 "$log" >&2
+    die "$*"
 }
 
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
@@ -80,7 +86,7 @@ find_system_mpi() { # sets mpicc, hdf5 (what h5py's build is told) and launcher
 
 debian_mpi() {
     local default
-    default=$(readlink /etc/alternatives/mpi || true)
+    default=$(readlink /etc/alternatives/mpirun || true)
     case $default in *.openmpi) echo openmpi ;; *) echo mpich ;; esac
 }
 
@@ -104,8 +110,8 @@ choose_mpi() { # sets flavour, mpirun and mpi, the text that .venv/mpi-flavour k
             find_system_mpi || die "apt-get went well, and still no mpicc with a parallel HDF5 was found"
             has_headers || die "$base_python has no Python.h: install its headers"
         elif [[ $flavour == system ]]; then
-            die "no mpicc with a parallel HDF5 and Python's headers found: load the modules that .venv" \
-                "was made with (mpicc on the PATH, HDF5_DIR or h5pcc), or set OMNIINPUT_MPI=wheel"
+            die "no mpicc with a parallel HDF5 and Python's headers here: load the modules that provide them" \
+                "(mpicc on the PATH; HDF5_DIR, or h5pcc on the PATH), or set OMNIINPUT_MPI=wheel"
         else
             say "no mpicc with a parallel HDF5 and Python's headers here, and no root to install them:" \
                 "taking the mpich wheel from PyPI (rank 0 will write the run file)"
@@ -120,7 +126,7 @@ choose_mpi() { # sets flavour, mpirun and mpi, the text that .venv/mpi-flavour k
         mpi="flavour = system"$'\n'"mpicc = $mpicc"$'\n'"version = $(mpi_version)"$'\n'"hdf5 = $hdf5"
     fi
     mpirun=("$launcher")
-    if [[ $flavour == system && $("$launcher" --version 2>/dev/null) == *'Open MPI'* ]]; then
+    if [[ $flavour == system && $("$launcher" --version 2>/dev/null) =~ 'Open MPI'|OpenRTE ]]; then
         mpirun+=(--oversubscribe)
         [[ $EUID != 0 ]] || mpirun+=(--allow-run-as-root)
     fi
@@ -141,7 +147,7 @@ install_mpi() { # mpi4py and h5py on one and the same MPI
             pip install --only-binary=mpich,mpi4py,h5py mpich "$mpi4py_pin" "$h5py_pin"
     else
         # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
-        cache=$(pip cache dir)/omniinput-$(cksum <<<"$mpi" | cut -d ' ' -f 1)
+        cache=$(pip cache dir)/omniinput-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
         logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
             "$python" -m pip --no-input --cache-dir "$cache" install --no-binary=mpi4py "$mpi4py_pin"
         logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \
@@ -171,8 +177,8 @@ version = re.split(r"[\n,\0]", MPI.Get_library_version().replace("Version:", "")
 print(f"setup: {' '.join(version.split())}; h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}",
       "with MPI" if flavour == "system" else "without MPI")
 PYTHON
-    output=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$count" 2>>"$log" </dev/null) ||
-        die "'${mpirun[*]} -n 2' failed (see the end of $log)"
+    output=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$count" 2>>"$log" </dev/null 9>&-) ||
+        die_with_log "'${mpirun[*]} -n 2' failed"
     [[ $output == *'ranks: 2'* ]] ||
         die "'${mpirun[*]} -n 2' should start ranks that count 2; is it the launcher of another MPI? $output"
 }

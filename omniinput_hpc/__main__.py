@@ -7,4 +7,7 @@ request.install()
 
 from omniinput_hpc.launch import main  # noqa: E402
 
+# Once more: MPICH's initialization takes SIGUSR1 for itself, and then hangs where it is alone.
+request.install()
+
 raise SystemExit(main())

@@ -6,6 +6,7 @@ handlers nor leave its core to a neighbour when there are more ranks than cores.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -182,6 +183,18 @@ class World:
         sys.stderr.flush()
         self.comm.Abort(1)
         os._exit(1)  # MPI_Abort may return on some launchers
+
+
+def leave_at_once_when_aborted() -> None:
+    """Have an exit that another rank's abort causes skip HDF5's clean-up.
+
+    MPICH calls exit() in a rank whose neighbour aborted; HDF5's exit handler would then close the
+    parallel file, a collective call that crashes or hangs. Handlers run last in, first out, so
+    this must be called after h5py was imported. Python's own clean-up comes before either.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "on_exit"):  # glibc
+        library.on_exit(library._exit, None)
 
 
 def connected() -> int:

@@ -11,7 +11,7 @@ from typing import NoReturn
 import tomli_w
 
 from omniinput_hpc import input_file, run_reader
-from omniinput_hpc.comm import World
+from omniinput_hpc.comm import World, leave_at_once_when_aborted
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import (
     EXIT_BAD_INPUT,
@@ -41,6 +41,7 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     rank, which ends all of them at once.
     """
     world = world or World()
+    leave_at_once_when_aborted()
     _start_logging(world.rank)
     try:
         return command(world, argv)

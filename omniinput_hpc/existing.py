@@ -35,6 +35,8 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
             raise UserError(f"--restart require: there is no run file {path} to go on with")
         _check_folder(path)
         return {"resume": False, "rounds": 0, "burn_in": 0, "planned": 0, "attributes": {}}
+    if path.is_dir():
+        raise UserError(f"run.output = {path} is a folder; it must name a file")
     if restart == "never":
         raise UserError(
             f"--restart never: {path} exists; choose another run.output, or move it away"

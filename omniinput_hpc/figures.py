@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,6 +20,7 @@ FloatArray = NDArray[np.float64]
 # Okabe & Ito's palette for all kinds of colour vision: blue, vermilion, green, grey
 SAMPLED, EXACT, OTHER, FAINT = "#0072B2", "#D55E00", "#009E73", "#8C8C8C"
 SAMPLED_LABEL = "sampled, $\\pm$ 1 standard error"
+RARE = 10_000  # inputs in a bin
 LN10 = float(np.log(10.0))
 STYLE: Any = {
     "figure.dpi": 150,
@@ -98,23 +98,25 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
 
 
 def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
-    """Draw ln g, sampled minus exact, where its errors can be seen."""
+    """Draw ln g, sampled minus exact, where errors can be seen; its range is the common bins'."""
     bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
     middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
     error = density.log_g_error_b[bins]
     delta = density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]
-    axes.axhline(0.0, color=EXACT, linewidth=1.1, zorder=4)
-    _points(axes, middle, delta, error, SAMPLED_LABEL)
     reach = np.abs(delta) + np.where(np.isfinite(error), error, 0.0)
-    if reach.max(initial=0.0) > 0.5:  # rare bins: linear up to 0.1, logarithmic beyond
-        axes.set_yscale("symlog", linthresh=0.1)
-        ticks = [0.1, 1.0, 10.0] if reach.max() < 30 else [0.1, 10.0]
-        axes.set_yticks([*(-t for t in ticks[::-1]), 0.0, *ticks])
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
-        limit = 1.4 * reach.max()
-        axes.set_ylim(-limit, limit)
+    rare = exact.log_g_b[bins] < np.log(RARE)
+    if rare.all():
+        rare[:] = False
+    if rare.any():
+        _points(axes, middle[rare], delta[rare], error[rare], "rare", FAINT)
+    _points(axes, middle[~rare], delta[~rare], error[~rare], SAMPLED_LABEL)
+    axes.axhline(0.0, color=EXACT, linewidth=1.1, zorder=4)
+    limit = 1.6 * reach[~rare].max(initial=1e-6)
+    axes.set_ylim(-limit, limit)
     axes.set_ylabel("ln g,\nsampled \N{MINUS SIGN} exact")
+    if rare.any():
+        note = f"grey: bins with fewer than {RARE:,} inputs, which reach beyond this panel"
+        axes.set_title(note, loc="left", fontsize=9, color="#595959")
 
 
 def density_figure(density: Density, label: str, exact: Exact | None = None) -> Figure:
@@ -126,17 +128,21 @@ def density_figure(density: Density, label: str, exact: Exact | None = None) -> 
         middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
         error = density.log_g_error_b[bins]
         if exact is None:
-            known = np.isfinite(error)
-            top_error = error[known].max() if known.any() else 1.0
-            bottom.plot(middle[known], error[known], ".", color=SAMPLED, label="lanes")
-            blocks = density.block_error_b[bins]
-            both = np.isfinite(blocks)
-            if both.any():
-                bottom.plot(middle[both], blocks[both], "x", color=OTHER, markersize=3.5,
-                            label="blocks of rounds")  # fmt: skip
-                bottom.legend(loc="upper center", ncols=2)
-            bottom.set_ylim(0.0, 1.35 * max(top_error, 1e-6))
+            for errors, mark, colour, name in (
+                (error, ".", SAMPLED, "from lanes"),
+                (density.block_error_b[bins], "x", OTHER, "from blocks of rounds"),
+            ):
+                known = np.isfinite(errors) & (errors > 0)
+                if known.any():
+                    bottom.plot(
+                        middle[known], errors[known], mark, color=colour, markersize=3.5, label=name
+                    )
+            bottom.set_yscale("log")
+            decades = np.log10(bottom.get_ylim())
+            bottom.set_ylim(10.0 ** np.floor(decades[0]), 10.0 ** np.ceil(decades[1]))
             bottom.set_ylabel("standard error\nof ln g")
+            if bottom.lines:
+                bottom.legend(loc="best", ncols=2)
         else:
             _difference_panel(bottom, density, exact)
         bottom.set_xlabel(label)

@@ -236,5 +236,5 @@ def judge(
         reasons.append(f"lanes disagree (R-hat over {LARGEST_RHAT}) at {', '.join(bad[:6])}{more}")
     unknown = int(np.isnan(rhat_k).sum())
     if unknown:
-        reasons.append(f"too few samples to compare the lanes on {unknown} rungs")
+        reasons.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
     return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)

@@ -139,5 +139,5 @@ def test_verdict():
     assert "beta = 0" not in bad.reasons[0]
     assert "too few rounds" in verdict(n_blocks=0).reasons[0]
     assert "no bin" in verdict(bins=0).reasons[0]
-    assert "1 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
+    assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
     assert len(verdict(lane=3.0, rhat=(2.0, 2.0)).reasons) == 2
