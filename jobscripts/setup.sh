@@ -147,7 +147,7 @@ install_mpi() { # mpi4py and h5py on one and the same MPI
             pip install --only-binary=mpich,mpi4py,h5py mpich "$mpi4py_pin" "$h5py_pin"
     else
         # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
-        cache=$(pip cache dir)/omniinput-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
+        cache=${XDG_CACHE_HOME:-~/.cache}/omniinput_hpc/pip-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
         logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
             "$python" -m pip --no-input --cache-dir "$cache" install --no-binary=mpi4py "$mpi4py_pin"
         logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \

@@ -32,23 +32,23 @@ rank=${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:?the launch
 exec "$1" -u -m pytest --with-mpi -x -p no:cacheprovider --timeout="$3" --timeout-method=thread \
     --junitxml="$2/rank-$rank.xml" tests/mpi'
 
+without_mpi_information="sed -u '/= MPI Information =/,/^mpi4py config:/d'" # pytest-mpi's 20 lines
+
 mpi_pytest() { # mpi_pytest SIZE
     local code=0 folder=$reports/mpi-$1 log_of_rank
     mkdir "$folder"
-    timeout -k 10 "$mpi_limit" "${mpirun[@]}" -n "$1" \
-        sh -c "$rank_pytest" sh "$python" "$folder" "$mpi_test_limit" |
-        without_mpi_information || code=$?
-    [[ $code != 124 ]] || echo "mpirun -n $1 did not end within $mpi_limit s"
+    # the filter is inside the limit, too: a rank left over would keep its input open
+    timeout -k 10 "$mpi_limit" bash -o pipefail -c "\"\$@\" | $without_mpi_information" - \
+        "${mpirun[@]}" -n "$1" sh -c "$rank_pytest" sh "$python" "$folder" "$mpi_test_limit" || code=$?
+    case $code in 124 | 137) echo "mpirun -n $1 did not end within $mpi_limit s" ;; esac
     if [[ $code != 0 ]]; then
         for log_of_rank in "$folder"/rank-*.log; do
             printf -- '--- the end of %s\n' "$log_of_rank"
-            without_mpi_information <"$log_of_rank" | tail -n 40
+            eval "$without_mpi_information" <"$log_of_rank" | tail -n 40
         done
     fi
     return "$code"
 }
-
-without_mpi_information() { sed -u '/= MPI Information =/,/^mpi4py config:/d'; } # pytest-mpi's 20 lines
 
 check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
 

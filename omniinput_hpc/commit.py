@@ -79,18 +79,18 @@ class MpioWriter:
                 if where is not None:
                     self._file[name][where] = values[name]
 
-        self._step(write)
-        self._step(lambda: self._count(round_, committed))
+        self._step(round_, write)
+        self._step(round_, lambda: self._count(round_, committed))
 
     def _count(self, round_: int, committed: int) -> None:
         if self._world.rank == 0:
             self._file[_counter(round_)][0] = committed
 
-    def _step(self, write: Callable[[], None]) -> None:
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
         """Write, flush, and agree that all ranks could; a rank that cannot still flushes."""
         failure = _failure_of(write)
         failure = _failure_of(self._file.flush) or failure
-        _agree(self._world, failure)
+        _agree(self._world, round_, failure)
 
     def close(self) -> None:
         """See `Writer.close`."""
@@ -114,8 +114,16 @@ class GatherWriter:
         for name, field in self._fields.items():
             for where, part in self._parts(name, field, round_, values):
                 gathered.append((name, where, part))
-        self._step(lambda file: [file[name].__setitem__(at, part) for name, at, part in gathered])
-        self._step(lambda file: file[_counter(round_)].__setitem__(0, committed))
+
+        def write(file: h5py.File) -> None:
+            for name, where, part in gathered:
+                file[name][where] = part
+
+        def count(file: h5py.File) -> None:
+            file[_counter(round_)][0] = committed
+
+        self._step(round_, write)
+        self._step(round_, count)
 
     def _parts(
         self, name: str, field: Field, round_: int, values: Mapping[str, NDArray[Any]]
@@ -130,12 +138,12 @@ class GatherWriter:
             return []
         return [(w, part) for w, part in zip(wheres, parts, strict=True) if w is not None]
 
-    def _step(self, write: Callable[[h5py.File], Any]) -> None:
+    def _step(self, round_: int, write: Callable[[h5py.File], None]) -> None:
         file = self._file
         failure = None
         if file is not None:
             failure = _failure_of(lambda: write(file)) or _failure_of(lambda: _flush(file))
-        _agree(self._world, failure)
+        _agree(self._world, round_, failure)
 
     def close(self) -> None:
         """See `Writer.close`."""
@@ -199,9 +207,10 @@ def _failure_of(action: Callable[[], Any]) -> str | None:
     return None
 
 
-def _agree(world: World, failure: str | None) -> None:
+def _agree(world: World, round_: int, failure: str | None) -> None:
+    """Return if no rank failed; else raise the first failure's words on all ranks."""
     if world.all(failure is None):
         return
-    if failure is None:
-        raise WriteError("another rank could not write")
-    raise WriteError(failure)
+    words = next(text for text in world.texts(failure or "") if text)
+    name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
+    raise WriteError(f"{name} could not be written: {words}")

@@ -42,11 +42,11 @@ class Census:
     ----------
     count_b : int64 [B + 2], inputs per bin, then below and above the bins
     right_b : float64 [B + 2], sum of their scores
-    mass_right : float64, probability that the model generates a right input (first site uniform)
+    mass_right : float64, sum of score times exp(-m z), where z is a mean over m predicted sites
     highest_right : float64, the largest z of an input with score 1
     """
 
-    def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int) -> None:
+    def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int | None) -> None:
         self._edges, self._rule, self._m = edges, rule, m
         self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
         self.right_b = np.zeros(len(edges) + 1)
@@ -55,6 +55,9 @@ class Census:
     def add(self, x: NDArray[np.int64], z: NDArray[np.float32]) -> None:
         """Count inputs, int64 [n, D], with outputs z, float32 [n]."""
         z64 = z.astype(np.float64)
+        if not np.isfinite(z64).all():
+            bad = x[~np.isfinite(z64)][0].tolist()
+            raise ArithmeticError(f"the model returned a z that is not finite for values {bad}")
         n_bins = len(self._edges) - 1
         index = bin_of(z64, self._edges)
         index = np.where(index < 0, n_bins, np.where(index >= n_bins, n_bins + 1, index))
@@ -62,7 +65,8 @@ class Census:
         if self._rule is not None:
             r = self._rule(x)
             self.right_b += np.bincount(index, weights=r, minlength=n_bins + 2)
-            self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
+            if self._m is not None:
+                self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
             self.highest_right = max(self.highest_right, float(z64[r == 1].max(initial=-np.inf)))
 
 
@@ -76,9 +80,17 @@ def block_depth(n_values: int, n_sites: int) -> int:
 
 def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np.int64]:
     """Return a block's inputs, int64 [n_values^(D - depth), D]: all that begin alike."""
-    n = n_values ** (n_sites - depth)
-    number = block * n + np.arange(n, dtype=np.int64)
-    return np.stack([number // n_values**i % n_values for i in range(n_sites - 1, -1, -1)], axis=1)
+    n_rest = n_sites - depth
+    rest = np.indices((n_values,) * n_rest, dtype=np.int64).reshape(n_rest, -1).T
+    x = np.empty((len(rest), n_sites), dtype=np.int64)
+    x[:, :depth] = head_of(block, depth, n_values)
+    x[:, depth:] = rest
+    return x
+
+
+def head_of(block: int, depth: int, n_values: int) -> list[int]:
+    """Return the leading values that a block's inputs share: its number as digits."""
+    return [block // n_values**i % n_values for i in range(depth - 1, -1, -1)]
 
 
 def tree_walker(model: Any, depth: int) -> Block:
@@ -86,8 +98,7 @@ def tree_walker(model: Any, depth: int) -> Block:
     import torch
 
     def evaluate(block: int) -> NDArray[np.float32]:
-        head = inputs_of(block, depth, model.n_values, depth)[0]  # the block's number as digits
-        values = torch.from_numpy(head).to(model.device)
+        values = torch.tensor(head_of(block, depth, model.n_values), device=model.device)
         prefixes = model.begin(values[None, :1])
         log_p = torch.zeros(1, device=model.device)
         for value in values[1:]:
@@ -148,13 +159,16 @@ def count_all(
             f"{max_hours:g}; such a space can be sampled, not enumerated"
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
-    m = d - getattr(model, "predicted_from", 0)
+    generates = hasattr(model, "conditional_logits")
+    m = d - model.predicted_from if generates else None
     census = Census(config.bins.edges, rule, m)
     for block in _reported(range(world.rank, n_blocks, world.size)):
         census.add(inputs_of(block, depth, v, d), evaluate(block))
     census.count_b = world.sum(census.count_b)
     census.right_b = world.sum(census.right_b)
-    census.mass_right = float(world.sum(np.array([census.mass_right]))[0]) / v ** (d - m)
+    census.mass_right = float(world.sum(np.array([census.mass_right]))[0])
+    if m is not None:
+        census.mass_right /= float(v) ** (d - m)  # the sites that are not predicted are uniform
     census.highest_right = float(world.max(np.array([census.highest_right]))[0])
     return census
 
@@ -188,14 +202,19 @@ def write(path: Path, census: Census, config: Config, source: list[str]) -> None
         *source,
     ]
     if np.isfinite(census.highest_right):
+        words = "share of right inputs among what the model generates"
+        share = [f"{words}: {census.mass_right:.8f}"] if census.mass_right else []
         columns["r"] = census.right_b[bins] / inside[bins]
         header += [
             f"right inputs: {census.right_b.sum():.10g}",
-            f"share of right inputs among what the model generates: {census.mass_right:.8f}",
+            *share,
             f"highest z of a right input: {census.highest_right:.6f}",
         ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(path, header, columns)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, header, columns)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def run(world: World, argv: Sequence[str] | None) -> int:
@@ -214,24 +233,15 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     model = world.together(lambda: models.build(config, device))
     begin = time.monotonic()
     census = count_all(model, config, rule, device, world, args.max_hours)
-    if world.rank == 0:
-        source = [
-            f"source: {args.input}, {model.n_sites} sites of {model.n_values} values, "
-            f"model {about['fingerprint']}",
-            f"scores: {args.rule}",
-        ]
-        write(output, census, config, source if rule else source[:1])
-        log.info("%s: %d inputs in %s", output, census.count_b.sum(), _took(begin))
-        if rule:
-            log.info(
-                "right inputs: %.0f, highest z %.4f; %.4f%% of what the model generates is right",
-                census.right_b.sum(), census.highest_right, 100 * census.mass_right,
-            )  # fmt: skip
+    source = [
+        f"source: {args.input}, {model.n_sites} sites of {model.n_values} values, "
+        f"model {about['fingerprint']}",
+        f"scores: {args.rule}",
+    ]
+    world.on_rank_0(lambda: write(output, census, config, source if rule else source[:1]))
+    seconds = time.monotonic() - begin
+    log.info("%s: %d inputs in %s", output, census.count_b.sum(), duration(seconds))
     return EXIT_COMPLETE
-
-
-def _took(begin: float) -> str:
-    return duration(time.monotonic() - begin)
 
 
 def _rule(name: str) -> Rule:

@@ -235,10 +235,7 @@ def _sample(
     from omniinput_hpc.exchange import Exchanger
 
     path, mine = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
-    with run_reader.open_run(path) as run:
-        checkpoint = run.checkpoint(mine)
-        committed = run.rounds or run.burn_in_committed - config.run.burn_in
-        first = max(committed, -config.run.burn_in)
+    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, mine))
     for index, rung in enumerate(rungs):
         if checkpoint is None:
             rung.start()
@@ -262,8 +259,8 @@ def _sample(
         if world.rank == 0:
             need = plan.amount(store.size_in_bytes(g))
             log.error(
-                "%s (%s when full) could not be written: %s; nothing committed is lost: "
-                "make room and run again to go on", path, need, error,
+                "%s (%s in all): %s; nothing committed is lost: make room and run again to go on",
+                path, need, error,
             )  # fmt: skip
         world.abort_quietly()
     finally:
@@ -273,29 +270,23 @@ def _sample(
     return EXIT_COMPLETE
 
 
+def _read_checkpoint(
+    path: Path, config: Config, rungs: range
+) -> tuple[run_reader.Checkpoint | None, int]:
+    """Return the walkers to go on with, and the next round (burn-in is negative)."""
+    with run_reader.open_run(path) as run:
+        next_round = run.rounds or run.burn_in_committed - config.run.burn_in
+        return run.checkpoint(rungs), next_round
+
+
 def _report(world: World, config: Config, clock: Clock, totals: sampler.Totals) -> None:
     """Print where the time went, and what looks wrong."""
     table = clock.table()
     seconds = request.age
     log.info("%s", table)
-    for warning in warnings(config, totals):
-        log.warning("warning: %s", warning) if world.rank == 0 else None
+    if world.rank == 0:
+        sampler.warn(config, totals)
     log.info("complete: %s, %s", config.run.output, duration(seconds))
-
-
-def warnings(config: Config, totals: sampler.Totals) -> list[str]:
-    """Return what only shows while running: rungs outside the bins, pairs that never swap."""
-    beta_k = config.ladder.beta_k
-    lines = [
-        f"rung {k} (beta = {beta_k[k]:g}): all outputs fell outside the bins; widen [bins]"
-        for k in np.flatnonzero((totals.moves_k2[:, 1] == 0) & (totals.moves_k2[:, 0] > 0))
-    ]
-    lines += [
-        f"rungs {k} and {k + 1} never swapped: add a rung between beta = {beta_k[k]:g} and "
-        f"{beta_k[k + 1]:g}"
-        for k in np.flatnonzero((totals.swaps_k2[:, 1] == 0) & (totals.swaps_k2[:, 0] > 0))
-    ]
-    return lines
 
 
 def _versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ from omniinput_hpc.progress import Progress
 if TYPE_CHECKING:
     from omniinput_hpc.exchange import Exchanger
     from omniinput_hpc.rung import Rung
+
+
+log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass
@@ -61,6 +65,7 @@ def run(
     n_rungs = len(config.ladder.beta_k)
     totals = Totals(np.zeros((n_rungs - 1, 2), np.int64), np.zeros((n_rungs, 2), np.int64))
     s = config.sampler
+    first_warning = max(first_round, 0) + config.run.rounds // 10
     round_ = first_round
     while round_ < config.run.rounds:
         begin_round(round_, rungs, exchanger)
@@ -75,6 +80,8 @@ def run(
         with clock.part("writing"):
             swaps_k2 = commit(round_, config, rungs, exchanger, writer, world, totals)
         progress.committed(round_, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
+        if round_ == first_warning and world.rank == 0:
+            warn(config, totals)
         round_ += 1
     return totals
 
@@ -136,3 +143,18 @@ def commit(
         totals.moves_k2 += together[:n_rungs]
         totals.swaps_k2 += together[n_rungs:]
     return np.asarray(together[n_rungs:])
+
+
+def warn(config: Config, totals: Totals) -> None:
+    """Log what only shows while running: rungs outside the bins, pairs that never swap."""
+    beta_k = config.ladder.beta_k
+    for k in np.flatnonzero((totals.moves_k2[:, 1] == 0) & (totals.moves_k2[:, 0] > 0)):
+        log.warning(
+            "warning: rung %d (beta = %g): all outputs fell outside the bins; widen [bins]",
+            k, beta_k[k],
+        )  # fmt: skip
+    for k in np.flatnonzero((totals.swaps_k2[:, 1] == 0) & (totals.swaps_k2[:, 0] > 0)):
+        log.warning(
+            "warning: rungs %d and %d never swapped: add a rung between beta = %g and %g",
+            k, k + 1, beta_k[k], beta_k[k + 1],
+        )  # fmt: skip

@@ -7,14 +7,18 @@ first token is not predicted (``predicted_from = 1``), as in Hugging Face's own 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
 
 
 @dataclass
@@ -47,14 +51,16 @@ class CausalLanguageModel:
                 trust_remote_code=False,
                 dtype=torch.float32,
             )
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             raise UserError(f"model.path = {options.path}: cannot be loaded: {first}") from None
         self.lm.eval().requires_grad_(False).to(device)
         self.device = torch.device(device)
         self.n_sites = options.length
         self.n_values = int(self.lm.get_output_embeddings().weight.shape[0])
-        self._path = options.path
+        self._path = Path(options.path)
+        # Without its files transformers would make up an empty tokenizer.
+        self._has_tokenizer = any((self._path / name).is_file() for name in TOKENIZER_FILES)
         self._tokenizer: Any = None
 
     @torch.no_grad()
@@ -107,17 +113,13 @@ class CausalLanguageModel:
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input; the token ids where the folder has no tokenizer."""
+        if self._tokenizer is None and self._has_tokenizer:
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                self._path, local_files_only=True, trust_remote_code=False
+            )
         if self._tokenizer is None:
-            try:
-                self._tokenizer = AutoTokenizer.from_pretrained(
-                    self._path, local_files_only=True, trust_remote_code=False
-                )
-            except (OSError, ValueError, KeyError):
-                self._tokenizer = False
-        rows = x.tolist()
-        if self._tokenizer is False:
-            return [" ".join(map(str, row)) for row in rows]
-        return [self._tokenizer.decode(row) for row in rows]
+            return [" ".join(map(str, row)) for row in x.tolist()]
+        return [self._tokenizer.decode(row) for row in x.tolist()]
 
 
 def build(options: CausalLm, device: str) -> CausalLanguageModel:

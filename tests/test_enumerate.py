@@ -1,0 +1,61 @@
+"""Enumeration: every input once, the tree as the plain batches, refusal of large spaces."""
+
+import numpy as np
+import pytest
+from toy_models import LatticeModel
+
+from omniinput_hpc import command, enumerate, input_file
+from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.models import causal_lm
+from omniinput_hpc.zoo.toy import is_valid
+
+ROOT = "inputs/toy.toml"
+
+
+def call(capfd, *arguments):
+    code = command.main(enumerate.run, [str(a) for a in arguments])
+    return code, "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(("n_values", "n_sites"), [(10, 4), (4, 6), (2, 1), (300, 2)])
+def test_blocks_hold_every_input_once(n_values, n_sites):
+    depth = enumerate.block_depth(n_values, n_sites)
+    blocks = [enumerate.inputs_of(b, depth, n_values, n_sites) for b in range(n_values**depth)]
+    x = np.concatenate(blocks)
+    number = x @ (n_values ** np.arange(n_sites)[::-1])
+    np.testing.assert_array_equal(number, np.arange(n_values**n_sites))
+
+
+def test_the_tree_gives_the_outputs_of_the_plain_forward():
+    config = input_file.load(__import__("pathlib").Path(ROOT), ["model.length=5"])
+    model = causal_lm.build(config.model, "cpu")
+    tree, plain = enumerate.tree_walker(model, 2), enumerate.plain_batches(model, 2, "cpu")
+    for block in (0, 37, 99):
+        np.testing.assert_allclose(tree(block), plain(block), atol=1e-5)
+
+
+def test_exact_counts_of_a_model_with_a_known_answer(capfd, tmp_path, lattice_toml):
+    toml, csv = tmp_path / "lattice.toml", tmp_path / "exact.csv"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    code, text = call(capfd, toml, "--output", csv, "--rule", "toy_rules:begins_with_zero")
+    assert code == 0, text
+    _, table = read_table(csv, ["z_lower", "z_upper", "log_g", "log_g_error", "count", "r"])
+    z, log_count = LatticeModel(6, 4, 0.25, "cpu").log_count()
+    np.testing.assert_allclose(table["log_g"], log_count, rtol=1e-10)
+    assert ((table["z_lower"] <= z) & (z < table["z_upper"])).all()
+    assert table["count"].sum() == 4**6
+    assert abs((table["count"] * table["r"]).sum() - 4**5) < 1e-6
+
+
+def test_a_large_space_is_refused_with_its_size_and_time(capfd, tmp_path, lattice_toml):
+    toml = tmp_path / "lattice.toml"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    code, text = call(capfd, toml, "--set", "model.options.n_sites=40")
+    assert code == 2
+    assert "4^40 = 1.21e+24 inputs would take about" in text
+    assert "years" in text
+
+
+def test_the_rule_counts_sums_divisible_by_30():
+    x = np.array([[9, 9, 9, 3, 0, 0, 0, 0], [0] * 8, [1] * 8, [9, 9, 9, 9, 9, 9, 6, 0]])
+    assert is_valid(x.astype(np.uint8)).tolist() == [1, 1, 0, 1]

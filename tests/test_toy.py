@@ -1,0 +1,57 @@
+"""The Toy in the repository: its weights, its exact truth, and that the two belong together."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from omniinput_hpc import input_file, models
+from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.recorders import bin_of
+from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilities
+
+CONFIG = input_file.load(Path("inputs/toy.toml"))
+HEADER, TRUTH = read_table(Path("inputs/exact/toy.csv"), ["z_lower", "log_g", "count", "r"])
+
+
+def stated(words):
+    return float(next(line for line in HEADER if line.startswith(words)).rpartition(":")[2])
+
+
+def test_the_exact_conditionals_give_the_uniform_law_over_valid_inputs():
+    count, p = completions(), next_digit_probabilities()
+    assert count[0, 0] == stated("right inputs")
+    random = np.random.default_rng(1)
+    x = random.integers(10, size=(20_000, 8))
+    valid = x[is_valid(x) == 1]
+    total = np.concatenate([np.zeros((len(valid), 1), int), valid.cumsum(axis=1)], axis=1)
+    law = np.prod([p[t, total[:, t], valid[:, t]] for t in range(8)], axis=0)
+    np.testing.assert_allclose(law, 1 / count[0, 0], rtol=1e-12)
+
+
+def test_the_truth_belongs_to_the_weights_and_is_whole():
+    about = models.preflight(CONFIG)
+    assert any(about["fingerprint"] in line for line in HEADER)
+    assert TRUTH["count"].sum() == 10**8
+    np.testing.assert_allclose(TRUTH["log_g"], np.log(TRUTH["count"]), atol=1e-9)
+
+
+def test_what_the_toy_generates():
+    assert stated("share of right inputs among what the model generates") >= 0.999
+    assert stated("highest z of a right input") < 3.0  # every one is generated, p > exp(-21)
+    assert sum(f.stat().st_size for f in Path("inputs/models/toy").iterdir()) < 3e6
+
+
+def test_the_truth_agrees_with_the_models_own_forward():
+    """Random inputs, exact binomial expectation per wide bin, 5 sigma."""
+    model = models.build(CONFIG, "cpu")
+    n = 20_000
+    x = torch.randint(10, (n, 8), generator=torch.Generator().manual_seed(2))
+    z = torch.cat([model.output(part) for part in x.split(2000)]).double().numpy()
+    edges = np.arange(0, 12.5, 0.5)
+    share = np.zeros(len(edges) - 1)
+    np.add.at(share, bin_of(TRUTH["z_lower"] + 0.01, edges), TRUTH["count"] / 1e8)
+    counts = np.bincount(bin_of(z, edges), minlength=len(share))
+    sigma = np.sqrt(n * share * (1 - share)) + 1
+    assert (np.abs(counts - n * share) < 5 * sigma).all()
+    assert abs(is_valid(x.numpy()).mean() - 0.03785821) < 5 * np.sqrt(0.0379 / n)
