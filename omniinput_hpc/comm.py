@@ -7,13 +7,14 @@ handlers nor leave its core to a neighbour when there are more ranks than cores.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import mpi4py
@@ -28,8 +29,8 @@ from omniinput_hpc.errors import UserError  # noqa: E402
 
 T = TypeVar("T")
 
-_SPINS = 200
-_SLEEPS = (0.0, 2e-5, 1e-4, 1e-3)
+_POLLS = ((50, 0.0), (50, 1e-4))
+_SLEEP = 1e-3
 
 
 class World:
@@ -55,10 +56,10 @@ class World:
 
     def _wait(self, *requests: MPI.Request) -> None:
         begin = time.perf_counter()
-        spins = 0
-        while not MPI.Request.Testall(list(requests)):
-            spins += 1
-            time.sleep(_SLEEPS[min(spins // _SPINS, len(_SLEEPS) - 1)])
+        for seconds in _polls():
+            if MPI.Request.Testall(list(requests)):
+                break
+            time.sleep(seconds)
         self.waited += time.perf_counter() - begin
 
     def sum(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -195,6 +196,13 @@ def leave_at_once_when_aborted() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc
         library.on_exit(library._exit, None)
+
+
+def _polls() -> Iterator[float]:
+    """Yield how long to sleep between looks: at first not at all, soon a millisecond."""
+    for times, seconds in _POLLS:
+        yield from itertools.repeat(seconds, times)
+    yield from itertools.repeat(_SLEEP)
 
 
 def connected() -> int:

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from run_tools import run
 
 from omniinput_hpc import input_file, models
+from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.tables import read_table
 from omniinput_hpc.recorders import bin_of
+from omniinput_hpc.run_reader import open_run
 from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilities
 
 CONFIG = input_file.load(Path("inputs/toy.toml"))
@@ -55,3 +58,20 @@ def test_the_truth_agrees_with_the_models_own_forward():
     sigma = np.sqrt(n * share * (1 - share)) + 1
     assert (np.abs(counts - n * share) < 5 * sigma).all()
     assert abs(is_valid(x.numpy()).mean() - 0.03785821) < 5 * np.sqrt(0.0379 / n)
+
+
+def test_a_short_run_lies_on_the_truth(tmp_path):
+    """A fifth of inputs/toy.toml: rms z-score where there are 10,000 inputs or more."""
+    words = [f"run.output={tmp_path}/toy.h5", f"run.rounds={CONFIG.run.rounds // 5}"]
+    done = run("inputs/toy.toml", *(w for s in words for w in ("--set", s)), ranks=2, timeout=280)
+    assert done.returncode == 0, done.stderr
+    with open_run(tmp_path / "toy.h5") as file:
+        density = density_of_run(file)
+    exact = np.full(len(density.log_g_b), -np.inf)
+    exact[bin_of(TRUTH["z_lower"] + 0.01, density.edges)] = TRUTH["log_g"]
+    many = exact >= np.log(10_000)
+    delta, error = (density.log_g_b - exact)[many], density.log_g_error_b[many]
+    assert np.isfinite(error).all()
+    assert 0.7 < np.sqrt(np.mean((delta / error) ** 2)) < 1.4
+    assert np.median(error) < 0.1
+    assert (np.abs(delta) < np.maximum(0.2, 4.5 * error)).all()

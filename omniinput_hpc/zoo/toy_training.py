@@ -26,7 +26,7 @@ BATCH = 512
 WARM_UP_STEPS = 300
 
 
-def build_model(width: int = 48) -> GPT2LMHeadModel:
+def build_model(width: int = 32) -> GPT2LMHeadModel:
     """Return the untrained Toy: 6 layers, 4 heads, 10 tokens, 8 positions."""
     return GPT2LMHeadModel(
         GPT2Config(
@@ -130,10 +130,10 @@ def main() -> int:
     """Command line of ``python -m omniinput_hpc.zoo.toy``."""
     parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.toy", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("inputs/models/toy"))
-    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--steps", type=int, default=18_000)
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--width", type=int, default=48)
+    parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -73,7 +73,7 @@ def test_a_failed_write_is_never_committed(kind, failing_call, code, shared_fold
         write(dataset, where, data)
 
     monkeypatch.setattr(h5py.Dataset, "__setitem__", faulty)
-    with pytest.raises(commit.WriteError, match="round 1 could not be written.*no space"):
+    with pytest.raises(commit.WriteError, match=r"round 1 could not be written.*no space"):
         writer.commit(1, values(rungs, 1), 2)
     monkeypatch.undo()
     writer.close()
