@@ -50,6 +50,18 @@ mpi_pytest() { # mpi_pytest SIZE
     return "$code"
 }
 
+slurm_not_run=''
+slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mostly asleep
+    local check=("$python" tests/slurm/cluster.py --check)
+    if [[ $EUID == 0 ]] && command -v apt-get >/dev/null && ! "${check[@]}" >/dev/null; then
+        echo "installing slurm-wlm and munge with apt-get"
+        apt_install slurm-wlm munge >>"$log" 2>&1 || true
+    fi
+    slurm_not_run=$("${check[@]}") || { echo "NOT RUN: ${slurm_not_run:=the check failed}"; return 0; }
+    # SIGINT: the tests end their SLURM; -rP: the log of the job that was stopped and went on
+    timeout -s INT -k 30 330 "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
+}
+
 check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
 
 setup test
@@ -59,10 +71,11 @@ reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
-stage "serial tests" "$python" -m pytest --ignore=tests/mpi --junitxml="$reports/serial.xml" tests
+stage "serial tests" "$python" -m pytest --ignore=tests/mpi --ignore=tests/slurm --junitxml="$reports/serial.xml" tests
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"
 done
+stage "SLURM tests" slurm_pytest
 stage "test counts" check_counts
 
 if [[ ${#failed[@]} != 0 ]]; then
@@ -71,5 +84,5 @@ if [[ ${#failed[@]} != 0 ]]; then
     echo "===== FAILED: ${names:2} (${SECONDS} s) ====="
     exit 1
 fi
-echo "===== $(tail -n 1 "$reports/counts"); ${SECONDS} s ====="
+echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}; ${SECONDS} s ====="
 rm -r "$reports"

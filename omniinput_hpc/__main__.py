@@ -10,4 +10,7 @@ from omniinput_hpc.launch import main  # noqa: E402
 # Once more: MPICH's initialization takes SIGUSR1 for itself, and then hangs where it is alone.
 request.install()
 
-raise SystemExit(main())
+code = main()
+# The interpreter's own end would give the signals back their deadly defaults.
+request.ignore()
+raise SystemExit(code)

@@ -13,6 +13,7 @@ from types import FrameType
 
 SECOND_INTERRUPT_AFTER = 1.0
 """Seconds after which a second SIGINT ends the run at once; launchers send one signal twice."""
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:
@@ -25,8 +26,13 @@ class StopRequest:
 
     def install(self) -> None:
         """Catch SIGTERM, SIGUSR1 and SIGINT from now on."""
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
+
+    def ignore(self) -> None:
+        """Ignore the signals from now on: the run is over, and its exit code stands."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
     def check_walltime(self, seconds: float | None) -> None:
         """Request a stop when the process is older than `seconds`."""

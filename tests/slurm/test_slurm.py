@@ -1,0 +1,196 @@
+"""The job scripts as shipped, under a real SLURM on this machine (see cluster.py).
+
+All jobs run side by side, once, in the fixture `jobs`: about 100 s on two idle cores.
+"""
+
+import re
+import time
+
+import cluster as slurm
+import pytest
+from conftest import LATTICE
+from run_tools import ROOT, assert_same, environment, run
+
+from omniinput_hpc.run_reader import open_run
+
+WHY_NOT = slurm.missing()
+SECONDS = 240  # for all jobs together, before the tests give up
+
+pytestmark = [
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"no SLURM here: {WHY_NOT}"),
+    pytest.mark.timeout(SECONDS + 60),
+]
+
+
+class Job:
+    """A job script that was submitted, with the settings of its marked block overridden.
+
+    Its input file's model pauses for `seconds` in each of a round's 60 evaluations.
+    """
+
+    def __init__(self, cluster, folder, script, seconds, rounds, *arguments, n=1, options=()):
+        self.cluster, self.folder, self.rounds = cluster, folder, rounds
+        self.log, self.runs = folder / "job.log", [folder / f"run{i}.h5" for i in range(n)]
+        for path in self.runs:
+            text = LATTICE.format(output=path).replace("toy_models:lattice", "slow_models:slow")
+            text = text.replace("rounds = 5", f"rounds = {rounds}")
+            text = text.replace("[sampler]", f"options = {{ seconds = {seconds} }}\n[sampler]")
+            path.with_suffix(".toml").write_text(text)
+        tomls = [path.with_suffix(".toml") for path in self.runs]
+        options = ["--ntasks=1", "--cpus-per-task=1", "--time=9", f"--output={self.log}", *options]
+        words = ["sbatch", "--parsable", f"--chdir={ROOT}", *options, ROOT / "jobscripts" / script]
+        self.id = cluster.call(*words, *tomls, *arguments)
+        assert self.id, f"sbatch refuses {script}"
+
+    def text(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+    def state(self, member=""):
+        """The last known state: SLURM forgets jobs after 5 minutes."""
+        shown = self.cluster.call("scontrol", "show", "job", "--oneliner", self.id + member)
+        return " ".join(re.findall(r"(?:JobState|Restarts|ExitCode)=\S+", shown))
+
+    def ended(self, member=""):
+        return re.search("COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL", self.state(member))
+
+    def send_usr1(self, member=""):
+        """What SLURM does before the time limit."""
+        self.cluster.call("scancel", "--batch", "--signal=USR1", self.id + member)
+
+    def committed(self):
+        """Committed rounds of each of the job's run files."""
+        counts = []
+        for path in self.runs:
+            if path.exists():
+                with open_run(path) as one:
+                    counts.append(one.rounds)
+        return counts if len(counts) == len(self.runs) else [0]
+
+
+def cycle(cluster, folder):
+    """Two ranks for 45 s and more, whose time limit sends SIGUSR1 20 to 50 s after a start.
+
+    Later starts have time for the rest: each takes its seconds to import torch on a busy machine.
+    """
+    # SLURM looks every 30 s whether the signal will be due within 30 s.
+    options = ["--ntasks=2", "--time=2", "--signal=B:USR1@70"]
+    job = Job(cluster, folder, "run.sbatch", 0.01, 145, options=options)
+    yield job
+    yield lambda: "PENDING" in job.state() and all(job.committed())  # requeued
+    cluster.call("scontrol", "update", f"JobId={job.id}", "TimeLimit=9")
+    yield job.ended
+
+
+def bad(cluster, folder):
+    job = Job(cluster, folder, "run.sbatch", 0, 5, "--set", "run.rondes=3")
+    yield job
+    yield job.ended
+
+
+def cancelled(cluster, folder):
+    job = Job(cluster, folder, "run.sbatch", 0.02, 200)
+    yield job
+    yield lambda: all(job.committed())
+    cluster.call("scancel", job.id)
+    yield job.ended
+
+
+def array(cluster, folder):
+    options = ["--array=0-1", f"--output={folder / 'job%a.log'}"]
+    job = Job(cluster, folder, "array.sbatch", 0.01, 40, n=2, options=options)
+    yield job
+    yield lambda: all(job.committed())
+    ids = [line.split() for line in cluster.call("squeue", "-hro", "%K %A").splitlines()]
+    job.stopped = next(index for index, number in ids if number == job.id)  # has the array's id
+    job.send_usr1(f"_{job.stopped}")
+    yield lambda: job.ended("_0") and job.ended("_1")
+
+
+def stuck(cluster, folder):
+    job = Job(cluster, folder, "run.sbatch", 0.3, 20)
+    yield job
+    for start in (1, 2, 3):
+        yield lambda start=start: job.text().count("; writer ") == start  # its plan is printed
+        job.send_usr1()
+    yield job.ended
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """All jobs, ended, by the names of the functions above; nothing is left of the SLURM."""
+    cluster = slurm.Cluster(tmp_path_factory.mktemp("slurm"))
+    extra = environment()["PYTHONPATH"]
+    cluster.environment["PYTHONPATH"] = f"{extra}:{ROOT / 'tests/slurm'}"
+    with cluster:
+        scripts = {
+            function.__name__: function(cluster, tmp_path_factory.mktemp(function.__name__))
+            for function in (cycle, bad, cancelled, array, stuck)
+        }
+        found = {name: next(script) for name, script in scripts.items()}
+        waiting = {name: next(script) for name, script in scripts.items()}
+        deadline = time.monotonic() + SECONDS
+        while waiting:
+            logs = {name: f"{found[name].state()}\n{found[name].text()}" for name in waiting}
+            assert time.monotonic() < deadline, "\n".join(["not ended:", *logs.values()])
+            time.sleep(1)
+            for name in [name for name, condition in waiting.items() if condition()]:
+                waiting[name] = next(scripts[name], None)
+            waiting = {name: condition for name, condition in waiting.items() if condition}
+        states = {(name, m): job.state(m) for name, job in found.items() for m in ("", "_0", "_1")}
+        for name, job in found.items():
+            job.state = lambda member="", name=name: states[name, member]
+        yield found
+    assert cluster.processes() == []
+    assert not [path for job in found.values() for path in job.folder.glob("*.slurm")]
+
+
+def test_stops_before_the_time_limit_and_goes_on_until_complete(jobs, tmp_path):
+    job = jobs["cycle"]
+    text = job.text()
+    print(re.sub(r"\n(?!20|srun|slurm|\[rank 0\] (stopped|complete)|file ).*", "", text))
+    assert "JobState=COMPLETED" in job.state() and "ExitCode=0:0" in job.state(), text
+    restarts = int(re.search(r"Restarts=(\d+)", job.state()).group(1))
+    assert restarts >= 1
+    assert text.count("SIGUSR1: asking the run to stop") == restarts
+    assert text.count("rounds committed; queueing it again") == restarts
+    assert "[rank 0] stopped early (SIGUSR1); everything committed is safe" in text
+    resumed = [int(n) for n in re.findall(r"goes on after (\d+) of 145 rounds", text)]
+    assert resumed and resumed[0] > 0 and resumed == sorted(resumed)
+    assert ": complete\n" in text
+    assert "TIME LIMIT" not in text
+
+    whole = tmp_path / "whole.h5"
+    settings = [f"run.output={whole}", "model.factory=toy_models:lattice", "model.options={}"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = run(job.folder / "run0.toml", *words, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert_same(job.runs[0], whole)
+
+
+def test_bad_input_ends_the_job(jobs):
+    job = jobs["bad"]
+    assert job.state() == "JobState=FAILED Restarts=0 ExitCode=2:0"
+    assert 'did you mean "rounds"' in job.text()
+    assert "exit code 2, bad input: not queued again" in job.text()
+
+
+def test_a_cancelled_job_stays_cancelled(jobs):
+    job = jobs["cancelled"]
+    assert job.state().startswith("JobState=CANCELLED Restarts=0"), job.text()
+    assert "[rank 0] stopped early (SIGTERM)" in job.text()
+    assert "the job was cancelled or preempted: not queued again by itself" in job.text()
+
+
+def test_of_an_array_only_the_member_that_was_stopped_starts_again(jobs):
+    job = jobs["array"]
+    other = str(1 - int(job.stopped))
+    assert job.state(f"_{job.stopped}") == "JobState=COMPLETED Restarts=1 ExitCode=0:0"
+    assert job.state(f"_{other}") == "JobState=COMPLETED Restarts=0 ExitCode=0:0"
+    assert job.committed() == [40, 40]
+    assert_same(*job.runs)
+
+
+def test_gives_up_after_two_restarts_that_committed_nothing(jobs):
+    job = jobs["stuck"]
+    assert job.state() == "JobState=FAILED Restarts=2 ExitCode=75:0", job.text()
+    assert "not queued again: 2 restarts in a row committed no round" in job.text()
