@@ -6,9 +6,7 @@ ranks leave with the same code; a failure on one rank ends all of them (MPI_Abor
 
 from __future__ import annotations
 
-import argparse
 import logging
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +15,22 @@ import numpy as np
 
 from omniinput_hpc import (
     __version__,
+    arguments,
     comm,
     command,
     commit,
+    doctor,
     existing,
     input_file,
+    lock,
     models,
     plan,
     run_reader,
     sampler,
     store,
     streams,
+    verify,
+    versions,
 )
 from omniinput_hpc.clock import Clock
 from omniinput_hpc.comm import World
@@ -48,46 +51,17 @@ N_PROBES = 16
 PROBE_TOLERANCE = 1e-3
 
 
-def arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = command.Parser(
-        prog="python -m omniinput_hpc",
-        description="Sample a model's whole input space as an input file says.",
-        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
-    )
-    parser.add_argument("input", type=Path, metavar="INPUT.toml")
-    parser.add_argument(
-        "--check", action="store_true", help="check everything, print the plan, exit"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="table.key=value", help="override a key"
-    )
-    parser.add_argument(
-        "--restart",
-        choices=("auto", "never", "require"),
-        default="auto",
-        help="go on with an existing run file: where there is one, never, or insist on one",
-    )
-    parser.add_argument(
-        "--max-walltime", type=_seconds, metavar="SECONDS", help="stop in good order"
-    )
-    return command.parse(parser, world.rank, argv)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
-
-
 def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
     """Run the program on this rank and return its exit code."""
     return command.main(_run, argv, world)
 
 
 def _run(world: World, argv: Sequence[str] | None) -> int:
-    args = world.together(lambda: arguments(world, argv))
+    args = world.together(lambda: arguments.parse(world, argv))
+    if args.doctor:
+        return doctor.run(world, args.input or Path())
+    if args.verify:
+        return verify.run(world, args.input, args.rescore or 0, args.set)
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: command.read_input(args))
     config = input_file.parse(text, str(args.input))
@@ -118,13 +92,21 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     if warning := plan.disk_warning(config, geometry):
         log.warning("warning: %s", warning)
-    versions = {**_versions(), **devices.versions()}
-    world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, versions, found))
+    now = {**versions.here(), **devices.versions()}
+    world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, now, found))
     if args.check:
         return EXIT_COMPLETE
 
-    world.on_rank_0(lambda: _prepare_file(config, geometry, about, probe_z, versions, found))
-    return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime)
+    with lock.hold(Path(config.run.output), world) as mine:
+
+        def prepare() -> None:  # another run may have written while this one read its model
+            fresh = existing.judge(config, about["fingerprint"], args.restart)
+            if fresh != found:
+                _check_resume(config, geometry, probe_z, now, fresh)
+            _prepare_file(config, geometry, about, probe_z, now, fresh, mine)
+
+        world.on_rank_0(prepare)
+        return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime, mine)
 
 
 def _make_rungs(
@@ -170,7 +152,7 @@ def _probe(config: Config, g: store.Geometry, rung: Rung) -> list[float]:
 
 
 def _check_resume(
-    config: Config, g: store.Geometry, probe_z: list[float], versions: dict[str, str], found: Any
+    config: Config, g: store.Geometry, probe_z: list[float], here: dict[str, str], found: Any
 ) -> None:
     """Compare the model and the machine with those of the file; warn, or refuse."""
     if not found["resume"]:
@@ -185,7 +167,7 @@ def _check_resume(
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"
         )
-    now = {**versions, "threads": str(config.run.threads)}
+    now = {**here, "threads": str(config.run.threads)}
     then = {**found["attributes"], "threads": str(threads)}
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
     if changed:
@@ -200,8 +182,9 @@ def _prepare_file(
     g: store.Geometry,
     about: dict[str, Any],
     probe_z: list[float],
-    versions: dict[str, str],
+    here: dict[str, str],
     found: dict[str, Any],
+    mine: lock.RunLock,
 ) -> None:
     """Create the run file, or make it longer."""
     path = Path(config.run.output)
@@ -214,11 +197,11 @@ def _prepare_file(
                 "model_fingerprint": about["fingerprint"],
                 "package_version": __version__,
                 "model_probe_z": np.array(probe_z),
-                **versions,
+                **here,
             }
             store.create(path, g, config.ladder.beta_k, config.bins.edges, attributes)
         elif config.run.rounds > found["planned"]:
-            store.grow(path, g, toml)
+            store.grow(path, g, toml, mine.sign_of_life)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"run.output = {path} cannot be made: {reason}") from None
@@ -231,11 +214,12 @@ def _sample(
     rungs: Sequence[Rung],
     writer_kind: str,
     max_walltime: float | None,
+    mine: lock.RunLock,
 ) -> int:
     from omniinput_hpc.exchange import Exchanger
 
-    path, mine = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
-    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, mine))
+    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     for index, rung in enumerate(rungs):
         if checkpoint is None:
             rung.start()
@@ -243,8 +227,8 @@ def _sample(
             rung.resume(checkpoint, index)
     ensembles = [Canonical(float(beta)) for beta in config.ladder.beta_k]
     exchanger = Exchanger(ensembles, g, config.run.seed, world)
-    writer = commit.open_writer(writer_kind, path, g, mine, world)
-    lookout = Lookout(request, world, max_walltime)
+    writer = lock.GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
+    lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     progress = Progress(first, g.rounds, config.run.burn_in, moves, shown=world.rank == 0)
     clock = Clock(world)
@@ -262,6 +246,12 @@ def _sample(
                 "%s (%s in all): %s; nothing committed is lost: make room and run again to go on",
                 path, need, error,
             )  # fmt: skip
+        mine.release()
+        world.barrier()  # rank 0 has spoken
+        world.abort_quietly()
+    except lock.LockLost as error:
+        if world.rank == 0:
+            log.error("%s", error)
         world.abort_quietly()
     finally:
         progress.close()
@@ -287,24 +277,3 @@ def _report(world: World, config: Config, clock: Clock, totals: sampler.Totals) 
     if world.rank == 0:
         sampler.warn(config, totals)
     log.info("complete: %s, %s", config.run.output, duration(seconds))
-
-
-def _versions() -> dict[str, str]:
-    import h5py
-
-    return {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "h5py": h5py.__version__,
-        "mpi": comm.library(),
-        "cpu": _cpu(),
-    }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

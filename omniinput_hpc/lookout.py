@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,10 +19,18 @@ class Lookout:
 
     All ranks make equally many moves, so they all look at the same ones. n is chosen from the
     slowest rank's time since the last look, which is part of what is agreed; it affects no result.
+    `sign_of_life` is called at each look.
     """
 
-    def __init__(self, request: StopRequest, world: World, max_walltime: float | None) -> None:
+    def __init__(
+        self,
+        request: StopRequest,
+        world: World,
+        max_walltime: float | None,
+        sign_of_life: Callable[[], object] = lambda: None,
+    ) -> None:
         self._request, self._world, self._max_walltime = request, world, max_walltime
+        self._sign_of_life = sign_of_life
         self._moves_to_look = self._interval = 1
         self._last = time.monotonic()
 
@@ -40,6 +49,7 @@ class Lookout:
     def look(self) -> None:
         """Look now; see `after_move`."""
         self._request.check_walltime(self._max_walltime)
+        self._sign_of_life()
         now = time.monotonic()
         wanted = self._request.reason is not None
         stop, milliseconds = self._world.max(

@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout
+from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
+
+
+class BrokenRun(UserError):
+    """A run file that is not whole: something of its layout is missing or other."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class RunReader:
             self._read_header()
         except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             self._file.close()
-            raise UserError(f"{path} is not a whole run file: {_words(error)}") from None
+            raise BrokenRun(f"{path} is not a whole run file: {_words(error)}") from None
         except UserError:
             self._file.close()
             raise
@@ -111,6 +115,10 @@ class RunReader:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
         """Close the file."""
         self._file.close()
 
@@ -174,12 +182,40 @@ class RunReader:
         names = ("exchange/attempted", "exchange/accepted")
         return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
 
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return what the holder of some rungs (all by default) wrote to a dataset in a round.
+
+        Of what is written by even and odd rounds in turn, only the last round's is still there.
+        """
+        k = self.geometry.n_rungs
+        where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
+        return np.asarray(self._file[name][where if where is not None else slice(0)])
+
+    def scattered(self) -> list[str]:
+        """Return the datasets that are not stored as `store.layout` wants: in one piece, here."""
+        names = []
+        for name, field in layout(self.geometry).items():
+            dataset = self._file[name].id
+            creation = dataset.get_create_plist()
+            in_one_piece = creation.get_layout() == h5py.h5d.CONTIGUOUS
+            here = in_one_piece and creation.get_external_count() == 0
+            if not here or (0 not in field.shape and dataset.get_offset() is None):
+                names.append(name)
+        return names
+
+    @property
+    def last_round(self) -> int | None:
+        """The last committed round, negative in burn-in, None where none is committed."""
+        if self.rounds:
+            return self.rounds - 1
+        burn_in = int(self.config["run"].get("burn_in", 0))
+        return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
+
     def checkpoint(self, rungs: range) -> Checkpoint | None:
         """Return the walkers of some rungs after the last committed round, None if none is."""
-        if self.rounds == 0 and self.burn_in_committed == 0:
+        last = self.last_round
+        if last is None:
             return None
-        burn_in = int(self.config["run"].get("burn_in", 0))
-        last = self.rounds - 1 if self.rounds else self.burn_in_committed - burn_in - 1
         some = slice(rungs.start, rungs.stop)
         return Checkpoint(
             x_kwd=self._file["state/x"][last % 2, some],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,8 +133,13 @@ def create(
     _publish(partial, path)
 
 
-def grow(path: Path, g: Geometry, config_toml: str) -> None:
-    """Replace a run file by a longer one (`g.rounds` rounds) with the same content."""
+def grow(
+    path: Path, g: Geometry, config_toml: str, sign_of_life: Callable[[], object] = lambda: None
+) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
+
+    `sign_of_life` is called after every round that is copied: large files take minutes.
+    """
     partial = _partial(path)
     with (
         h5py.File(path, "r", locking=False) as old,
@@ -149,6 +154,7 @@ def grow(path: Path, g: Geometry, config_toml: str) -> None:
             if field.per == "round":
                 for round_ in range(committed):
                     new[name][round_] = old[name][round_]
+                    sign_of_life()
             else:
                 new[name][...] = old[name][...]
     _publish(partial, path)
