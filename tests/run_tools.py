@@ -11,7 +11,32 @@ import h5py
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-LAUNCHER = (ROOT / ".venv" / "mpi-flavour").read_text() if (ROOT / ".venv").is_dir() else ""
+FLAVOUR = ROOT / ".venv" / "mpi-flavour"
+LAUNCHER = FLAVOUR.read_text() if FLAVOUR.is_file() else ""
+
+LATTICE = """
+[run]
+output = "{output}"
+seed = 7
+rounds = 5
+burn_in = 3
+[model]
+kind = "python"
+factory = "toy_models:lattice"
+[sampler]
+walkers = 8
+steps = 5
+exchanges = 3
+[ladder]
+betas = [-2.0, 0.0, 1.5, 4.0]
+[bins]
+lower = -0.125
+upper = 4.625
+width = 0.25
+[samples]
+every = 4
+"""
+"""The lattice model's input file, a run of a second; format it with `output`."""
 
 
 def mpirun(n_ranks):

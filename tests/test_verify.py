@@ -7,8 +7,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from conftest import LATTICE
-from run_tools import ROOT, command, environment
+from run_tools import LATTICE, ROOT, command, environment
 
 from omniinput_hpc import launch, store
 from omniinput_hpc.run_reader import RunReader, open_run

@@ -8,8 +8,7 @@ import time
 
 import cluster as slurm
 import pytest
-from conftest import LATTICE
-from run_tools import ROOT, assert_same, environment, run
+from run_tools import LATTICE, ROOT, assert_same, environment, run
 
 from omniinput_hpc.run_reader import open_run
 
