@@ -1,7 +1,8 @@
 """The whole program against an exact density: sampled, written, read, reweighted, compared.
 
 z-scores are (sampled - exact) / standard error of log g per bin; their root mean square over the
-bins must lie in 0.7 to 1.4 and none beyond 4.5.
+bins of several runs must lie in 0.7 to 1.4 and none beyond 4.5. (The bins of one run go up and down
+together: 24 of them count for a few, so that the rms of one run alone ranges from 0.5 to 1.5.)
 """
 
 import numpy as np
@@ -14,16 +15,17 @@ from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.run_reader import open_run
 
 SETTINGS = [
-    "run.rounds=64", "run.burn_in=4", "sampler.walkers=32", "sampler.steps=10",
+    "run.rounds=24", "run.burn_in=4", "sampler.walkers=32", "sampler.steps=10",
     "sampler.exchanges=6", "model.options.n_sites=8", "bins.upper=6.125",
     "ladder.betas=[-5.0, -2.0, 0.0, 2.0, 5.0]", "samples.every=5",
 ]  # fmt: skip
 
 
-def z_scores(toml):
-    words = [part for word in SETTINGS for part in ("--set", word)]
-    assert launch.main([str(toml), *words]) == 0
-    with open_run(toml.with_name("run.h5")) as run:
+def z_scores(toml, seed):
+    path = toml.with_name(f"run-{seed}.h5")
+    changes = [*SETTINGS, f"run.seed={seed}", f"run.output={path}"]
+    assert launch.main([str(toml), *(w for c in changes for w in ("--set", c))]) == 0
+    with open_run(path) as run:
         density = density_of_run(run)
     assert density.absolute
     z, log_count = LatticeModel(8, 4, 0.25, "cpu").log_count()
@@ -34,14 +36,15 @@ def z_scores(toml):
     return density, (delta / density.log_g_error_b[seen])[known], delta[known]
 
 
-def check(toml):
-    density, score, delta = z_scores(toml)
+def check(toml, seeds):
+    runs = [z_scores(toml, seed) for seed in seeds]
+    score = np.concatenate([score for _, score, _ in runs])
     rms = np.sqrt(np.mean(score**2))
-    assert len(score) >= 22
+    assert len(score) >= 20 * len(seeds)
     assert 0.7 < rms < 1.4, f"rms z-score {rms:.2f}"
     assert np.abs(score).max() < 4.5
-    assert np.abs(delta).max() < 0.5
-    return density
+    assert max(np.abs(delta).max() for _, _, delta in runs) < 0.8
+    assert all(density.verdict.converged for density, _, _ in runs)
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def toml(tmp_path, lattice_toml):
 
 
 def test_the_density_is_the_exact_one(toml):
-    assert check(toml).verdict.converged
+    check(toml, range(1, 9))
 
 
 def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
@@ -62,7 +65,7 @@ def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
 
     monkeypatch.setattr("omniinput_hpc.kernels._KERNELS", {"metropolis": Hot})
     with pytest.raises(AssertionError):
-        check(toml)
+        check(toml, [1, 2])
 
 
 def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
@@ -70,7 +73,7 @@ def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
         "omniinput_hpc.ladder.accept_swaps", lambda a, b, x, y, u: np.ones(len(u), dtype=bool)
     )
     with pytest.raises(AssertionError):
-        check(toml)
+        check(toml, [1, 2])
 
 
 def test_counting_accepted_moves_alone_fails(toml, monkeypatch):
@@ -84,4 +87,4 @@ def test_counting_accepted_moves_alone_fails(toml, monkeypatch):
 
     monkeypatch.setattr(Histogram, "add", moved_only)
     with pytest.raises(AssertionError):
-        check(toml)
+        check(toml, [1, 2])
