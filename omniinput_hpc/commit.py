@@ -68,6 +68,7 @@ class MpioWriter:
 
     def __init__(self, path: Path, g: Geometry, rungs: range, world: World) -> None:
         self._file = h5py.File(path, "r+", driver="mpio", comm=world.comm)
+        self._datasets = _open_all(self._file, g)
         self._fields, self._n_rungs, self._rungs, self._world = layout(g), g.n_rungs, rungs, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
@@ -77,14 +78,14 @@ class MpioWriter:
             for name, field in self._fields.items():
                 where = slab(field, round_, self._rungs, self._n_rungs)
                 if where is not None:
-                    self._file[name][where] = values[name]
+                    self._datasets[name][where] = values[name]
 
         self._step(round_, write)
         self._step(round_, lambda: self._count(round_, committed))
 
     def _count(self, round_: int, committed: int) -> None:
         if self._world.rank == 0:
-            self._file[_counter(round_)][0] = committed
+            self._datasets[_counter(round_)][0] = committed
 
     def _step(self, round_: int, write: Callable[[], None]) -> None:
         """Write, flush, and agree that all ranks could; a rank that cannot still flushes."""
@@ -94,6 +95,7 @@ class MpioWriter:
 
     def close(self) -> None:
         """See `Writer.close`."""
+        self._datasets.clear()
         self._file.close()
 
 
@@ -107,6 +109,7 @@ class GatherWriter:
         share = len(rungs)
         self._rungs_r = [range(r * share, (r + 1) * share) for r in range(world.size)]
         self._file = h5py.File(path, "r+", locking=False) if world.rank == 0 else None
+        self._datasets = _open_all(self._file, g) if self._file is not None else {}
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
         """See `Writer.commit`."""
@@ -115,12 +118,12 @@ class GatherWriter:
             for where, part in self._parts(name, field, round_, values):
                 gathered.append((name, where, part))
 
-        def write(file: h5py.File) -> None:
+        def write() -> None:
             for name, where, part in gathered:
-                file[name][where] = part
+                self._datasets[name][where] = part
 
-        def count(file: h5py.File) -> None:
-            file[_counter(round_)][0] = committed
+        def count() -> None:
+            self._datasets[_counter(round_)][0] = committed
 
         self._step(round_, write)
         self._step(round_, count)
@@ -138,15 +141,16 @@ class GatherWriter:
             return []
         return [(w, part) for w, part in zip(wheres, parts, strict=True) if w is not None]
 
-    def _step(self, round_: int, write: Callable[[h5py.File], None]) -> None:
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
         file = self._file
         failure = None
         if file is not None:
-            failure = _failure_of(lambda: write(file)) or _failure_of(lambda: _flush(file))
+            failure = _failure_of(write) or _failure_of(lambda: _flush(file))
         _agree(self._world, round_, failure)
 
     def close(self) -> None:
         """See `Writer.close`."""
+        self._datasets.clear()
         if self._file is not None:
             self._file.close()
 
@@ -189,6 +193,16 @@ def file_system(folder: Path) -> str:
     return kind
 
 
+def _open_all(file: h5py.File, g: Geometry) -> dict[str, h5py.Dataset]:
+    """Open every dataset for as long as the file is.
+
+    HDF5 keeps small writes back. Closing a dataset writes them, and h5py only prints an error
+    that happens there (a full disk); with the datasets open they are written by the flush, which
+    raises.
+    """
+    return {name: file[name] for name in layout(g)}
+
+
 def _counter(round_: int) -> str:
     return "progress/burn_in_committed" if round_ < 0 else "progress/rounds_committed"
 
@@ -203,7 +217,7 @@ def _failure_of(action: Callable[[], Any]) -> str | None:
     try:
         action()
     except (OSError, RuntimeError) as error:  # HDF5's errors come as either
-        return str(error) or type(error).__name__
+        return " ".join(str(error).split()) or type(error).__name__
     return None
 
 

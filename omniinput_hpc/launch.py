@@ -90,7 +90,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         config, geometry, world.texts(device), hosts, about["bytes"], writer_kind, reason, found
     )
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
-    if warning := plan.disk_warning(config, geometry):
+    warning = plan.disk_warning(config, geometry)
+    if warning and world.rank == 0:
         log.warning("warning: %s", warning)
     now = {**versions.here(), **devices.versions()}
     world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, now, found))
