@@ -103,12 +103,12 @@ class Exchanger:
         self, held: Mapping[int, NDArray[Any]], exchange: int
     ) -> dict[int, NDArray[Any]]:
         """Swap whole rungs with the ranks next door, for the pairs that straddle two ranks."""
-        share = self._n_rungs // self._world.size
         outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
         for k in ladder.pairs(self._n_rungs, exchange):
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
-                    outgoing[other] = (other // share, held[mine].view(np.uint8))
+                    holder = ladder.owner(other, self._n_rungs, self._world.size)
+                    outgoing[other] = (holder, held[mine].view(np.uint8))
         received = self._world.swap(outgoing)
         return {k: data.view(self.configuration) for k, data in received.items()}
 

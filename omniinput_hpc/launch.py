@@ -81,7 +81,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     geometry = plan.geometry_of(config, model.n_values, model.n_sites)
     world.together(lambda: plan.check_counters(config))
     rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))
-    probe_z = world.together(lambda: _probe(config, geometry, rungs[0]))
+    probe_z = world.together(lambda: _probe(geometry, rungs[0]))
 
     folder = Path(config.run.output).absolute().parent
     hosts = world.hosts()
@@ -141,7 +141,7 @@ def _make_rungs(
     return rungs
 
 
-def _probe(config: Config, g: store.Geometry, rung: Rung) -> list[float]:
+def _probe(g: store.Geometry, rung: Rung) -> list[float]:
     """Return z at 16 inputs that never change: they tell whether the model is still the same."""
     shape = (g.n_walkers, g.n_sites)
     z: list[float] = []
