@@ -20,7 +20,7 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     named,
 )
-from omniinput_hpc.config.models import CausalLm, Model, PythonModel
+from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
 from omniinput_hpc.config.sampling import Ladder, Sampler
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -30,6 +30,7 @@ __all__ = [
     "Config",
     "DiscreteLangevin",
     "GibbsWithGradients",
+    "ImageClassifier",
     "KernelTable",
     "Ladder",
     "Metropolis",
