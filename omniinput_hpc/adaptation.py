@@ -80,8 +80,8 @@ class LadderTuning:
             return
         barrier, worst = float(rejection_k.sum()), int(np.argmax(rejection_k))
         log.info(
-            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are wanted (1 + 2 Lambda), "
-            "%d are there; rungs %d and %d reject most, %.0f%%",
+            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are wanted "
+            "(1 + 2 Lambda), %d are there; rungs %d and %d reject most, %.0f%%",
             barrier, round(1 + 2 * barrier), len(self.beta_k), worst, worst + 1,
             100 * rejection_k[worst],
         )  # fmt: skip

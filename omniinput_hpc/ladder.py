@@ -64,7 +64,10 @@ def accept_swaps(
     bool [W]
     """
     x, y = z_lower_w.astype(np.float64), z_upper_w.astype(np.float64)
-    log_a = lower.log_weight(y) + upper.log_weight(x) - lower.log_weight(x) - upper.log_weight(y)
+    with np.errstate(invalid="ignore"):
+        log_a = lower.log_weight(y) + upper.log_weight(x)
+        log_a = log_a - lower.log_weight(x) - upper.log_weight(y)
+    # Outside both windows log a is inf - inf: NaN, which accepts nothing.
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(u_w) < log_a)
 

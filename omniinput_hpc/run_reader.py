@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
 
-
 ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
 
 

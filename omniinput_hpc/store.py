@@ -153,13 +153,13 @@ def create(
     OSError
         The disk is read-only, full, or out of quota.
     """
-    partial = _partial(path)
+    partial = partial_of(path)
     with h5py.File(partial, "w", locking=False) as file:
         _write_skeleton(file, g, first)
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    _publish(partial, path)
+    publish(partial, path)
 
 
 def grow(
@@ -169,7 +169,7 @@ def grow(
 
     `sign_of_life` is called after every round that is copied: large files take minutes.
     """
-    partial = _partial(path)
+    partial = partial_of(path)
     with (
         h5py.File(path, "r", locking=False) as old,
         h5py.File(partial, "w", locking=False) as new,
@@ -186,47 +186,41 @@ def grow(
                     sign_of_life()
             else:
                 new[name][...] = old[name][...]
-    _publish(partial, path)
+    publish(partial, path)
 
 
-def _partial(path: Path) -> Path:
+def partial_of(path: Path) -> Path:
+    """Return the name that a file has until it is whole."""
     return path.with_name(path.name + ".partial")
 
 
 def first_values(
     beta_k: NDArray[np.float64],
     edges: NDArray[np.float64],
-    log_weight_kb: NDArray[np.float64],
-    kappa_k: NDArray[np.float64],
-    z0_k: NDArray[np.float64],
+    log_weight_kb: NDArray[np.float64] | None = None,
+    kappa_k: NDArray[np.float64] | None = None,
+    z0_k: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return what a new run file holds at once; what burn-in finds out is NaN till then."""
-    n_rungs = len(beta_k)
+    """Return what a new run file holds at once; what burn-in finds out is NaN till then.
+
+    Without the last three, all rungs are canonical.
+    """
+    n_rungs, zero_k = len(beta_k), np.zeros(len(beta_k))
+    if log_weight_kb is None:
+        log_weight_kb = -beta_k[:, None] * (0.5 * (edges[:-1] + edges[1:]))
     return {
         "ladder/beta": beta_k,
         "ladder/rejection": np.full(n_rungs - 1, np.nan),
         "ladder/z_std": np.full(n_rungs, np.nan),
         "bins/edges": edges,
         "ensemble/log_weight": log_weight_kb,
-        "ensemble/kappa": kappa_k,
-        "ensemble/z0": z0_k,
+        "ensemble/kappa": zero_k if kappa_k is None else kappa_k,
+        "ensemble/z0": zero_k if z0_k is None else z0_k,
     }
 
 
-def _write_skeleton(
-    file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]
-) -> None:
-    for name, field in layout(g).items():
-        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        creation.set_layout(h5py.h5d.CONTIGUOUS)
-        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        creation.set_obj_track_times(False)
-        group, _, leaf = name.rpartition("/")
-        parent = file.require_group(group)
-        space = h5py.h5s.create_simple(field.shape)
-        kind = h5py.h5t.py_create(np.dtype(field.dtype))
-        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+def _write_skeleton(file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]) -> None:
+    make_datasets(file, layout(g))
     for name, value in first.items():
         file[name][...] = value
     file["progress/rounds_committed"][0] = 0
@@ -237,7 +231,22 @@ def _write_skeleton(
         file.attrs[name] = getattr(g, name)
 
 
-def _publish(partial: Path, path: Path) -> None:
+def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
+    """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
+    for name, field in fields.items():
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
+        group, _, leaf = name.rpartition("/")
+        parent = file.require_group(group)
+        space = h5py.h5s.create_simple(field.shape)
+        kind = h5py.h5t.py_create(np.dtype(field.dtype))
+        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+
+
+def publish(partial: Path, path: Path) -> None:
     """Make a closed file durable and give it its name."""
     sync(partial)
     os.replace(partial, path)

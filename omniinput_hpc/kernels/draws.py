@@ -14,6 +14,7 @@ from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
 
 NORMALIZATION_SLACK = 1e-3
@@ -23,16 +24,23 @@ ROUNDING = 1e-5
 MOST_TRIES = 10_000
 
 
-class UniformDraws:
-    """Every move draws every walker anew, uniformly: exact where beta = 0, for any model."""
+class _Draws(Untuned):
+    """What kernels without memory have in common."""
+
+    parts: tuple[str, ...] = ("draw",)
 
     def __init__(self, model: Model, n_walkers: int) -> None:
+        super().__init__()
         self._model = model
         self.uniforms_per_move = n_walkers * model.n_sites
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers; nothing is cached."""
         return State(x, z)
+
+
+class UniformDraws(_Draws):
+    """Every move draws every walker anew, uniformly: exact where beta = 0, for any model."""
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be uniform."""
@@ -80,7 +88,7 @@ def choose(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, tor
     return value, cumulative[:, -1]
 
 
-class AncestralDraws:
+class AncestralDraws(_Draws):
     """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
 
     q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
@@ -99,13 +107,9 @@ class AncestralDraws:
 
     def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
         check_conditionals(model, 'sampler.method = "ancestral"')
-        self._model, self._first = model, predicted_from(model)
+        super().__init__(model, n_walkers)
+        self._first = predicted_from(model)
         self._b_k = [beta / (model.n_sites - self._first) for beta in beta_k]
-        self.uniforms_per_move = n_walkers * model.n_sites
-
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; log q is known of drawn ones only."""
-        return State(x, z)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the state's cache is log q_k, float64 [W, K]."""
@@ -130,7 +134,7 @@ class AncestralDraws:
         return State(x, z, log_q), Info(torch.ones_like(z, dtype=torch.bool))
 
 
-class AutoregressiveDraws:
+class AutoregressiveDraws(_Draws):
     """Every move draws every walker anew from the model itself: exact where beta = m.
 
     Where some values are not allowed the rows do not sum to 1: a sequence that runs into the
@@ -145,12 +149,8 @@ class AutoregressiveDraws:
 
     def __init__(self, model: Any, n_walkers: int) -> None:
         check_conditionals(model, "ladder.anchors")
-        self._model, self._first = model, predicted_from(model)
-        self.uniforms_per_move = n_walkers * model.n_sites
-
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; nothing is cached."""
-        return State(x, z)
+        super().__init__(model, n_walkers)
+        self._first = predicted_from(model)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be the model's own (synchronizes)."""

@@ -52,9 +52,10 @@ class FlatOnDevice:
             self._in_window, 0.0, OUTSIDE + DRIVE * distance.double() / n_bins
         )
         at = entry.clamp(first + 1, end)
-        self._low, self._high = (at - SLOPE_REACH).clamp(min=first + 1), (
-            at + SLOPE_REACH
-        ).clamp(max=end)
+        self._low, self._high = (
+            (at - SLOPE_REACH).clamp(min=first + 1),
+            (at + SLOPE_REACH).clamp(max=end),
+        )
         self._reach = (self._high - self._low).clamp(min=1) * (flat.edges[1] - flat.edges[0])
         self._s = torch.zeros(n_bins + 2, dtype=torch.float64, device=device)
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
@@ -67,10 +68,11 @@ class FlatOnDevice:
         self._refresh()
 
     def bin(self, z: torch.Tensor) -> torch.Tensor:
-        """Return each output's entry of the table, int64 [W]: its bin + 1, as `recorders.bin_of`."""
+        """Return each output's entry of the table, int64 [W]: `recorders.bin_of` plus 1."""
         z = z.double()
-        entry = torch.bucketize(z, self._edges, right=True)
-        return torch.where(z == self._edges[-1], self._n_bins, entry)
+        entry: torch.Tensor = torch.bucketize(z, self._edges, right=True)
+        in_last: torch.Tensor = z == self._edges[-1]
+        return entry - in_last.long()
 
     def log_weight(self, z: torch.Tensor) -> torch.Tensor:
         """Return -S of each output's bin, float64 [W]; -inf outside the window once frozen."""
@@ -180,9 +182,7 @@ class FlatOnDevice:
             "learning": np.array(learning, dtype=np.float64),
         }
 
-    def restore(
-        self, entropy: NDArray[Any], visits: NDArray[Any], learning: NDArray[Any]
-    ) -> None:
+    def restore(self, entropy: NDArray[Any], visits: NDArray[Any], learning: NDArray[Any]) -> None:
         """Go on from what `numbers` gave."""
         s = torch.from_numpy(entropy.copy()).to(self._device)
         self._visited = ~s.isnan()

@@ -37,7 +37,7 @@ def write_run(path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES,
         n_kernels=1,
     )
     attributes = {"config": CONFIG.format(rounds=planned), "model_fingerprint": "exact"}
-    store.create(path, g, run.beta_k, run.edges, attributes)
+    store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
         file["histogram/counts"][done] = run.counts_rkgb.sum(axis=2)
