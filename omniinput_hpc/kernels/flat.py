@@ -72,7 +72,8 @@ class FlatOnDevice:
         z = z.double()
         entry: torch.Tensor = torch.bucketize(z, self._edges, right=True)
         in_last: torch.Tensor = z == self._edges[-1]
-        return entry - in_last.long()
+        inside: torch.Tensor = entry - in_last.long()
+        return inside
 
     def log_weight(self, z: torch.Tensor) -> torch.Tensor:
         """Return -S of each output's bin, float64 [W]; -inf outside the window once frozen."""
