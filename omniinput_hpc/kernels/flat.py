@@ -70,7 +70,7 @@ class FlatOnDevice:
     def bin(self, z: torch.Tensor) -> torch.Tensor:
         """Return each output's entry of the table, int64 [W]: `recorders.bin_of` plus 1."""
         z = z.double()
-        entry: torch.Tensor = torch.bucketize(z, self._edges, right=True)
+        entry = torch.bucketize(z, self._edges, right=True)
         in_last: torch.Tensor = z == self._edges[-1]
         inside: torch.Tensor = entry - in_last.long()
         return inside
@@ -82,8 +82,10 @@ class FlatOnDevice:
     def slope(self, z: torch.Tensor) -> torch.Tensor:
         """Return what takes beta's place in a gradient kernel's proposal, float64 [W]."""
         if self._beta is not None:
-            return self._beta.expand_as(z.double())
-        return self._slope[self.bin(z)]
+            beta: torch.Tensor = self._beta.expand(len(z))
+            return beta
+        slope: torch.Tensor = self._slope[self.bin(z)]
+        return slope
 
     def begin_segment(self, stream: DeviceStream, n_walkers: int) -> None:
         """Draw the directional walkers' directions."""
