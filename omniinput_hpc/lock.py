@@ -172,13 +172,14 @@ class RunLock:
 
     Attributes
     ----------
+    output : as given
     path : the lock file
     text : its content while this run holds it
     """
 
     def __init__(self, output: Path, acting: bool = True, key: str = "run.output") -> None:
         target = Path(os.path.realpath(output))
-        self._output, self._acting, self._key = output, acting, key
+        self.output, self._acting, self._key = output, acting, key
         self.path = target.with_name(target.name + ".lock")
         self.text = ""
         self._touched = time.monotonic()
@@ -220,7 +221,7 @@ class RunLock:
                 who = owner.words if owner is not None else "an unknown process"
                 log.info("taking over the lock %s of %s: %s", self.path, who, reason)
             elif owner is not None:
-                raise UserError(self._refusal(owner, age))
+                raise UserError(self.refusal(owner, age))
         except FileNotFoundError:  # released just now
             return False
         finally:
@@ -228,8 +229,9 @@ class RunLock:
                 claim.unlink(missing_ok=True)
         return taken
 
-    def _refusal(self, owner: Owner, age: float) -> str:
-        name = f"{self._key} = {self._output}" if self._key else f"{self._output}"
+    def refusal(self, owner: Owner, age: float) -> str:
+        """Return the message to whoever comes second."""
+        name = f"{self._key} = {self.output}" if self._key else f"{self.output}"
         choice = f", or choose another {self._key}" if self._key else ""
         return (
             f"{name} is being written by another run: {owner.words} (last sign of life "
