@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,7 @@ def require_connected(
         order = _order_in_z(np.asarray(counts_kb)[active])
         gaps = [
             " and ".join(label_k[k] for k in sorted((active[i], active[j])))
-            for i, j in zip(order[:-1], order[1:], strict=True)
+            for i, j in pairwise(order)
             if part_k[i] != part_k[j]
         ]
         raise EstimateError(
