@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.comm import World
 from omniinput_hpc.store import Field, Geometry, layout, slab
 
+Fields = Mapping[str, Field]
+
 _PARALLEL_FILE_SYSTEMS = {
     "lustre",
     "gpfs",
@@ -66,10 +68,12 @@ class MpioWriter:
 
     name = "mpio"
 
-    def __init__(self, path: Path, g: Geometry, rungs: range, world: World) -> None:
+    def __init__(
+        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
+    ) -> None:
         self._file = h5py.File(path, "r+", driver="mpio", comm=world.comm)
-        self._datasets = _open_all(self._file, g)
-        self._fields, self._n_rungs, self._rungs, self._world = layout(g), g.n_rungs, rungs, world
+        self._datasets = _open_all(self._file, fields)
+        self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
         """See `Writer.commit`."""
@@ -104,12 +108,14 @@ class GatherWriter:
 
     name = "gather"
 
-    def __init__(self, path: Path, g: Geometry, rungs: range, world: World) -> None:
-        self._fields, self._n_rungs, self._world = layout(g), g.n_rungs, world
+    def __init__(
+        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
+    ) -> None:
+        self._fields, self._n_rungs, self._world = fields, n_rungs, world
         share = len(rungs)
         self._rungs_r = [range(r * share, (r + 1) * share) for r in range(world.size)]
         self._file = h5py.File(path, "r+", locking=False) if world.rank == 0 else None
-        self._datasets = _open_all(self._file, g) if self._file is not None else {}
+        self._datasets = _open_all(self._file, fields) if self._file is not None else {}
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
         """See `Writer.commit`."""
@@ -155,10 +161,21 @@ class GatherWriter:
             self._file.close()
 
 
-def open_writer(kind: str, path: Path, g: Geometry, rungs: range, world: World) -> Writer:
-    """Open a run file for writing on all ranks; `kind` is "mpio" or "gather"."""
+def open_writer(
+    kind: str,
+    path: Path,
+    g: Geometry,
+    rungs: range,
+    world: World,
+    fields: Fields | None = None,
+) -> Writer:
+    """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
+
+    `fields` are the datasets of another file than a run file (see `rescored`); among them are the
+    counters of committed rounds.
+    """
     writer = MpioWriter if kind == "mpio" else GatherWriter
-    return writer(path, g, rungs, world)
+    return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
 
 
 def choose_writer(wanted: str, folder: Path, n_nodes: int) -> tuple[str, str]:
@@ -193,14 +210,14 @@ def file_system(folder: Path) -> str:
     return kind
 
 
-def _open_all(file: h5py.File, g: Geometry) -> dict[str, h5py.Dataset]:
+def _open_all(file: h5py.File, fields: Fields) -> dict[str, h5py.Dataset]:
     """Open every dataset for as long as the file is.
 
     HDF5 keeps small writes back. Closing a dataset writes them, and h5py only prints an error
     that happens there (a full disk); with the datasets open they are written by the flush, which
     raises.
     """
-    return {name: file[name] for name in layout(g)}
+    return {name: file[name] for name in fields}
 
 
 def _counter(round_: int) -> str:

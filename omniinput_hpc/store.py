@@ -124,13 +124,13 @@ def create(
     OSError
         The disk is read-only, full, or out of quota.
     """
-    partial = _partial(path)
+    partial = partial_of(path)
     with h5py.File(partial, "w", locking=False) as file:
         _write_skeleton(file, g, beta_k, edges)
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    _publish(partial, path)
+    publish(partial, path)
 
 
 def grow(
@@ -140,7 +140,7 @@ def grow(
 
     `sign_of_life` is called after every round that is copied: large files take minutes.
     """
-    partial = _partial(path)
+    partial = partial_of(path)
     with (
         h5py.File(path, "r", locking=False) as old,
         h5py.File(partial, "w", locking=False) as new,
@@ -157,27 +157,18 @@ def grow(
                     sign_of_life()
             else:
                 new[name][...] = old[name][...]
-    _publish(partial, path)
+    publish(partial, path)
 
 
-def _partial(path: Path) -> Path:
+def partial_of(path: Path) -> Path:
+    """Return the name that a file has until it is whole."""
     return path.with_name(path.name + ".partial")
 
 
 def _write_skeleton(
     file: h5py.File, g: Geometry, beta_k: NDArray[np.float64], edges: NDArray[np.float64]
 ) -> None:
-    for name, field in layout(g).items():
-        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        creation.set_layout(h5py.h5d.CONTIGUOUS)
-        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        creation.set_obj_track_times(False)
-        group, _, leaf = name.rpartition("/")
-        parent = file.require_group(group)
-        space = h5py.h5s.create_simple(field.shape)
-        kind = h5py.h5t.py_create(np.dtype(field.dtype))
-        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+    make_datasets(file, layout(g))
     file["ladder/beta"][:] = beta_k
     file["bins/edges"][:] = edges
     file["progress/rounds_committed"][0] = 0
@@ -188,7 +179,22 @@ def _write_skeleton(
         file.attrs[name] = getattr(g, name)
 
 
-def _publish(partial: Path, path: Path) -> None:
+def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
+    """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
+    for name, field in fields.items():
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
+        group, _, leaf = name.rpartition("/")
+        parent = file.require_group(group)
+        space = h5py.h5s.create_simple(field.shape)
+        kind = h5py.h5t.py_create(np.dtype(field.dtype))
+        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+
+
+def publish(partial: Path, path: Path) -> None:
     """Make a closed file durable and give it its name."""
     sync(partial)
     os.replace(partial, path)

@@ -100,10 +100,10 @@ def verify_file(
             lambda: _check_rounds(run, config, last, findings),
         ]
         if n_rescored and run.rounds:
-            from omniinput_hpc import rescore  # imports torch
+            from omniinput_hpc import spot_check  # imports torch
 
             chosen = input_file.parse(run.config_toml, source, assignments)
-            checks.append(lambda: notes.extend(rescore.check(run, chosen, n_rescored, findings)))
+            checks.append(lambda: notes.extend(spot_check.check(run, chosen, n_rescored, findings)))
         for check in checks:
             try:
                 check()

@@ -303,7 +303,7 @@ def test_what_is_no_run_file_is_bad_input(capfd, path, tmp_path):
 
 
 def test_rescored_samples_agree_and_are_spread(capfd, path):
-    from omniinput_hpc.rescore import choose
+    from omniinput_hpc.spot_check import choose
 
     code, text = call(capfd, "--verify", path, "--rescore", "100")
     assert code == 0

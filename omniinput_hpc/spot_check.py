@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc import models
 from omniinput_hpc.config import Config
 from omniinput_hpc.models import device as devices
+from omniinput_hpc.models.batches import evaluate
 from omniinput_hpc.recorders import bin_of
 from omniinput_hpc.run_reader import RunReader
 
@@ -79,17 +79,3 @@ def choose(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
     starts = np.flatnonzero(np.diff(part, prepend=-1))
     groups = zip(part[starts].tolist(), np.split(sample, starts[1:]), strict=True)
     return {divmod(p, g.n_rungs): samples for p, samples in groups}
-
-
-def evaluate(
-    model: models.Model, x_nd: NDArray[np.unsignedinteger], n_walkers: int, device: str
-) -> NDArray[np.float32]:
-    """Return z of inputs [n, D], float32 [n], in batches of the run's own size."""
-    parts = []
-    for begin in range(0, len(x_nd), n_walkers):
-        some = x_nd[begin : begin + n_walkers].astype(np.int64)
-        x_wd = np.concatenate([some, np.repeat(some[:1], n_walkers - len(some), axis=0)])
-        with torch.no_grad():
-            z = model.output(torch.from_numpy(x_wd).to(device))  # float32 [W]
-        parts.append(z.cpu().numpy()[: len(some)])
-    return np.concatenate(parts)

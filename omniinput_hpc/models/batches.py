@@ -1,0 +1,34 @@
+"""Many inputs through a model, in batches of one fixed shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.models import Model
+
+
+def evaluate(
+    model: Model,
+    x_nd: NDArray[np.unsignedinteger],
+    batch: int,
+    device: str,
+    after_batch: Callable[[], object] = lambda: None,
+) -> NDArray[np.float32]:
+    """Return z of inputs [n, D], float32 [n].
+
+    Every batch has the shape of a run's own (the last one repeats its first input), so that the
+    outputs agree with those of a run to the last bits. `after_batch` is called after each.
+    """
+    parts = []
+    for begin in range(0, len(x_nd), batch):
+        some = x_nd[begin : begin + batch].astype(np.int64)
+        x_wd = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
+        with torch.no_grad():
+            z = model.output(torch.from_numpy(x_wd).to(device))  # float32 [W]
+        parts.append(z.cpu().numpy()[: len(some)])
+        after_batch()
+    return np.concatenate(parts)
