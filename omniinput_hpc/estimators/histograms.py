@@ -232,13 +232,13 @@ def _weights(part: _Part) -> FloatArray:
 def _group(part: _Part, n_groups: int) -> IntArray:
     """Return which group of all runs' a group of this run's belongs to [G of the run]."""
     own = part.lane_counts_kgb.shape[1]
-    return np.arange(own) * n_groups // own
+    return np.asarray(np.arange(own) * n_groups // own)
 
 
 def _sizes(part: _Part, n_groups: int) -> IntArray:
     """Return the lanes in each group [G]."""
     group_w = _group(part, n_groups)[lane_groups(part.run.walkers)]
-    return np.bincount(group_w, minlength=n_groups)
+    return np.asarray(np.bincount(group_w, minlength=n_groups))
 
 
 def _groups(part: _Part, n_groups: int) -> IntArray:
@@ -317,7 +317,8 @@ def _effective(part: _Part, lanes: Parts, n_groups: int) -> FloatArray:
     counts_b = part.counts_kb.sum(axis=0)
     if n_groups == 1:
         return np.asarray((part.counts_kb * _weights(part)[:, None]).sum(axis=0))
-    return np.asarray(counts_b) / dispersion(_groups(part, n_groups).sum(axis=1), _sizes(part, n_groups))
+    counts_gb = _groups(part, n_groups).sum(axis=1)
+    return np.asarray(counts_b) / dispersion(counts_gb, _sizes(part, n_groups))
 
 
 def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:
