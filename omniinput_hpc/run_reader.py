@@ -189,22 +189,6 @@ class RunReader:
         return np.asarray(self._file["samples/z"][begin:end, rungs])
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
-        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws."""
-        return None
-
-    def log_weight_kb(self) -> NDArray[np.float64]:
-        """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
-        return np.zeros((len(self.beta_k), len(self.edges) - 1))
-
-    def kappa_k(self) -> NDArray[np.float64]:
-        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-        return np.zeros(len(self.beta_k))
-
-    def z0_k(self) -> NDArray[np.float64]:
-        """Return z0 of each rung (see `kappa_k`), float64 [K]."""
-        return np.zeros(len(self.beta_k))
-
-    def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
         """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
 
         Entry [k, s, j] is the log-probability of sample s of rung k under rung j.
