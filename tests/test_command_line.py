@@ -115,7 +115,10 @@ BAD = {
         'kernel.name = "gibbs-with-gradients" needs a model with output_and_gradient',
     ),
     "a part without gradients": (
-        ["{toml}", "--set", 'kernel={{name="mixture", parts=[{{name="discrete-langevin"}}]}}'],
+        [
+            *("{toml}", "--set", "kernel.name=mixture", "--set"),
+            'kernel.parts=[{{name="discrete-langevin"}}]',
+        ],
         'kernel.name = "discrete-langevin" needs a model with output_and_gradient',
     ),
     "output is a folder": (["{toml}", "--set", "run.output={folder}"], "is a folder"),
