@@ -1,8 +1,10 @@
 """Estimators: arrays in, numbers with errors out; numpy and scipy alone (no MPI, torch, HDF5).
 
 `reweight` solves the multi-histogram equations, `uncertainty` gives errors and the verdict,
-`density` puts both together for a run, `precision_recall` adds scores, `compare` sets a result
-against exact values, `agreement` sets annotators beside each other, `tables` reads and writes the CSV files, and `rules` loads scoring rules.
+`density` puts both together for a run, `curves` is the arithmetic of precision-recall curves,
+`precision_recall` makes one from a rule and `scored` one from annotators' scores (`draws`: their
+errors), `agreement` sets annotators beside each other, `compare` sets a result against exact
+values, `tables` reads and writes the CSV files, and `rules` loads scoring rules.
 """
 
 from __future__ import annotations
