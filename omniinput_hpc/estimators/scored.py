@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
-from omniinput_hpc.estimators.density import Density
+from omniinput_hpc.estimators.density import Density, upper_bounds
 from omniinput_hpc.estimators.draws import LEVEL, N_DRAWS, bands, draw_together
 from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANES, Curve
 from omniinput_hpc.estimators.uncertainty import jackknife_error
@@ -220,8 +221,8 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         with np.errstate(divide="ignore"):
             return np.stack([logsumexp(log_g[..., s], axis=-1) for s in spans], axis=-1)
 
-    def total(count: IntArray) -> IntArray:
-        return np.stack([count[..., s].sum(axis=-1) for s in spans], axis=-1)
+    def total(count_b: NDArray[Any]) -> NDArray[Any]:
+        return np.array([count_b[s].sum() for s in spans])
 
     log_g_b, log_g_jb = joined(density.log_g_b), joined(density.log_g_jb)
     z_b = np.full(len(spans), np.nan)
@@ -229,6 +230,8 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         if np.isfinite(log_g_b[b]):
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
+    error_b = jackknife_error(log_g_b, log_g_jb, density.lanes_g)
+    effective_b = total(density.effective_b)
     return replace(
         density,
         edges=fine[index],
@@ -236,7 +239,9 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         count_b=total(density.count_b),
         log_g_b=log_g_b,
         log_g_jb=log_g_jb,
-        log_g_error_b=jackknife_error(log_g_b, log_g_jb, density.lanes_g),
+        log_g_error_b=error_b,
+        effective_b=effective_b,
+        log_g_upper_b=upper_bounds(log_g_b, error_b, effective_b, len(density.lanes_g)),
         block_error_b=np.full(len(spans), np.inf),
     )
 
