@@ -197,8 +197,7 @@ def choose(
         _, of_i, copies = np.unique(all_.name_i[i], axis=0, return_inverse=True, return_counts=True)
         of_i = of_i.reshape(-1)
         w_i = np.exp(all_.log_w_i[i] - all_.log_w_i[i].max())
-        weight_u = np.bincount(of_i, w_i)
-        weight_u /= weight_u.sum()
+        weight_u: FloatArray = np.bincount(of_i, w_i) / w_i.sum()
         draws_u = LAWS[law](weight_u, per_bin, rng)
         copy_u = _one_copy_each(of_i, len(copies), rng)
         drawn += [
