@@ -184,7 +184,8 @@ def bind(port: int | None) -> socket.socket:
         The port is taken.
     """
     for candidate in [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + 50), 0]:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", candidate))
