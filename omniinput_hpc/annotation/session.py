@@ -144,13 +144,21 @@ def order_of(tasks: TaskSet, annotator: str) -> list[Task]:
     pool = sorted(tasks.tasks, key=lambda task: task.id)
     order = [pool[i] for i in rng.permutation(len(pool))]
     apart = min(APART, len(order) // 4)
-    last_place: dict[Task, int] = {}
+    bare = [replace(task, id="") for task in order]
 
-    def fits(task: Task, i: int) -> bool:
-        return i - last_place.get(replace(task, id=""), -apart) >= apart
+    def too_near(i: int) -> bool:
+        near = range(max(0, i - apart + 1), min(i + apart, len(bare)))
+        return any(j != i and bare[j] == bare[i] for j in near)
+
+    def swap(i: int, j: int) -> None:
+        order[i], order[j] = order[j], order[i]
+        bare[i], bare[j] = bare[j], bare[i]
 
     for i in range(len(order)):
-        j = next((j for j in range(i, len(order)) if fits(order[j], i)), i)
-        order[i], order[j] = order[j], order[i]
-        last_place[replace(order[i], id="")] = i
+        if too_near(i):
+            for j in map(int, rng.permutation(len(order))):
+                swap(i, j)
+                if not too_near(i) and not too_near(j):
+                    break
+                swap(i, j)
     return order

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.decode import TextDecoder
 from omniinput_hpc.annotation.png import data_uri
 from omniinput_hpc.annotation.tasks import Kind
-from omniinput_hpc.config import CausalLm, PythonModel
+from omniinput_hpc.config import CausalLm, ImageClassifier, PythonModel
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.image_files import shape_of
 
 Values = NDArray[np.int64]
 
@@ -76,6 +77,16 @@ def _causal_lm(model: dict[str, Any]) -> Shown:
     return Shown("text", show, None, f"decoded by {folder / 'tokenizer.json'}")
 
 
+def _image_classifier(model: dict[str, Any]) -> Shown:
+    shape = shape_of(ImageClassifier.model_validate(model))
+
+    def show(x_nd: Values) -> list[str]:
+        return [data_uri(image) for image in shape.pixels(x_nd)]
+
+    size = f"{shape.height} x {shape.width} pixels of {shape.n_values} levels"
+    return Shown("image", show, None, f"pictures of {size}")
+
+
 def _python(model: dict[str, Any]) -> Shown:
     """Build the model, if it has a ``render``: this may import torch."""
     from omniinput_hpc.models import outside
@@ -99,5 +110,6 @@ def _python(model: dict[str, Any]) -> Shown:
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Shown]] = {
     "causal-lm": _causal_lm,
+    "image-classifier": _image_classifier,
     "python": _python,
 }
