@@ -171,13 +171,14 @@ class RunLock:
 
     Attributes
     ----------
+    output : as given
     path : the lock file
     text : its content while this run holds it
     """
 
     def __init__(self, output: Path, acting: bool = True) -> None:
         target = Path(os.path.realpath(output))
-        self._output, self._acting = output, acting
+        self.output, self._acting = output, acting
         self.path = target.with_name(target.name + ".lock")
         self.text = ""
         self._touched = time.monotonic()
@@ -219,7 +220,7 @@ class RunLock:
                 who = owner.words if owner is not None else "an unknown process"
                 log.info("taking over the lock %s of %s: %s", self.path, who, reason)
             elif owner is not None:
-                raise UserError(self._refusal(owner, age))
+                raise UserError(self.refusal(owner, age))
         except FileNotFoundError:  # released just now
             return False
         finally:
@@ -227,9 +228,10 @@ class RunLock:
                 claim.unlink(missing_ok=True)
         return taken
 
-    def _refusal(self, owner: Owner, age: float) -> str:
+    def refusal(self, owner: Owner, age: float) -> str:
+        """Return the message to whoever comes second."""
         return (
-            f"run.output = {self._output} is being written by another run: {owner.words} (last "
+            f"run.output = {self.output} is being written by another run: {owner.words} (last "
             f"sign of life {duration(max(age, 0))} ago). Wait until it ends, or choose another "
             f"run.output; if you know that it has ended, remove {self.path} (without a sign of "
             f"life it counts for {duration(STALE_AFTER)})"

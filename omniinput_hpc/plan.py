@@ -85,7 +85,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         samples_per_round=config.samples_per_round,
         n_sites=n_sites,
         n_values=n_values,
-        n_kernels=1,
+        n_kernels=len(config.kernel.part_names),
     )
 
 

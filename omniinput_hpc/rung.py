@@ -55,15 +55,17 @@ class Rung:
     def begin_round(self) -> None:
         """Begin to count a round."""
         self.histogram.clear_round()
-        self.attempted = self.accepted = self._n_samples = 0
+        self._n_samples = 0
+        self.attempted_p = np.zeros(self._g.n_kernels, dtype=np.int64)
+        self.accepted_p = np.zeros(self._g.n_kernels, dtype=np.int64)
 
     def record(self, every: int, first_move: int) -> None:
         """Count the segment that the batch has just moved through (see `Batch.collect`)."""
         recorded = self.recorded
         steps = len(recorded.z_tw)
         self.histogram.add(recorded.z_tw)
-        self.attempted += recorded.z_tw.size
-        self.accepted += recorded.accepted
+        self.attempted_p += recorded.attempted_p
+        self.accepted_p += recorded.accepted_p
         moves = first_move + 1 + np.arange(steps)
         some = slice(self._n_samples, self._n_samples + len(recorded.x_swd))
         self._x_swd[some] = recorded.x_swd
@@ -87,8 +89,8 @@ class Rung:
             "samples/z": self._z_sw.reshape(-1),
             "samples/walker": self._walker_sw.reshape(-1),
             "exchange/walker": self.walker_w,
-            "kernel/attempted": np.array([self.attempted]),
-            "kernel/accepted": np.array([self.accepted]),
+            "kernel/attempted": self.attempted_p,
+            "kernel/accepted": self.accepted_p,
             "state/x": x,
             "state/z": z,
             "state/walker": self.walker_w,

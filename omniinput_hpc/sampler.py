@@ -98,11 +98,12 @@ def begin_round(round_: int, rungs: Sequence[Rung], exchanger: Exchanger) -> Non
 def move(rung: Rung, config: Config, round_: int, exchange: int, lookout: Lookout) -> None:
     """Move one rung's walkers through the segment before an exchange."""
     s = config.sampler
-    stream = streams.generator(
-        config.run.seed, "moves", rung.k, round_ + config.run.burn_in, exchange
+    own, shared = (
+        streams.generator(config.run.seed, purpose, rung.k, round_ + config.run.burn_in, exchange)
+        for purpose in ("moves", "choices")
     )
     try:
-        rung.batch.begin_segment(stream, first_move=exchange * s.steps)
+        rung.batch.begin_segment(own, shared, first_move=exchange * s.steps)
         for _ in range(s.steps):
             rung.batch.step()
             lookout.after_move()
@@ -129,7 +130,7 @@ def commit(
     swaps_k2 = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
     moves_k2 = np.zeros((n_rungs, 2), dtype=np.int64)
     for rung in rungs:
-        moves_k2[rung.k] = rung.attempted, rung.histogram.counts_b.sum()
+        moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
     together = world.sum(np.concatenate([moves_k2, swaps_k2]))
     parts = [rung.values() for rung in rungs]
     values = {name: np.stack([part[name] for part in parts]) for name in parts[0]}

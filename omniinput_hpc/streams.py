@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-_PURPOSES = {"start": 0, "moves": 1, "exchange": 2, "conservation": 3, "fingerprint": 4}
+_PURPOSES = {
+    "start": 0,
+    "moves": 1,
+    "exchange": 2,
+    "conservation": 3,
+    "fingerprint": 4,
+    "choices": 5,
+}
 
 
 def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
@@ -17,7 +24,7 @@ def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     Parameters
     ----------
     seed : the run's seed, below 2^32
-    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint"
+    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices"
     indices : what else the stream belongs to (rung, round, exchange), each below 2^32
     """
     words = (_PURPOSES[purpose], *indices)

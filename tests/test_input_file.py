@@ -56,6 +56,10 @@ def test_the_stored_input_is_read_back_as_the_same():
     assert input_file.parse(command.to_toml(config), "stored") == config
 
 
+def mixture(**part):
+    return {"name": "mixture", "parts": [{"name": "metropolis", **part}]}
+
+
 MISTAKES = [
     ("run.rounds", 0, "run.rounds: expected a number of at least 1"),
     ("run.rounds", 2.5, "run.rounds: expected a whole number, found 2.5"),
@@ -114,6 +118,12 @@ MISTAKES = [
     ("kernel.name", "metropols", 'did you mean "metropolis"?'),
     ("kernel.sites", 0, "kernel.sites"),
     ("kernel.site", 1, 'kernel.site: unknown key (did you mean "sites"?)'),
+    ("kernel", {"name": "mixture", "parts": []}, "kernel.parts: expected a list that is not empty"),
+    ("kernel", {"name": "mixture"}, "kernel.parts: missing"),
+    ("kernel", mixture(weight=0.0), "kernel.parts[0].weight: expected a number above 0"),
+    ("kernel", mixture(name="metropols"), "kernel.parts[0].name: expected"),
+    ("kernel", mixture(sit=1), 'kernel.parts[0].sit: unknown key (did you mean "sites"?)'),
+    ("kernel.weight", 2.0, "kernel.weight: unknown key"),
     ("bins.width", 0.0, "bins.width: expected a number above 0"),
     ("bins.width", 0.023, "no whole number of bins"),
     ("bins.width", 1e-9, "too many"),

@@ -5,13 +5,13 @@ Reading, checking and the messages are in `input_file`; this package only says w
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import Metropolis
+from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, named
 from omniinput_hpc.config.models import CausalLm, Model, PythonModel
 from omniinput_hpc.config.sampling import Ladder, Sampler
 from omniinput_hpc.config.table import Finite, Table, WholePositive
@@ -20,8 +20,10 @@ __all__ = [
     "Bins",
     "CausalLm",
     "Config",
+    "KernelTable",
     "Ladder",
     "Metropolis",
+    "Mixture",
     "PythonModel",
     "Run",
     "Sampler",
@@ -90,9 +92,14 @@ class Config(Table):
     model: Model
     sampler: Sampler
     ladder: Ladder
-    kernel: Metropolis = Metropolis()
+    kernel: Kernel = Metropolis()
     bins: Bins
     samples: Samples
+
+    @field_validator("kernel", mode="before")
+    @classmethod
+    def _has_a_name(cls, table: Any) -> Any:
+        return named(table)
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:

@@ -2,7 +2,7 @@
 
 `reweight` solves the multi-histogram equations, `uncertainty` gives errors and the verdict,
 `density` puts both together for a run, `precision_recall` adds scores, `compare` sets a result
-against exact values, `tables` reads and writes the CSV files, and `rules` loads scoring rules.
+against exact values, `agreement` sets annotators beside each other, `tables` reads and writes the CSV files, and `rules` loads scoring rules.
 """
 
 from __future__ import annotations

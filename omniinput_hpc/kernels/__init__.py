@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from omniinput_hpc.config import Metropolis as MetropolisOptions
+from omniinput_hpc.config import KernelTable
+from omniinput_hpc.config import Mixture as MixtureOptions
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.models import Model
 
@@ -23,9 +28,15 @@ class Kernel(Protocol):
     ----------
     uniforms_per_move : int
         How many random numbers a move of all walkers takes (a hint for drawing them in blocks).
+    parts : tuple of str
+        Names of the kinds of move that are counted each on its own (`Info.part` is the index).
+    tuned : float64 [n_tuned], may be empty
+        What burn-in tunes. It is stored with the state and put back when a run goes on.
     """
 
     uniforms_per_move: int
+    parts: tuple[str, ...]
+    tuned: NDArray[np.float64]
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
@@ -38,16 +49,23 @@ class Kernel(Protocol):
         """Move every walker once: what is carried on is in the state, what is counted in info."""
         ...
 
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
+        ...
 
-_KERNELS = {"metropolis": Metropolis}
+
+_KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {"metropolis": Metropolis}
 
 
-def build(options: MetropolisOptions, model: Model, n_walkers: int) -> Kernel:
-    """Make the kernel that the input file names.
+def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
+    """Make the kernel that the input file names, for one rung.
 
     Raises
     ------
     UserError
         The model lacks what the kernel needs, or the options do not fit the model.
     """
+    if isinstance(options, MixtureOptions):
+        kernels = [build(part, model, n_walkers) for part in options.parts]
+        return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
     return _KERNELS[options.name](options, model, n_walkers)

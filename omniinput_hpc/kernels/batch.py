@@ -22,12 +22,13 @@ class Recorded:
     ----------
     z_tw : float32 [T, W], after every move
     x_swd : unsigned integers [samples, W, D], after the moves that were sampled
-    accepted : int, moves accepted, all walkers together
+    attempted_p, accepted_p : int64 [n_kernels], moves by part of the kernel, of all walkers
     """
 
     z_tw: NDArray[np.float32]
     x_swd: NDArray[Any]
-    accepted: int
+    attempted_p: NDArray[np.int64]
+    accepted_p: NDArray[np.int64]
 
 
 class Batch:
@@ -69,8 +70,13 @@ class Batch:
         self._model.raise_if_nonfinite()
         return np.asarray(z)
 
-    def begin_segment(self, generator: np.random.Generator, first_move: int) -> None:
-        """Prepare to record `steps` moves, the first one being number `first_move` of its round."""
+    def begin_segment(
+        self, generator: np.random.Generator, choices: np.random.Generator, first_move: int
+    ) -> None:
+        """Prepare to record `steps` moves, the first one being number `first_move` of its round.
+
+        generator, choices : of each walker's own random numbers, and of those that all share
+        """
         n_walkers, n_sites = self._state.x.shape
         if self._z_tw is None:
             most = self._steps // self._every + 1
@@ -79,8 +85,10 @@ class Batch:
                 (most, n_walkers, n_sites), dtype=torch.int64, device=self._device
             )
         block = self._kernel.uniforms_per_move * self._steps
-        self._stream = DeviceStream(generator, self._device, min(block, 1 << 22))
-        self._accepted = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._stream = DeviceStream(generator, self._device, min(block, 1 << 22), choices)
+        n_parts = len(self._kernel.parts)
+        self._attempted_p = np.zeros(n_parts, dtype=np.int64)
+        self._accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=self._device)
         self._move, self._t, self._n_samples = first_move, 0, 0
 
     def step(self) -> None:
@@ -88,7 +96,8 @@ class Batch:
         assert self._z_tw is not None
         self._state, info = self._kernel.step(self._state, self._ensemble, self._stream)
         self._z_tw[self._t] = self._state.z
-        self._accepted += info.accepted.count_nonzero()
+        self._attempted_p[info.part] += len(info.accepted)
+        self._accepted_p[info.part] += info.accepted.count_nonzero()
         self._t += 1
         self._move += 1
         if self._move % self._every == 0:
@@ -108,7 +117,8 @@ class Batch:
         return Recorded(
             self._z_tw.cpu().numpy(),
             self._x_swd[: self._n_samples].cpu().numpy().astype(self._x_dtype),
-            int(self._accepted),
+            self._attempted_p,
+            self._accepted_p.cpu().numpy(),
         )
 
     def walkers(self) -> tuple[NDArray[Any], NDArray[np.float32]]:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 class DeviceStream:
@@ -19,12 +20,20 @@ class DeviceStream:
     generator : the counter-based stream (see `omniinput_hpc.streams`)
     device : where the numbers are wanted
     block : how many are drawn at once
+    choices : a second stream, for what all walkers share and the host decides
     """
 
-    def __init__(self, generator: np.random.Generator, device: torch.device, block: int) -> None:
+    def __init__(
+        self,
+        generator: np.random.Generator,
+        device: torch.device,
+        block: int,
+        choices: np.random.Generator | None = None,
+    ) -> None:
         self._generator, self._device, self._block = generator, device, block
         self._numbers = torch.empty(0, dtype=torch.float64, device=device)
         self._used = 0
+        self._choices = choices
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1), of a shape."""
@@ -40,3 +49,14 @@ class DeviceStream:
     def integers(self, high: int, *shape: int) -> torch.Tensor:
         """Return int64 numbers, uniform in {0 .. high - 1}; high is far below 2^53."""
         return (self.uniform(*shape) * high).long()
+
+    def choices(self, n: int) -> NDArray[np.float64]:
+        """Return n uniform numbers in [0, 1) on the host, float64, shared by all walkers.
+
+        A schedule (which part of a mixture, which position, which length) that is drawn
+        independently of the state leaves the ensemble invariant, shared or not, since each
+        scheduled move does; and drawn on the host it costs no synchronization.
+        """
+        if self._choices is None:
+            raise ValueError("this stream was made without choices")
+        return self._choices.random(n)

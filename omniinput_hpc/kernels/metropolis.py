@@ -8,11 +8,12 @@ from omniinput_hpc.config import Metropolis as Options
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.device_stream import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.state import Info, State, accept
+from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
 
 
-class Metropolis:
+class Metropolis(Untuned):
     """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
 
     The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
@@ -20,10 +21,12 @@ class Metropolis:
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
+        super().__init__()
         if options.sites > model.n_sites:
             raise UserError(
                 f"kernel.sites = {options.sites} is more than the model's {model.n_sites} sites"
             )
+        self.parts = options.part_names
         self._model, self._sites = model, options.sites
         draws_for_sites = 1 if options.sites == 1 else model.n_sites
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
@@ -42,8 +45,7 @@ class Metropolis:
         z_new = self._model.output(x_new)  # [W]
         log_ratio = ensemble.log_weight(z_new.double()) - ensemble.log_weight(state.z.double())
         accepted = stream.uniform(n_walkers).log() < log_ratio  # [W]
-        x = torch.where(accepted[:, None], x_new, state.x)
-        z = torch.where(accepted, z_new, state.z)
+        x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
 
     def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:

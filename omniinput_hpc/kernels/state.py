@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,10 +16,12 @@ class State:
     ----------
     x : int64 [W, D]
     z : float32 [W], the model's output of x
+    cache : what else the kernel computed from x alone (a gradient, say); `Kernel.start` makes it
     """
 
     x: torch.Tensor
     z: torch.Tensor
+    cache: Any = None
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,13 @@ class Info:
     Attributes
     ----------
     accepted : bool [W]
+    part : which of the kernel's `parts` moved, the same one for all walkers
     """
 
     accepted: torch.Tensor
+    part: int = 0
+
+
+def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return new [W, ...] where accepted, bool [W], else old."""
+    return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)

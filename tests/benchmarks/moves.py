@@ -30,7 +30,8 @@ REPEATS = 7
 def seconds_of_moves(batch: Batch, steps: int, round_: int) -> float:
     """Time a segment of moves with its recording."""
     begin = time.perf_counter()
-    batch.begin_segment(streams.generator(0, "moves", round_), 0)
+    own, shared = (streams.generator(0, purpose, round_) for purpose in ("moves", "choices"))
+    batch.begin_segment(own, shared, 0)
     for _ in range(steps):
         batch.step()
     batch.collect()

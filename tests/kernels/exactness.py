@@ -16,14 +16,17 @@ import torch
 class ScriptedStream:
     """Hands out prepared uniform numbers, [W] each, in place of random ones."""
 
-    def __init__(self, columns):
-        self.columns = list(columns)
+    def __init__(self, columns, choices=()):
+        self.columns, self.choice_list = list(columns), list(choices)
 
     def uniform(self, *shape):
         return self.columns.pop(0).view(shape)
 
     def integers(self, high, *shape):
         return (self.uniform(*shape) * high).long()
+
+    def choices(self, n):
+        return np.array([self.choice_list.pop(0) for _ in range(n)])
 
 
 def transition_matrix(kernel, model, ensemble, choices):
