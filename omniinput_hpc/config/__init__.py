@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, named
-from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
+from omniinput_hpc.config.models import (
+    CausalLm,
+    ImageClassifier,
+    Model,
+    PythonModel,
+    SequenceClassifier,
+)
 from omniinput_hpc.config.sampling import Ladder, Sampler
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -29,6 +35,7 @@ __all__ = [
     "Run",
     "Sampler",
     "Samples",
+    "SequenceClassifier",
     "Table",
 ]
 
