@@ -66,7 +66,11 @@ def check_ranks(config: Config, n_ranks: int) -> None:
     UserError
         More ranks than rungs, or a number of ranks that does not divide the rungs.
     """
-    n_rungs = len(config.ladder.beta_k)
+    check_shares(len(config.ladder.beta_k), n_ranks)
+
+
+def check_shares(n_rungs: int, n_ranks: int) -> None:
+    """Check that ranks can share rungs equally (see `check_ranks`)."""
     divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
     fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
     if n_ranks > n_rungs:

@@ -173,9 +173,28 @@ class RunReader:
         for round_ in range(self.rounds):
             yield self._file["samples/x"][round_], self._file["samples/z"][round_]
 
-    def samples_z(self) -> NDArray[np.float32]:
-        """Return z of all committed samples, float32 [R, K, S]."""
-        return np.asarray(self._file["samples/z"][: self.rounds])
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
+        begin, end, _ = rounds.indices(self.rounds)
+        return np.asarray(self._file["samples/z"][begin:end, rungs])
+
+    def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
+        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws."""
+        return None
+
+    def log_weight_kb(self) -> NDArray[np.float64]:
+        """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
+        return np.zeros((len(self.beta_k), len(self.edges) - 1))
+
+    def kappa_k(self) -> NDArray[np.float64]:
+        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
+        return np.zeros(len(self.beta_k))
+
+    def z0_k(self) -> NDArray[np.float64]:
+        """Return z0 of each rung (see `kappa_k`), float64 [K]."""
+        return np.zeros(len(self.beta_k))
 
     def swaps_k2(self) -> NDArray[np.int64]:
         """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
+import pair
 import torch
 
 SITE_ENERGY = np.array([0, 1, 1, 3, 2])
@@ -86,3 +88,24 @@ def no_sites(device):
 
 def fails(device):
     raise RuntimeError("the factory itself is broken")
+
+
+class TableModel:
+    """A model of `pair`: its output is looked up."""
+
+    n_sites, n_values = pair.N_SITES, pair.N_VALUES
+
+    def __init__(self, which, device, seconds):
+        self.z, self.seconds = torch.from_numpy(pair.table(which)).to(device), seconds
+        self.place = torch.tensor(
+            [pair.N_VALUES**i for i in range(pair.N_SITES)][::-1], device=device
+        )
+
+    def output(self, x):
+        time.sleep(self.seconds)
+        return self.z[(x * self.place).sum(dim=1)]
+
+
+def table(device, which="good", seconds=0.0):
+    """Return a model of `pair`; `seconds` slow it down."""
+    return TableModel(which, device, seconds)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density import Density, RunData
+from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density, RunData
 from omniinput_hpc.estimators.precision_recall import Curve
 from omniinput_hpc.estimators.uncertainty import MOST_BLOCKS
 
@@ -75,6 +75,7 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
 def describe_density(density: Density, source: str) -> list[str]:
     """Return the header lines that every file made from a density begins with."""
     verdict, n_groups = density.verdict, len(density.lanes_g)
+    bounded = int(np.isfinite(density.log_g_upper_b).sum())
     if density.absolute:
         lines = [
             f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
@@ -91,6 +92,9 @@ def describe_density(density: Density, source: str) -> list[str]:
     lines += [
         f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
         f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
+        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
+        f"{FEWEST_EFFECTIVE:.0f} effective counts, whose log_g_error is not to be believed; nan "
+        "elsewhere",
         f"checked against: {blocks} (at most {MOST_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
@@ -98,13 +102,18 @@ def describe_density(density: Density, source: str) -> list[str]:
     return lines
 
 
-def describe_run(run: RunData) -> str:
+def describe_run(*runs: RunData) -> str:
     """Return one line on where the numbers come from."""
-    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    first = runs[0]
     return (
-        f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}, "
-        f"{run.n_sites} sites of {run.n_values} values, model {run.fingerprint}"
+        "; ".join(_rounds_of(run) for run in runs)
+        + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
     )
+
+
+def _rounds_of(run: RunData) -> str:
+    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    return f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}"
 
 
 def summarize_density(density: Density) -> list[str]:
@@ -129,6 +138,12 @@ def summarize_density(density: Density) -> list[str]:
             f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
             f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
         )
+    bounded = int(np.isfinite(density.log_g_upper_b).sum())
+    if bounded:
+        lines.append(
+            f"{bounded} bins have fewer than {FEWEST_EFFECTIVE:.0f} effective counts: their upper "
+            "bounds count, not their errors"
+        )
     return lines + verdict_lines(density)
 
 
@@ -147,7 +162,10 @@ def verdict_lines(density: Density) -> list[str]:
 
 
 def density_columns(density: Density) -> dict[str, NDArray]:
-    """Return the columns of the density file: a row per bin that has counts."""
+    """Return the columns of the density file: a row per bin that has counts.
+
+    log_g_upper is NaN where log_g and its error are an interval, and a number where they are not.
+    """
     bins = np.flatnonzero(density.count_b)
     return {
         "z_lower": density.edges[bins],
@@ -155,6 +173,8 @@ def density_columns(density: Density) -> dict[str, NDArray]:
         "log_g": density.log_g_b[bins],
         "log_g_error": density.log_g_error_b[bins],
         "count": density.count_b[bins],
+        "effective_count": density.effective_b[bins],
+        "log_g_upper": density.log_g_upper_b[bins],
     }
 
 

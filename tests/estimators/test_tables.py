@@ -134,7 +134,8 @@ def test_columns_and_header_lines():
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=3)
     density = density_of_run(run)
     columns = density_columns(density)
-    assert list(columns) == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
+    assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
+    assert list(columns)[5:] == ["effective_count", "log_g_upper"]
     assert columns["count"].sum() == run.counts_kb().sum() and (columns["count"] > 0).all()
     np.testing.assert_allclose(columns["z_upper"] - columns["z_lower"], MODEL.unit)
     header = describe_density(density, describe_run(run))
