@@ -8,7 +8,6 @@ from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.table import Table, WholePositive
 
-
 DTYPES = Literal["float32", "bfloat16", "float16"]
 
 

@@ -201,7 +201,8 @@ class CausalLanguageModel:
 
     @cached_property
     def _embedding(self) -> torch.Tensor:
-        return self.lm.get_input_embeddings().weight[self.token_ids].float()
+        table: torch.Tensor = self.lm.get_input_embeddings().weight[self.token_ids].float()
+        return table
 
 
 def build(options: CausalLm, device: str) -> CausalLanguageModel:

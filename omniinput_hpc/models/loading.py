@@ -8,12 +8,12 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import torch  # noqa: E402
-from safetensors import SafetensorError  # noqa: E402
-from transformers.utils import logging as hf_logging  # noqa: E402
+import torch
+from safetensors import SafetensorError
+from transformers.utils import logging as hf_logging
 
-from omniinput_hpc.errors import UserError  # noqa: E402
-from omniinput_hpc.models.device import amount_free  # noqa: E402
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.device import amount_free
 
 
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:

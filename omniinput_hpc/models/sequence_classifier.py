@@ -45,7 +45,8 @@ class SequenceClassifier:
     @cached_property
     def embedding(self) -> torch.Tensor:
         """Float32 [n_values, E]."""
-        return self._table.float()
+        table: torch.Tensor = self._table.float()
+        return table
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
         """Return z [W] and e, float32 [W, D, E]: there is no target part."""
@@ -81,7 +82,8 @@ class SequenceClassifier:
             logits = logits.log_softmax(-1)
         elif self._options.output == "difference":
             logits = logits - logits.flip(1)
-        return self._options.sign * logits[:, target]
+        z: torch.Tensor = self._options.sign * logits[:, target]
+        return z
 
 
 def build(options: Options, device: str) -> SequenceClassifier:

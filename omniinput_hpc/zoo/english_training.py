@@ -81,7 +81,7 @@ def held_out_nll(model: GPT2LMHeadModel, stream: torch.Tensor, length: int) -> f
     x = windows(stream, torch.arange(0, len(stream) - length + 1, length), length)
     nll = [model(part, labels=part).loss.item() * len(part) for part in x.split(64)]
     model.train(was_training)
-    return sum(nll) / len(x)
+    return float(sum(nll) / len(x))
 
 
 def learning_rate(step: int, steps: int) -> float:
