@@ -123,7 +123,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        late = time.monotonic() - begin > 60 * args.minutes
+        late = time.monotonic() - begin > 60 * args.minutes or step + 1 == args.last_step
         if (step + 1) % 200 == 0 or step + 1 == args.steps or late:
             nll = held_out_nll(model, held_stream, WINDOW)
             bar.set_postfix_str(f"loss {loss.item():.3f}, held out {nll:.3f}")
@@ -131,7 +131,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
                 report |= _figures(model, held_stream, nll, step + 1)
                 _save(model, folder, report)
         if late:
-            bar.write(f"stopped after {args.minutes} minutes at step {step + 1} of {args.steps}")
+            bar.write(f"stopped at step {step + 1} of {args.steps}")
             break
     return report
 
@@ -161,6 +161,7 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, default=Path("inputs/models/english"))
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--last-step", type=int, help="stop there; the rates stay those of --steps")
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=192)
