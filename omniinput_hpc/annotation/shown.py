@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.decode import TextDecoder
 from omniinput_hpc.annotation.png import data_uri
 from omniinput_hpc.annotation.tasks import Kind
-from omniinput_hpc.config import CausalLm, ImageClassifier, PythonModel
+from omniinput_hpc.config import CausalLm, ImageClassifier, PythonModel, SequenceClassifier
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import local_folder, vocabulary
 from omniinput_hpc.models.image_files import shape_of
 
 Values = NDArray[np.int64]
@@ -63,18 +62,29 @@ def values_as_text(x_nd: Values) -> list[str]:
 
 
 def _causal_lm(model: dict[str, Any]) -> Shown:
+    """Decode by the folder's tokenizer alone; the prefix is shown apart."""
     options = CausalLm.model_validate(model)
-    folder = Path(options.path).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"model.path = {folder}: no such folder (its tokenizer.json is needed)")
-    if not (folder / "tokenizer.json").exists():
-        return Shown("text", values_as_text, None, f"{folder} has no tokenizer.json: values shown")
-    decoder = TextDecoder(folder)
+    folder = local_folder.resolve(options.path)
+    n_vocab = int(local_folder.read_config(folder)["vocab_size"])
+    words = vocabulary.read(folder)
+    tokens = local_folder.site_tokens(options, folder, n_vocab)
+    prefix = local_folder.prefix_ids(options, folder, n_vocab)
+    if words is None:
+        before = " ".join(map(str, prefix)) or None
+        note = f"{folder} has no tokenizer: token ids are shown"
+    else:
+        before = words.decode(prefix) if prefix else None
+        note = f"decoded by the tokenizer in {folder}"
+    return Shown("text", vocabulary.Text(words, tokens).render, before, note)
 
-    def show(x_nd: Values) -> list[str]:
-        return [decoder.text(x_d) for x_d in x_nd]
 
-    return Shown("text", show, None, f"decoded by {folder / 'tokenizer.json'}")
+def _sequence_classifier(model: dict[str, Any]) -> Shown:
+    """Decode by the folder's tokenizer alone; [CLS] and [SEP] are not shown."""
+    options = SequenceClassifier.model_validate(model)
+    folder = local_folder.resolve(options.path)
+    n_vocab = int(local_folder.read_config(folder)["vocab_size"])
+    text = vocabulary.Text(vocabulary.read(folder), np.arange(n_vocab))
+    return Shown("text", text.render, None, f"decoded by the tokenizer in {folder}")
 
 
 def _image_classifier(model: dict[str, Any]) -> Shown:
@@ -112,4 +122,5 @@ _KINDS: dict[str, Callable[[dict[str, Any]], Shown]] = {
     "causal-lm": _causal_lm,
     "image-classifier": _image_classifier,
     "python": _python,
+    "sequence-classifier": _sequence_classifier,
 }
