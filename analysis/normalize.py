@@ -20,8 +20,7 @@ def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, nargs=2, metavar="RUN.h5", help="one run of each model")
-    z = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
-    parser.add_argument("--range", required=True, help="Z", **z)
+    parser.add_argument("--range", type=float, nargs=2, required=True, metavar="Z")
     options = parser.parse_args(arguments)
     one, two = options.runs
     names = (one.stem, two.stem)

@@ -26,7 +26,6 @@ from scipy.special import expit, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import Density
-from omniinput_hpc.estimators.precision_recall import log_sample_weights
 from omniinput_hpc.estimators.two_runs import Replicated, of_first, of_second
 from omniinput_hpc.recorders import bin_of, lane_groups
 
@@ -65,8 +64,12 @@ def pairs_of(
     Raises
     ------
     EstimateError
-        No sample lies inside the bins.
+        No sample lies inside the bins, or the run's rungs are laws of the inputs themselves.
     """
+    if density.laws is None or density.draws:
+        raise EstimateError(
+            "an ancestral run's samples, or several runs', cannot be normalized across models yet"
+        )
     z = z_rks.astype(np.float64).ravel()
     group_s = np.resize(lane_groups(walkers), z_rks.shape[2])
     bins = bin_of(z, density.edges)
@@ -85,7 +88,7 @@ def log_mixture(density: Density, z_i: FloatArray) -> FloatArray:
     inside = np.flatnonzero((bins >= 0) & (bins < len(density.edges) - 1))
     for begin in range(0, len(inside), CHUNK):
         some = inside[begin : begin + CHUNK]
-        log_m[some] = -log_sample_weights(z_i[some], density.beta_k, density.f_k, density.n_k)
+        log_m[some] = density.log_mixture(z_i[some])
     return np.asarray(log_m - np.log(density.n_k.sum()), dtype=np.float64)
 
 
@@ -95,12 +98,12 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     The free energies of the replicate follow from its density: exp(-f_k) = sum_b g_b w_kb.
     """
     bins = np.flatnonzero(density.count_b)
-    z_b, beta_k = density.z_b[bins], density.beta_k
-    with np.errstate(invalid="ignore"):
-        f_k = -logsumexp(density.log_g_jb[j, bins] - np.outer(beta_k, z_b), axis=1)
-    ladder = (beta_k, density.n_k)
-    change_b = log_sample_weights(z_b, ladder[0], density.f_k, ladder[1])
-    change_b = change_b - log_sample_weights(z_b, ladder[0], f_k, ladder[1])
+    z_b, part = density.z_b[bins], density.n_k > 0
+    assert density.laws is not None  # see pairs_of
+    log_w_kb = density.laws.at_bins(density.z_b)[np.ix_(part, bins)]
+    f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
+    log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
+    change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
     return lambda z: np.asarray(np.interp(z, z_b, change_b))
 
 
