@@ -10,8 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from omniinput_hpc import input_space
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import Density
-from omniinput_hpc.estimators.normalization import Pairs, pairs_of
+from omniinput_hpc.estimators.normalization import Pairs, bennett_shift, pairs_of
+from omniinput_hpc.estimators.side_by_side import normalize
+from omniinput_hpc.estimators.two_runs import estimate
 from omniinput_hpc.rescored import find, open_rescored
 from omniinput_hpc.run_reader import RunReader
 
@@ -48,3 +51,36 @@ def read_pairs(run: RunReader, other: RunReader, density: Density) -> tuple[Pair
     pairs = pairs_of(density, run.samples_z()[:rounds], other_rks, run.walkers)
     missing = f", {rounds} of {run.rounds} rounds" if rounds < run.rounds else ""
     return pairs, f"{path}{missing}"
+
+
+def shift_of(
+    runs: tuple[RunReader, RunReader],
+    densities: tuple[Density, Density],
+    z_range: Sequence[float] | None,
+) -> tuple[float, float, str]:
+    """Return what to add to the second run's log g, its standard error, and how it was found.
+
+    Absolute densities need nothing. Others need both models' outputs of both runs' samples: the
+    papers' cross-model normalization where a range Z is given, else Bennett's acceptance ratio.
+
+    Raises
+    ------
+    UserError
+        Samples were not given to the other model.
+    EstimateError
+        The data do not determine it.
+    """
+    a, b = densities
+    if z_range is None and a.absolute and b.absolute:
+        return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
+    pairs_a, _ = read_pairs(runs[0], runs[1], a)
+    pairs_b, _ = read_pairs(runs[1], runs[0], b)
+    if z_range is None:
+        shift, name = bennett_shift(a, b, pairs_a, pairs_b), "Bennett's ratio"
+    else:
+        row = normalize(a, b, pairs_a, pairs_b, *z_range).rows[0]
+        if row.shift is None:
+            raise EstimateError(row.refused)
+        shift, name = row.shift, row.name
+    result = estimate(shift, a.lanes_g, b.lanes_g)
+    return float(result.value), float(result.error), name

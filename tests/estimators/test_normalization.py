@@ -13,7 +13,7 @@ from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.two_runs import Replicated, estimate, of_first, of_second
 
 LOW, HIGH = 2.25, 3.9  # both cut a bin
-N_RUNS = 80
+N_RUNS = 40
 
 
 def log_ratio(a, b, pairs_a, pairs_b, shift):
