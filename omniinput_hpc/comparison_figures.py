@@ -60,14 +60,14 @@ def normalization_figure(
         what = "number of inputs" if absolute else "inputs (common scale)"
         top.set_ylabel(rf"$\log_{{10}}$ {what} per bin")
         top.set_xlabel(label)
-        top.legend(loc="best")
+        top.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
         rows = [r for r in found.rows if r.ratio is not None]
         for y, r in enumerate(reversed(rows)):
             assert r.ratio is not None
             value, half = float(r.ratio.value), float(r.ratio.high - r.ratio.value)
             shown = half if np.isfinite(half) else 0.0
             bottom.errorbar(value, y, xerr=shown, fmt="o", color=SAMPLED, markersize=5)
-        bottom.set_yticks(range(len(rows)), [r.name for r in reversed(rows)])
+        bottom.set_yticks(range(len(rows)), [r.name.partition(" (")[0] for r in reversed(rows)])
         bottom.set_ylim(-0.6, len(rows) - 0.4)
         bottom.set_xlabel(f"ln(inputs of {names[0]} / inputs of {names[1]}) in Z, 95% intervals")
     return figure
@@ -108,6 +108,9 @@ def models_figure(
             label = f"{curves[0][0]} over {name}: {float(found.aupr_ratio.value):.4g} in all"
             bottom.plot(x, c.value, "-", color=colour, label=label)
         bottom.axhline(1.0, color=FAINT, linewidth=1.0)
+        values = np.concatenate([c.cumulative_x.value for _, c in comparisons])
+        if np.isfinite(values).all() and values.min() > 0 and values.max() > 3 * values.min():
+            bottom.set_yscale("log")
         bottom.set_ylabel("ratio of the areas\nup to there")
         what = "number of right inputs found" if absolute else "right inputs found, common scale"
         bottom.set_xlabel(rf"$\log_{{10}}$ recall ({what})")
@@ -120,7 +123,7 @@ def samplers_figure(
 ) -> Figure:
     """Return two samplers' densities of one model, above their difference bin by bin."""
     middle = 0.5 * (a.edges[found.bins] + a.edges[found.bins + 1])
-    moved = float(np.median((a.log_g_b - b.log_g_b)[found.bins] - found.delta_b))
+    moved = float(np.median(a.log_g_b[found.bins] - b.log_g_b[found.bins] - found.delta_b))
     with mpl.rc_context(STYLE):
         figure, (top, bottom) = _panels([3.2, 2.2], sharex=True)
         _density(top, a, 0.0, 0, names[0])

@@ -70,7 +70,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     bins = np.flatnonzero(use)
     if not bins.size:
         raise EstimateError("the two runs share no bin whose errors are known")
-    delta, error = (a.log_g_b - b.log_g_b)[bins], error_b[bins]
+    delta, error = a.log_g_b[bins] - b.log_g_b[bins], error_b[bins]
     if not (a.absolute and b.absolute):
         delta = delta - np.average(delta, weights=1.0 / error**2)
     n_groups = min(MOST_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(bins))
