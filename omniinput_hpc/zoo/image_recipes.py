@@ -31,8 +31,10 @@ EFFORTS = {
 }
 
 ENERGY_EFFORTS = {
-    True: EnergyEffort(steps=1500),
-    False: EnergyEffort(steps=50_000, moves=50, rate=2e-4),
+    ("mlp", True): EnergyEffort(steps=1000),
+    ("resnet", True): EnergyEffort(steps=500, rate=2e-3),
+    ("mlp", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
+    ("resnet", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
 }
 
 
@@ -56,7 +58,7 @@ def train_and_save(
     """
     train, test = data
     if training == "energy":
-        effort = ENERGY_EFFORTS[small]
+        effort = ENERGY_EFFORTS[architecture.name, small]
         network = train_energy_model(architecture, train.only(1), effort, seed, folder.name)
     else:
         network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
