@@ -40,8 +40,8 @@ class EnergyEffort:
     chains: int = 100
     batch: int = 100
     rate: float = 1e-3
-    fresh: float = 0.01
-    tether: float = 1e-2
+    fresh: float = 0.05
+    tether: float = 1e-3
 
 
 def train_energy_model(

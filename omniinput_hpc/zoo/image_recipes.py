@@ -31,8 +31,8 @@ EFFORTS = {
 }
 
 ENERGY_EFFORTS = {
-    ("mlp", True): EnergyEffort(steps=1000),
-    ("resnet", True): EnergyEffort(steps=500, rate=2e-3),
+    ("mlp", True): EnergyEffort(steps=800, rate=2e-3),
+    ("resnet", True): EnergyEffort(steps=350, rate=3e-3),
     ("mlp", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
     ("resnet", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
 }
