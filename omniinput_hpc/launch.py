@@ -231,7 +231,9 @@ def _sample(
     writer = lock.GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
     lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
-    progress = Progress(first, g.rounds, config.run.burn_in, moves, shown=world.rank == 0)
+    progress = Progress(
+        first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+    )
     clock = Clock(world)
     try:
         totals = sampler.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import torch
 
 from omniinput_hpc.errors import UserError
@@ -16,7 +18,8 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
         A GPU is wanted where torch sees none.
     """
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # use_deterministic_algorithms(True, warn_only=True) without its import of the compiler: a second
+    torch.set_deterministic_debug_mode("warn")
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
     if wanted == "cpu" or not torch.cuda.is_available():
@@ -28,6 +31,5 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes the outputs."""
-    import transformers
-
-    return {"torch": str(torch.__version__), "transformers": transformers.__version__}
+    # Not imported for that: it takes a third of a second, and a model of one's own has no need of it
+    return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
