@@ -1,15 +1,19 @@
-"""Reweight a run's histograms into the density of its outputs: RUN.density.csv and .png."""
+"""Reweight the histograms of a run, or of several of one model, into the density of its outputs.
+
+Writes RUN.density.csv and .png, for several runs A+B.density.csv and .png beside the first.
+"""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 
 from _common import beside, run_script
 
 from omniinput_hpc import figures
 from omniinput_hpc.estimators.compare import compare_density, read_exact
-from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.density import density_of_runs
 from omniinput_hpc.estimators.tables import (
     density_columns,
     describe_density,
@@ -23,20 +27,22 @@ from omniinput_hpc.run_reader import open_run
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
+    parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
     parser.add_argument(
         "--exact", type=Path, metavar="FILE.csv", help="exact density to compare with"
     )
     options = parser.parse_args(arguments)
 
-    with open_run(options.run) as run:
-        density = density_of_run(run)
-        source, config = describe_run(run), run.config
+    with ExitStack() as files:
+        runs = [files.enter_context(open_run(path)) for path in options.run]
+        density = density_of_runs(runs)
+        source, config = describe_run(*runs), runs[0].config
     exact = read_exact(options.exact, density.edges) if options.exact else None
 
-    table = beside(options.run, ".density.csv")
+    joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
+    table = beside(joined, ".density.csv")
     write_table(table, describe_density(density, source), density_columns(density))
-    picture = beside(options.run, ".density.png")
+    picture = beside(joined, ".density.png")
     figures.save(figures.density_figure(density, figures.z_label(config), exact), picture)
 
     print(source)

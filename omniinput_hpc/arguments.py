@@ -43,7 +43,7 @@ def parse(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
         help="go on with an existing run file: where there is one, never, or insist on one",
     )
     parser.add_argument(
-        "--max-walltime", type=_seconds, metavar="SECONDS", help="stop in good order"
+        "--max-walltime", type=seconds, metavar="SECONDS", help="stop in good order"
     )
     args = command.parse(parser, world.rank, argv)
     if args.input is None and not args.doctor:
@@ -60,7 +60,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return a positive number of seconds from the command line."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise ValueError

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.compare import Exact, ExactCurve, offset
-from omniinput_hpc.estimators.density import Density
+from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density
 from omniinput_hpc.estimators.precision_recall import Curve
 
 FloatArray = NDArray[np.float64]
@@ -71,6 +71,17 @@ def _points(
         )  # fmt: skip
 
 
+def _bounds(axes: Axes, x: FloatArray, y: FloatArray, upper: FloatArray) -> None:
+    """Draw hollow points with an arrow down from their upper bound: no interval is known there."""
+    if len(x):
+        axes.vlines(x, y, upper, color=SAMPLED, linewidth=0.6, alpha=0.6, zorder=2)
+        axes.plot(x, upper, "v", markersize=3, color=SAMPLED, alpha=0.6, zorder=2)
+        axes.plot(
+            x, y, "o", markersize=3.2, markerfacecolor="white", color=SAMPLED, zorder=3,
+            label=f"fewer than {FEWEST_EFFECTIVE:.0f} effective counts, 95% upper bound",
+        )  # fmt: skip
+
+
 def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
     """Draw exact values at the bins' middles as a line with gaps where there are none."""
     middle = 0.5 * (density.edges[:-1] + density.edges[1:])
@@ -85,10 +96,12 @@ def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
 def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     """Draw log10 of the number of inputs per bin."""
     shift = 0.0 if exact is None else offset(density, exact)
-    bins = np.flatnonzero(density.count_b)
-    middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
-    error = density.log_g_error_b[bins] / LN10
-    _points(axes, middle, (density.log_g_b[bins] + shift) / LN10, error, SAMPLED_LABEL)
+    middle = 0.5 * (density.edges[:-1] + density.edges[1:])
+    few = np.isfinite(density.log_g_upper_b)
+    bins = (density.count_b > 0) & ~few
+    log10_g, error = (density.log_g_b + shift) / LN10, density.log_g_error_b / LN10
+    _points(axes, middle[bins], log10_g[bins], error[bins], SAMPLED_LABEL)
+    _bounds(axes, middle[few], log10_g[few], (density.log_g_upper_b[few] + shift) / LN10)
     if exact is not None:
         _exact_line(axes, density, exact.log_g_b / LN10)
     absolute = density.absolute or exact is not None

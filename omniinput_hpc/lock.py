@@ -168,16 +168,18 @@ class RunLock:
     ----------
     output : the run file; where it is a symbolic link, the file that it leads to is what is locked
     acting : whether this rank takes and touches it (rank 0); any rank may release it
+    key : of the input file, which names the file; "" where none does
 
     Attributes
     ----------
+    output : as given
     path : the lock file
     text : its content while this run holds it
     """
 
-    def __init__(self, output: Path, acting: bool = True) -> None:
+    def __init__(self, output: Path, acting: bool = True, key: str = "run.output") -> None:
         target = Path(os.path.realpath(output))
-        self._output, self._acting = output, acting
+        self.output, self._acting, self._key = output, acting, key
         self.path = target.with_name(target.name + ".lock")
         self.text = ""
         self._touched = time.monotonic()
@@ -219,7 +221,7 @@ class RunLock:
                 who = owner.words if owner is not None else "an unknown process"
                 log.info("taking over the lock %s of %s: %s", self.path, who, reason)
             elif owner is not None:
-                raise UserError(self._refusal(owner, age))
+                raise UserError(self.refusal(owner, age))
         except FileNotFoundError:  # released just now
             return False
         finally:
@@ -227,12 +229,15 @@ class RunLock:
                 claim.unlink(missing_ok=True)
         return taken
 
-    def _refusal(self, owner: Owner, age: float) -> str:
+    def refusal(self, owner: Owner, age: float) -> str:
+        """Return the message to whoever comes second."""
+        name = f"{self._key} = {self.output}" if self._key else f"{self.output}"
+        choice = f", or choose another {self._key}" if self._key else ""
         return (
-            f"run.output = {self._output} is being written by another run: {owner.words} (last "
-            f"sign of life {duration(max(age, 0))} ago). Wait until it ends, or choose another "
-            f"run.output; if you know that it has ended, remove {self.path} (without a sign of "
-            f"life it counts for {duration(STALE_AFTER)})"
+            f"{name} is being written by another run: {owner.words} (last sign of life "
+            f"{duration(max(age, 0))} ago). Wait until it ends{choice}; if you know that it has "
+            f"ended, remove {self.path} (without a sign of life it counts for "
+            f"{duration(STALE_AFTER)})"
         )
 
     def sign_of_life(self) -> None:
@@ -334,8 +339,8 @@ def _read(path: Path) -> str | None:
 
 
 @contextmanager
-def hold(output: Path, world: World) -> Iterator[RunLock]:
-    """Hold the lock of a run file on rank 0 for the length of a ``with`` block of all ranks.
+def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLock]:
+    """Hold the lock of a file on rank 0 for the length of a ``with`` block of all ranks.
 
     It is removed at the end, also when a rank fails; only a kill leaves it behind.
 
@@ -344,7 +349,7 @@ def hold(output: Path, world: World) -> Iterator[RunLock]:
     UserError
         On all ranks: another run holds it, or it cannot be made.
     """
-    lock = RunLock(output, acting=world.rank == 0)
+    lock = RunLock(output, acting=world.rank == 0, key=key)
     lock.text = world.on_rank_0(lock.take)
     try:
         yield lock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.table import Table
+from omniinput_hpc.config.table import Table, WholePositive
 
 
 class CausalLm(Table):
@@ -15,6 +15,60 @@ class CausalLm(Table):
     kind: Literal["causal-lm"]
     path: Annotated[str, Field(min_length=1)]
     length: Annotated[int, Field(ge=2)]
+
+
+class ImageClassifier(Table):
+    """``[model] kind = "image-classifier"``: a network that gives one number per class.
+
+    Attributes
+    ----------
+    path : a folder with model.json and model.safetensors; or a ``torch.export``ed program
+        (``.pt2``), or, with `factory`, a safetensors file
+    target, label, sign : z = sign * (output of class `label`, or its log-softmax)
+    shape, n_values : of a model of one's own: [height, width] or [height, width, channels]
+    factory, options : the user's own ``module:function`` and its keyword arguments
+    """
+
+    kind: Literal["image-classifier"]
+    path: Annotated[str, Field(min_length=1)]
+    target: Literal["logit", "log-softmax", "log-likelihood"] = "logit"
+    label: Annotated[int, Field(ge=0)] = 0
+    sign: Literal[-1, 1] = 1
+    factory: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = None
+    n_values: Annotated[int, Field(ge=2, le=65536)] | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether the network is the user's own, so that no model.json describes it."""
+        return self.factory is not None or self.path.endswith(".pt2")
+
+    @field_validator("factory")
+    @classmethod
+    def _names_a_function(cls, value: str | None) -> str | None:
+        return value if value is None else function_name(value)
+
+    @model_validator(mode="after")
+    def _one_description(self) -> ImageClassifier:
+        if self.own and (self.shape is None or self.n_values is None):
+            raise ValueError(
+                "a program (.pt2) or a factory also wants shape = [height, width] or "
+                "[height, width, channels], and n_values, the number of grey levels"
+            )
+        if not self.own and (self.shape is not None or self.n_values is not None):
+            raise ValueError("shape and n_values stand in the folder's model.json; leave them out")
+        if self.factory is None and self.options:
+            raise ValueError("options belong to a factory")
+        return self
+
+
+def function_name(value: str) -> str:
+    """Return ``module:function`` as it is, or raise ValueError where it is no such name."""
+    module, colon, function = value.partition(":")
+    if not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+        raise ValueError('expected "module:function"')
+    return value
 
 
 class PythonModel(Table):
@@ -27,12 +81,7 @@ class PythonModel(Table):
     @field_validator("factory")
     @classmethod
     def _names_a_function(cls, value: str) -> str:
-        module, colon, function = value.partition(":")
-        if not (
-            colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))
-        ):
-            raise ValueError('expected "module:function"')
-        return value
+        return function_name(value)
 
 
-Model = Annotated[CausalLm | PythonModel, Field(discriminator="kind")]
+Model = Annotated[CausalLm | ImageClassifier | PythonModel, Field(discriminator="kind")]

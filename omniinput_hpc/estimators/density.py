@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.reweight import canonical_log_weights, mean_outputs, solve
+from omniinput_hpc.estimators.evidence import Parts, join
+from omniinput_hpc.estimators.histograms import Evidence, gather
+from omniinput_hpc.estimators.laws import Laws
+from omniinput_hpc.estimators.reweight import solve
 from omniinput_hpc.estimators.uncertainty import (
     WELL_FILLED,
     Verdict,
-    chain_diagnostics,
-    choose_blocks,
     jackknife_error,
     judge,
+    t_quantile,
 )
-from omniinput_hpc.recorders import lane_groups
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+FEWEST_EFFECTIVE = 50.0  # effective counts: below, a bin has an upper bound and no interval
 
 
 class RunData(Protocol):
@@ -31,6 +33,8 @@ class RunData(Protocol):
 
     @property
     def path(self) -> Any: ...  # noqa: D102
+    @property
+    def config(self) -> dict[str, Any]: ...  # noqa: D102
     @property
     def n_values(self) -> int: ...  # noqa: D102
     @property
@@ -44,31 +48,41 @@ class RunData(Protocol):
     @property
     def walkers(self) -> int: ...  # noqa: D102
     @property
+    def samples_per_round(self) -> int: ...  # noqa: D102
+    @property
     def beta_k(self) -> FloatArray: ...  # noqa: D102
     @property
     def edges(self) -> FloatArray: ...  # noqa: D102
+    def log_weight_kb(self) -> FloatArray: ...  # noqa: D102
+    def kappa_k(self) -> FloatArray: ...  # noqa: D102
+    def z0_k(self) -> FloatArray: ...  # noqa: D102
     def counts_kb(self) -> IntArray: ...  # noqa: D102
     def counts_nkb(self, n_blocks: int) -> IntArray: ...  # noqa: D102
     def outside_k2(self) -> IntArray: ...  # noqa: D102
     def lane_counts_kgb(self) -> IntArray: ...  # noqa: D102
     def z_sum_kb(self) -> FloatArray: ...  # noqa: D102
     def samples(self) -> Any: ...  # noqa: D102
-    def samples_z(self) -> NDArray[np.float32]: ...  # noqa: D102
+    def samples_z(  # noqa: D102
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]: ...
+    def samples_log_q(self) -> Iterator[FloatArray] | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Density:
-    """The density of states of a run and its jackknife replicates.
+    """The density of states of one run, or of several of one model, and its jackknife replicates.
+
+    The rungs of several runs follow one another.
 
     Attributes
     ----------
     edges : float64 [B + 1]
-    beta_k : float64 [K]
+    beta_k : float64 [K]; NaN for flat-histogram rungs
     z_b : float64 [B], mean output per bin; NaN where count_b is 0
     count_b : int64 [B], over all rungs
     outside_k2 : int64 [K, 2], moves below and above the bins
-    n_k : int64 [K], counts inside the bins
-    f_k : float64 [K], free energies that go with log_g_b
+    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
+    f_k : float64 [K], free energies that go with log_g_b; 0 for normalized laws (ancestral runs)
     log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
     log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
     block_error_b : float64 [B], the same over blocks of rounds; inf if not known
@@ -78,6 +92,11 @@ class Density:
     share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
     log_inputs : log of the number of inputs of the whole space
     verdict : Verdict
+    laws : Laws of the rungs; None for several runs
+    draws : whether the run's rungs are normalized laws of their own (an ancestral run)
+    effective_b : float64 [B], effective number of independent counts
+    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval is
+        to be believed there; NaN elsewhere
     """
 
     edges: FloatArray
@@ -96,46 +115,89 @@ class Density:
     share_inside: float
     log_inputs: float
     verdict: Verdict = field(repr=False)
+    laws: Laws | None
+    draws: bool
+    effective_b: FloatArray
+    log_g_upper_b: FloatArray
 
+    def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
+        """Return log sum_k n_k p_k(x_i) [n], p_k the law of rung k over the space of inputs.
 
-def beta_labels(beta_k: FloatArray) -> list[str]:
-    """Name the rungs for messages."""
-    return [f"beta = {beta:.6g}" for beta in beta_k]
+        With weights exp(-log_mixture), samples pooled from all rungs follow the uniform law
+        (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
+
+        Parameters
+        ----------
+        z_i : float64 [n]
+        log_q_ik : float64 [n, K], log q_k(x_i), of ancestral runs
+
+        Raises
+        ------
+        ValueError
+            Samples of an ancestral run without log_q_ik, or a density of several runs.
+        """
+        if self.laws is None or (self.draws and log_q_ik is None):
+            raise ValueError("the laws of the rungs at these samples are not known")
+        part = self.n_k > 0
+        log_w_ki = self.laws.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
+        log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
+        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[part], axis=0))
 
 
 @dataclass(frozen=True)
 class _Problem:
     """What all replicates share."""
 
-    log_w_kb: FloatArray
     label_k: Sequence[str]
-    uniform_k: NDArray[np.bool_]
-    log_inputs: float
+    weight_k: FloatArray
     absolute: bool
 
     def solve(
-        self, counts_kb: IntArray, total_k: FloatArray, f_k: FloatArray | None = None
+        self, parts: Sequence[Parts], keep_p: NDArray[np.bool_], f_k: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Return normalized log_g_b and f_k.
-
-        A rung with beta = 0 is uniform over the space: the n_values^D inputs times the share of
-        its moves inside the bins (counts_kb over total_k) lie inside the bins.
-        """
-        solution = solve(counts_kb, self.log_w_kb, f_k=f_k, label_k=self.label_k)
-        shift = -float(logsumexp(solution.log_g_b))
-        if self.absolute:
-            inside = counts_kb[self.uniform_k].sum()
-            with np.errstate(divide="ignore"):
-                shift += self.log_inputs + np.log(inside / total_k[self.uniform_k].sum())
+        """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
+        system = join(parts, keep_p)
+        solution = solve(
+            system.counts_kb,
+            system.log_w_kb,
+            weight_k=self.weight_k,
+            f_k=f_k,
+            known_f_k=system.known_f_k,
+            label_k=self.label_k,
+        )
+        shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
         return solution.log_g_b + shift, solution.f_k - shift
+
+    def without_each(self, parts: Sequence[Parts], f_k: FloatArray) -> FloatArray:
+        """Return log_g_jb [J, B], each without part j.
+
+        Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
+        then not known.
+        """
+        n_parts, n_bins = len(parts[0].size_p), join(parts, parts[0].size_p > 0).counts_kb.shape[1]
+        log_g_jb = np.full((n_parts, n_bins), np.nan)
+        for j in range(n_parts if n_parts > 1 else 0):
+            try:
+                log_g_jb[j] = self.solve(parts, np.arange(n_parts) != j, f_k)[0]
+            except EstimateError:
+                continue  # stays NaN: jackknife_error turns it into an infinite error
+        return log_g_jb
 
 
 def density_of_run(run: RunData) -> Density:
-    """Estimate the density of a run from its committed rounds.
+    """Estimate the density of a run from its committed rounds: see `density_of_runs`."""
+    return density_of_runs([run])
+
+
+def density_of_runs(runs: Sequence[RunData]) -> Density:
+    """Estimate one density from the committed rounds of all runs of one model.
+
+    Each rung's counts weigh as 1 / its statistical inefficiency. Group j of lanes (block j of
+    rounds) of the whole is that of every run.
 
     Parameters
     ----------
-    run : RunData
+    runs : sequence of RunData, one or more
 
     Returns
     -------
@@ -144,90 +206,79 @@ def density_of_run(run: RunData) -> Density:
     Raises
     ------
     EstimateError
-        No committed round, no counts inside the bins, rungs that share no bin, no convergence.
+        No committed round, no counts inside the bins, rungs that share no bin, no convergence;
+        runs of different models or bins, or with the same seed.
     """
-    if run.rounds == 0:
-        raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to analyse")
-    beta_k, edges = run.beta_k, run.edges
-    if not np.isfinite(beta_k).all():
-        raise EstimateError(f"{run.path} has flat-histogram rungs, which cannot be reweighted yet")
-    counts_kb, outside_k2 = run.counts_kb(), run.outside_k2()
-    lane_counts_kgb = run.lane_counts_kgb()
-    if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
-        raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
-    n_groups = lane_counts_kgb.shape[1]
-    lanes_g = np.bincount(lane_groups(run.walkers), minlength=n_groups)
-    count_b = counts_kb.sum(axis=0)
-    if not count_b.any():
-        raise EstimateError(
-            f"{run.path}: every move of every rung fell outside the bins "
-            f"({edges[0]:g} to {edges[-1]:g}); widen [bins]"
-        )
-
-    z_b = mean_outputs(counts_kb, run.z_sum_kb(), edges)
-    total_k = (counts_kb.sum(axis=1) + outside_k2.sum(axis=1)).astype(np.float64)
-    uniform_k = beta_k == 0.0
+    evidence = gather(runs)
+    lanes = evidence.lanes
+    everything = np.ones(len(lanes[0].size_p), dtype=bool)
+    whole = join(lanes, everything)
     problem = _Problem(
-        canonical_log_weights(beta_k, z_b),
-        beta_labels(beta_k),
-        uniform_k,
-        run.n_sites * float(np.log(run.n_values)),
-        absolute=bool(counts_kb[uniform_k].any()),
+        evidence.label_k, evidence.weight_k, absolute=bool(np.isfinite(whole.known_f_k).any())
     )
-    log_g_b, f_k = problem.solve(counts_kb, total_k)
-    log_g_jb = _replicates(problem, lane_counts_kgb.swapaxes(0, 1), total_k, lanes_g, f_k)
-
-    reasons = _what_is_missing(log_g_jb, counts_kb, problem.label_k)
-    rhat_k, tau_k = chain_diagnostics(run.samples_z(), run.walkers)
-    n_blocks = choose_blocks(run.rounds, tau_k)
-    block_error_b, filled_b = np.full(len(count_b), np.inf), np.zeros(len(count_b), dtype=bool)
-    if n_blocks:
-        counts_nkb = run.counts_nkb(n_blocks)
-        used_k = total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
-        one_n = np.ones(n_blocks, dtype=np.int64)
-        blocks_b, _ = problem.solve(counts_nkb.sum(axis=0), used_k, f_k)
-        block_error_b = jackknife_error(
-            blocks_b, _replicates(problem, counts_nkb, used_k, one_n, f_k), one_n
-        )
-        filled_b = (
-            np.minimum(counts_nkb.sum(axis=1).min(axis=0), lane_counts_kgb.sum(axis=0).min(axis=0))
-            >= WELL_FILLED
-        )
-    log_g_error_b = jackknife_error(log_g_b, log_g_jb, lanes_g)
+    log_g_b, f_k = problem.solve(lanes, everything)
+    log_g_jb = problem.without_each(lanes, f_k)
+    block_error_b = np.full(len(log_g_b), np.inf)
+    if evidence.blocks:
+        one_n = np.ones(evidence.n_blocks, dtype=np.int64)
+        blocks_b, _ = problem.solve(evidence.blocks, one_n > 0, f_k)
+        replicates_nb = problem.without_each(evidence.blocks, f_k)
+        block_error_b = jackknife_error(blocks_b, replicates_nb, one_n)
+    log_g_error_b = jackknife_error(log_g_b, log_g_jb, evidence.lanes_g)
     return Density(
-        edges=edges,
-        beta_k=beta_k,
-        z_b=z_b,
-        count_b=count_b,
-        outside_k2=outside_k2,
-        n_k=counts_kb.sum(axis=1),
-        f_k=f_k,
+        edges=evidence.edges,
+        beta_k=evidence.beta_k,
+        z_b=evidence.z_b,
+        count_b=evidence.count_b,
+        outside_k2=evidence.outside_k2,
+        n_k=evidence.n_k,
+        f_k=evidence.rung_f_k(f_k),
         log_g_b=log_g_b,
         log_g_error_b=log_g_error_b,
         block_error_b=block_error_b,
         log_g_jb=log_g_jb,
-        lanes_g=lanes_g,
+        lanes_g=evidence.lanes_g,
         absolute=problem.absolute,
-        share_inside=float(counts_kb[uniform_k].sum() / total_k[uniform_k].sum())
-        if uniform_k.any()
-        else np.nan,
-        log_inputs=problem.log_inputs,
+        share_inside=evidence.share_inside,
+        log_inputs=evidence.log_inputs,
         verdict=judge(
             log_g_error_b,
             block_error_b,
-            filled_b,
-            n_blocks,
-            rhat_k,
-            tau_k,
-            problem.label_k,
-            reasons,
+            evidence.fewest_b >= WELL_FILLED,
+            evidence.n_blocks,
+            evidence.rhat_k,
+            evidence.tau_k,
+            evidence.rung_label_k,
+            _what_is_missing(log_g_jb, evidence),
+        ),
+        laws=evidence.laws,
+        draws=evidence.draws,
+        effective_b=evidence.effective_b,
+        log_g_upper_b=upper_bounds(
+            log_g_b, log_g_error_b, evidence.effective_b, len(evidence.lanes_g)
         ),
     )
 
 
-def _what_is_missing(
-    log_g_jb: FloatArray, counts_kb: IntArray, label_k: Sequence[str]
-) -> list[str]:
+def upper_bounds(
+    log_g_b: FloatArray, error_b: FloatArray, effective_b: FloatArray, n_groups: int
+) -> FloatArray:
+    """Return 95% upper bounds of log_g [B] where fewer than 50 counts are effective; else NaN.
+
+    The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
+    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)).
+    """
+    few = (effective_b < FEWEST_EFFECTIVE) & np.isfinite(log_g_b)
+    upper_b = np.full(len(log_g_b), np.nan)
+    n = np.maximum(effective_b[few], 1e-3)
+    by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
+    factor = t_quantile(n_groups, 0.9)
+    by_lanes = factor * error_b[few] if np.isfinite(factor) else np.full(len(n), np.inf)
+    upper_b[few] = log_g_b[few] + np.maximum(by_count, np.where(np.isfinite(by_lanes), by_lanes, 0))
+    return upper_b
+
+
+def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:
     """Return why errors or rungs are missing, as sentences for the verdict."""
     reasons = []
     if len(log_g_jb) < 2:
@@ -236,31 +287,11 @@ def _what_is_missing(
         reasons.append(
             "errors are not known: without one of the groups of lanes the rungs are not joined"
         )
-    empty = [label for label, n in zip(label_k, counts_kb.sum(axis=1), strict=True) if n == 0]
+    empty = [
+        label
+        for label, inside in zip(evidence.rung_label_k, evidence.inside_k, strict=True)
+        if inside == 0
+    ]
     if empty:
         reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
     return reasons
-
-
-def _replicates(
-    problem: _Problem,
-    counts_jkb: IntArray,
-    total_k: FloatArray,
-    size_j: IntArray,
-    f_k: FloatArray,
-) -> FloatArray:
-    """Return log_g_jb [J, B], each without part j of the counts.
-
-    Every move of a lane (or a round) is counted inside or outside the bins, so part j holds
-    size_j / sum(size_j) of a rung's total. Where the rest cannot be solved (its rungs share no
-    bin), the row is NaN: the errors are then not known.
-    """
-    all_kb = counts_jkb.sum(axis=0)
-    log_g_jb = np.full((len(counts_jkb), all_kb.shape[1]), np.nan)
-    for j in range(len(counts_jkb) if len(counts_jkb) > 1 else 0):
-        rest_k = total_k * (1.0 - size_j[j] / size_j.sum())
-        try:
-            log_g_jb[j] = problem.solve(all_kb - counts_jkb[j], rest_k, f_k)[0]
-        except EstimateError:
-            continue  # stays NaN: jackknife_error turns it into an infinite error
-    return log_g_jb

@@ -11,13 +11,19 @@ They are the stationary point of a convex function of f (Shirts & Chodera, J. Ch
 
     A(f) = sum_b H_b log(sum_k n_k exp(f_k) w_kb) - sum_k n_k f_k,     H_b = sum_k n_kb,
 
-which is minimized here by Newton's method in log space.
+which is minimized by Newton's method in log space (`dual`).
+
+A rung whose normalizer is known (beta = 0: f = -log n_values^D; inputs drawn from a normalized
+law: f = 0) keeps it: A(f) stays convex in the other f_k, and only their equations are solved. One
+known f_k does nothing but fix the common constant, because A(f) does not change when all f_k move
+together; two or more also inform the ratios between the other rungs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +31,14 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.dual import minimize
 
 FloatArray = NDArray[np.float64]
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The solved equations, up to one common constant (the first rung with counts has f = 0).
+    """The solved equations; without a known f_k, the first rung with counts has f = 0.
 
     Attributes
     ----------
@@ -68,32 +74,42 @@ def mean_outputs(
     return np.asarray(np.clip(z_b, edges[:-1], edges[1:]))
 
 
-def require_connected(counts_kb: NDArray[np.integer] | FloatArray, label_k: Sequence[str]) -> None:
+def require_connected(
+    counts_kb: NDArray[np.integer] | FloatArray,
+    label_k: Sequence[str],
+    known_k: NDArray[np.bool_] | None = None,
+) -> None:
     """Check that the rungs are joined by shared bins: otherwise their ratio is not known.
 
     Parameters
     ----------
     counts_kb : [K, B], rungs without counts are passed over
     label_k : names of the rungs for the message
+    known_k : bool [K], rungs of known normalizer, which need no bin to be joined
 
     Raises
     ------
     EstimateError
-        Naming the neighbouring rungs between which the gap lies.
+        Naming the rungs, neighbours in z, between which the gap lies.
     """
     seen_kb = np.asarray(counts_kb) > 0
     active = np.flatnonzero(seen_kb.any(axis=1))
-    shared = seen_kb[active].astype(np.float64)
-    n_parts, part_k = connected_components((shared @ shared.T) > 0, directed=False)
+    shared = seen_kb[active].astype(np.float32)
+    joined = (shared @ shared.T) > 0
+    if known_k is not None:
+        joined |= np.outer(known_k[active], known_k[active])
+    n_parts, part_k = connected_components(joined, directed=False)
     if n_parts > 1:
+        order = _order_in_z(np.asarray(counts_kb)[active])
         gaps = [
-            f"{label_k[i]} and {label_k[j]}"
-            for i, j, a, b in zip(active[:-1], active[1:], part_k[:-1], part_k[1:], strict=True)
-            if a != b
+            " and ".join(label_k[k] for k in sorted((active[i], active[j])))
+            for i, j in pairwise(order)
+            if part_k[i] != part_k[j]
         ]
         raise EstimateError(
             f"rungs share no bin, so the ratio of their densities is not known: between "
-            f"{'; between '.join(gaps)}. Put rungs between them, widen the bins, or run longer"
+            f"{'; between '.join(sorted(gaps))}. Put rungs between them, widen the bins, or run "
+            "longer"
         )
 
 
@@ -103,6 +119,7 @@ def solve(
     *,
     weight_k: FloatArray | None = None,
     f_k: FloatArray | None = None,
+    known_f_k: FloatArray | None = None,
     label_k: Sequence[str] | None = None,
     tolerance: float = 1e-10,
     max_iterations: int = 200,
@@ -119,6 +136,10 @@ def solve(
         Weight of a rung's counts: 1 / its statistical inefficiency (default 1).
     f_k : float64 [K], optional
         Where to start, e.g. the solution without one group removed.
+    known_f_k : float64 [K], optional
+        Free energies that are known and stay as they are; NaN where not known (default: none). A
+        rung with moves outside the bins has that of its counts inside:
+        f + log(all its moves / those inside).
     label_k : optional
         Names of the rungs for messages (default "rung 0", ...).
     tolerance : float
@@ -137,94 +158,47 @@ def solve(
     counts_kb = np.asarray(counts_kb, dtype=np.float64)
     n_rungs = len(counts_kb)
     names = [f"rung {k}" for k in range(n_rungs)] if label_k is None else list(label_k)
+    known = np.full(n_rungs, np.nan) if known_f_k is None else np.asarray(known_f_k, np.float64)
     rungs, bins = counts_kb.any(axis=1), counts_kb.any(axis=0)
     if not bins.any():
         raise EstimateError("no counts inside the bins: there is nothing to reweight")
-    if np.any(counts_kb[np.isneginf(log_w_kb)]):
-        raise EstimateError("a rung has counts in a bin where its weight is zero")
-    require_connected(counts_kb, names)
+    impossible_k = (counts_kb.astype(bool) & np.isneginf(log_w_kb)).any(axis=1)
+    if impossible_k.any():
+        where = names[int(np.argmax(impossible_k))]
+        raise EstimateError(f"{where}: it has counts in a bin where its weight is zero")
+    require_connected(counts_kb, names, np.isfinite(known))
 
     weights = np.ones(n_rungs) if weight_k is None else np.asarray(weight_k, dtype=np.float64)
     n_kb = counts_kb[np.ix_(rungs, bins)] * weights[rungs, None]
     part_kb = np.asarray(log_w_kb, dtype=np.float64)[np.ix_(rungs, bins)]
+    n_k, h_b, known_k = n_kb.sum(axis=1), n_kb.sum(axis=0), known[rungs]
     usable = f_k is not None and bool(np.isfinite(f_k[rungs]).all())
     start = np.array(f_k)[rungs] if usable else _first_guess(n_kb, part_kb)
-    f_active, log_mix_b, iterations = _newton(
-        n_kb, part_kb, start - start[0], tolerance, max_iterations
-    )
+    if not np.isfinite(known_k).any():
+        known_k[0] = 0.0
+    found = minimize(part_kb, n_k, h_b, start, known_k, tolerance, max_iterations)
 
     log_g_b = np.full(counts_kb.shape[1], -np.inf)
-    log_g_b[bins] = np.log(n_kb.sum(axis=0)) - log_mix_b
-    f_all = -logsumexp(log_g_b[bins] + log_w_kb[:, bins], axis=1)
-    f_all[rungs] = f_active
-    return Solution(f_all, log_g_b, iterations)
+    log_g_b[bins] = np.log(h_b) - found.log_mix_b
+    f_all = -logsumexp(log_g_b[bins] + np.asarray(log_w_kb)[:, bins], axis=1)
+    f_all[rungs] = found.f_k
+    return Solution(f_all, log_g_b, found.iterations)
+
+
+def _order_in_z(counts_kb: FloatArray) -> NDArray[np.int64]:
+    """Return the rungs by their mean bin [K]; ladders are in this order, or in its reverse."""
+    n_k = counts_kb.sum(axis=1)
+    return np.argsort(counts_kb @ np.arange(counts_kb.shape[1]) / n_k, kind="stable")
 
 
 def _first_guess(n_kb: FloatArray, log_w_kb: FloatArray) -> FloatArray:
-    """Join neighbouring rungs by the trapezoidal rule of thermodynamic integration [K]."""
-    p_kb = n_kb / n_kb.sum(axis=1, keepdims=True)
+    """Join rungs that are neighbours in z by the trapezoidal rule of thermodynamic integration."""
+    order = _order_in_z(n_kb)
+    p_kb = n_kb[order] / n_kb[order].sum(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        change_kb = np.diff(log_w_kb, axis=0)
+        change_kb = np.diff(log_w_kb[order], axis=0)
     change_kb[~np.isfinite(change_kb)] = 0.0
     step_k = -0.5 * ((p_kb[:-1] + p_kb[1:]) * change_kb).sum(axis=1)
-    return np.concatenate([[0.0], np.cumsum(step_k)])
-
-
-def _mixture(
-    f_k: FloatArray, log_n_k: FloatArray, log_w_kb: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return each bin's shares among the rungs p_kb [K, B] and log sum_k n_k e^f_k w_kb [B]."""
-    p_kb = (log_n_k + f_k)[:, None] + log_w_kb
-    top_b = p_kb.max(axis=0)
-    p_kb -= top_b
-    np.exp(p_kb, out=p_kb)
-    sum_b = p_kb.sum(axis=0)
-    p_kb /= sum_b
-    return p_kb, top_b + np.log(sum_b)
-
-
-def _newton(
-    n_kb: FloatArray,
-    log_w_kb: FloatArray,
-    f_k: FloatArray,
-    tolerance: float,
-    max_iterations: int,
-) -> tuple[FloatArray, FloatArray, int]:
-    """Minimize A(f) with f_0 = 0 held; every rung and every bin has counts.
-
-    Where the Newton step is not usable (A flat to rounding, no descent), one self-consistent
-    step is taken instead: it never raises A.
-    """
-    n_k, h_b = n_kb.sum(axis=1), n_kb.sum(axis=0)
-    log_n_k, scale = np.log(n_k), 1.0 / np.sqrt(n_k)
-    p_kb, log_mix_b = _mixture(f_k, log_n_k, log_w_kb)
-    for iteration in range(1, max_iterations + 1):
-        if len(f_k) == 1:
-            return f_k, log_mix_b, 0
-        expected_k = p_kb @ h_b
-        gradient = expected_k - n_k
-        hessian = (np.diag(expected_k) - (p_kb * h_b) @ p_kb.T) * np.outer(scale, scale)
-        curvature, modes = np.linalg.eigh(hessian[1:, 1:])
-        accepted = False
-        if curvature[0] > 4.0 * len(f_k) * EPS:
-            step = np.zeros_like(f_k)
-            step[1:] = -scale[1:] * (modes @ (modes.T @ (scale * gradient)[1:] / curvature))
-            if np.abs(step).max() <= max(tolerance, 8.0 * EPS / curvature[0]):
-                f_k = f_k + step
-                return f_k, _mixture(f_k, log_n_k, log_w_kb)[1], iteration
-            slack = 64.0 * EPS * (h_b @ np.abs(log_mix_b))
-            for size in 0.5 ** np.arange(30):
-                trial = f_k + size * step
-                p_trial, log_mix_trial = _mixture(trial, log_n_k, log_w_kb)
-                change = h_b @ (log_mix_trial - log_mix_b) - size * (n_k @ step)
-                if change <= 1e-4 * size * (gradient @ step) + slack:
-                    f_k, p_kb, log_mix_b, accepted = trial, p_trial, log_mix_trial, True
-                    break
-        if not accepted:
-            f_k = -logsumexp(np.log(h_b) - log_mix_b + log_w_kb, axis=1)
-            f_k = f_k - f_k[0]
-            p_kb, log_mix_b = _mixture(f_k, log_n_k, log_w_kb)
-    raise EstimateError(
-        f"the multi-histogram equations did not converge to {tolerance:g} in {max_iterations} "
-        f"steps (residual {np.abs(np.log((p_kb @ h_b) / n_k)).max():.1e})"
-    )
+    f_k = np.empty(len(order))
+    f_k[order] = np.concatenate([[0.0], np.cumsum(step_k)])
+    return f_k

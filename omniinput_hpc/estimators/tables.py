@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density import Density, RunData
-from omniinput_hpc.estimators.precision_recall import Curve
+from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density, RunData
+from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANES, Curve
 from omniinput_hpc.estimators.uncertainty import MOST_BLOCKS
 
 FloatArray = NDArray[np.float64]
@@ -75,6 +75,7 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
 def describe_density(density: Density, source: str) -> list[str]:
     """Return the header lines that every file made from a density begins with."""
     verdict, n_groups = density.verdict, len(density.lanes_g)
+    bounded = int(np.isfinite(density.log_g_upper_b).sum())
     if density.absolute:
         lines = [
             f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
@@ -91,6 +92,9 @@ def describe_density(density: Density, source: str) -> list[str]:
     lines += [
         f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
         f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
+        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
+        f"{FEWEST_EFFECTIVE:.0f} effective counts, whose log_g_error is not to be believed; nan "
+        "elsewhere",
         f"checked against: {blocks} (at most {MOST_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
@@ -98,13 +102,18 @@ def describe_density(density: Density, source: str) -> list[str]:
     return lines
 
 
-def describe_run(run: RunData) -> str:
+def describe_run(*runs: RunData) -> str:
     """Return one line on where the numbers come from."""
-    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    first = runs[0]
     return (
-        f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}, "
-        f"{run.n_sites} sites of {run.n_values} values, model {run.fingerprint}"
+        "; ".join(_rounds_of(run) for run in runs)
+        + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
     )
+
+
+def _rounds_of(run: RunData) -> str:
+    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    return f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}"
 
 
 def summarize_density(density: Density) -> list[str]:
@@ -129,6 +138,12 @@ def summarize_density(density: Density) -> list[str]:
             f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
             f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
         )
+    bounded = int(np.isfinite(density.log_g_upper_b).sum())
+    if bounded:
+        lines.append(
+            f"{bounded} bins have fewer than {FEWEST_EFFECTIVE:.0f} effective counts: their upper "
+            "bounds count, not their errors"
+        )
     return lines + verdict_lines(density)
 
 
@@ -147,7 +162,10 @@ def verdict_lines(density: Density) -> list[str]:
 
 
 def density_columns(density: Density) -> dict[str, NDArray]:
-    """Return the columns of the density file: a row per bin that has counts."""
+    """Return the columns of the density file: a row per bin that has counts.
+
+    log_g_upper is NaN where log_g and its error are an interval, and a number where they are not.
+    """
     bins = np.flatnonzero(density.count_b)
     return {
         "z_lower": density.edges[bins],
@@ -155,12 +173,15 @@ def density_columns(density: Density) -> dict[str, NDArray]:
         "log_g": density.log_g_b[bins],
         "log_g_error": density.log_g_error_b[bins],
         "count": density.count_b[bins],
+        "effective_count": density.effective_b[bins],
+        "log_g_upper": density.log_g_upper_b[bins],
     }
 
 
 def curve_columns(curve: Curve) -> dict[str, NDArray]:
     """Return the columns of the precision-recall file."""
-    return {
+    low, high = curve.bands.low, curve.bands.high
+    columns = {
         "threshold": curve.threshold_t,
         "precision": curve.precision_t,
         "precision_low": curve.precision_low_t,
@@ -168,6 +189,20 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
         "log_recall": curve.log_recall_t,
         "log_recall_low": curve.log_recall_low_t,
         "log_recall_high": curve.log_recall_high_t,
+        "overconfident": 1.0 - curve.precision_t,
+        "overconfident_low": 1.0 - curve.precision_high_t,
+        "overconfident_high": 1.0 - curve.precision_low_t,
+    }
+    for name in ("log_wrong", "simple_precision", "simple_log_recall"):
+        ends = (("", curve.trace), ("_low", low), ("_high", high))
+        columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
+    b = curve.bin_t
+    return columns | {
+        "r": curve.r_b[b],
+        "r_error": curve.r_error_b[b],
+        "inputs": curve.inputs_b[b],
+        "lanes": curve.lanes_b[b],
+        "thin": curve.thin_b[b].astype(np.int64),
     }
 
 
@@ -176,7 +211,12 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
     sign = "<=" if side == "low" else ">="
     lines = [
         f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
-        "log_recall: natural log of the sum of r g over those inputs; bands: 95%",
+        "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
+        "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
+        "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
+        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
+        f"{FEWEST_INPUTS}) from lanes; thin: 1 where these are fewer than {FEWEST_INPUTS} or "
+        f"{FEWEST_LANES}",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())

@@ -149,29 +149,6 @@ def split_rhat(z_tw: FloatArray) -> float:
     return float(np.sqrt((half - 1) / half + between / within))
 
 
-def chain_diagnostics(z_rks: NDArray[np.float32], walkers: int) -> tuple[FloatArray, FloatArray]:
-    """Return split R-hat and the autocorrelation time of z over lanes, per rung.
-
-    Parameters
-    ----------
-    z_rks : float32 [R, K, S]
-        Recorded outputs; S = walkers * n, time-major.
-    walkers : int
-
-    Returns
-    -------
-    rhat_k : float64 [K]
-    tau_k : float64 [K], in rounds
-    """
-    n_rungs = z_rks.shape[1]
-    rhat_k, tau_k = np.full(n_rungs, np.nan), np.full(n_rungs, np.nan)
-    for k in range(n_rungs if z_rks.size else 0):
-        z_tw = z_rks[:, k].astype(np.float64).reshape(-1, walkers)
-        rhat_k[k] = split_rhat(z_tw)
-        tau_k[k] = autocorrelation_time(z_tw) * len(z_rks) / len(z_tw)
-    return rhat_k, tau_k
-
-
 def choose_blocks(rounds: int, tau_k: FloatArray) -> int:
     """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
 

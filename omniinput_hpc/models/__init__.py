@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 _FAMILIES = {
     "causal-lm": "omniinput_hpc.models.causal_lm",
+    "image-classifier": "omniinput_hpc.models.image_classifier",
     "python": "omniinput_hpc.models.outside",
 }
 _PREFLIGHTS = {
     "causal-lm": "omniinput_hpc.models.local_folder",
+    "image-classifier": "omniinput_hpc.models.image_files",
     "python": "omniinput_hpc.models.outside",
 }
 

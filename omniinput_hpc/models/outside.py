@@ -18,17 +18,7 @@ from omniinput_hpc.errors import UserError
 
 def preflight(options: PythonModel) -> dict[str, Any]:
     """See `omniinput_hpc.models.preflight`; the model itself is judged once it is built."""
-    module = options.factory.partition(":")[0]
-    _make_importable()
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise UserError(
-            f'model.factory = "{options.factory}": no module {module} in the current directory '
-            "or among the installed packages"
-        )
+    check_module(options.factory)
     text = json.dumps(options.options, sort_keys=True, default=str)
     return {
         "fingerprint": f"python:{options.factory}:{text}",
@@ -36,6 +26,27 @@ def preflight(options: PythonModel) -> dict[str, Any]:
         "n_sites": None,
         "bytes": None,
     }
+
+
+def check_module(factory: str) -> None:
+    """Check that the module of ``module:function`` can be found.
+
+    Raises
+    ------
+    UserError
+        It cannot.
+    """
+    module = factory.partition(":")[0]
+    _make_importable()
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise UserError(
+            f'model.factory = "{factory}": no module {module} in the current directory '
+            "or among the installed packages"
+        )
 
 
 def build(options: PythonModel, device: str) -> Any:

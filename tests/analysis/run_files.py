@@ -13,7 +13,7 @@ EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
 CONFIG = """
 [run]
 output = "runs/lattice.h5"
-seed = 1
+seed = {seed}
 rounds = {rounds}
 [model]
 kind = "causal-lm"
@@ -22,7 +22,9 @@ length = 8
 """
 
 
-def write_run(path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES, **options):
+def write_run(
+    path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES, config_seed=1, **options
+):
     """Write a run file; return the same run in memory."""
     run = independent_run(MODEL, beta_k, edges, **options)
     planned = run.rounds if planned is None else planned
@@ -36,8 +38,11 @@ def write_run(path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES,
         n_values=run.n_values,
         n_kernels=1,
     )
-    attributes = {"config": CONFIG.format(rounds=planned), "model_fingerprint": "exact"}
-    store.create(path, g, run.beta_k, run.edges, attributes)
+    attributes = {
+        "config": CONFIG.format(rounds=planned, seed=config_seed),
+        "model_fingerprint": "exact",
+    }
+    store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
         file["histogram/counts"][done] = run.counts_rkgb.sum(axis=2)

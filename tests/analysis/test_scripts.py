@@ -78,7 +78,7 @@ def test_reweight(folder):
     assert "truth >= 10,000 inputs: no such bin" in done.stdout
     assert f"truth >= 1,000 inputs: {(MODEL.count_l() >= 1_000).sum()} bins" in done.stdout
     header, columns = read_table(folder / "runs" / "lattice.density.csv", [])
-    assert list(columns) == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
+    assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert np.exp(columns["log_g"]).sum() == pytest.approx(MODEL.n_values**MODEL.n_sites)
     level = np.rint((columns["z_lower"] / MODEL.unit) + 0.5).astype(int)
@@ -98,7 +98,7 @@ def test_precision_recall(folder):
     names = ["runs/lattice.pr.csv", "runs/lattice.pr.png", "runs/lattice.rho_r.png"]
     assert done.stdout.splitlines()[-3:] == names
     header, columns = read_table(folder / names[0], [])
-    assert list(columns) == [
+    assert list(columns)[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip
@@ -189,3 +189,19 @@ def test_results_that_cannot_be_written(tmp_path, inside):
     (tmp_path / "a.density.csv").mkdir()
     code, _, err = inside("reweight.py", "a.h5")
     assert is_plain(code, err, "a.density.csv"), err
+
+
+def test_reweight_joins_several_runs(tmp_path, inside):
+    one = write_run(tmp_path / "one.h5", walkers=16, seed=1, config_seed=1)
+    two = write_run(tmp_path / "two.h5", walkers=16, seed=2, beta_k=BETA_K[2:], config_seed=2)
+    code, out, err = inside("reweight.py", "one.h5", "two.h5")
+    assert (code, err) == (0, "") and "one.h5, 16 of 16 rounds; two.h5, 16 of 16" in out
+    assert is_png(tmp_path / "one+two.density.png")
+    _, columns = read_table(tmp_path / "one+two.density.csv", [])
+    assert columns["count"].sum() == one.counts_kb().sum() + two.counts_kb().sum()
+    write_run(tmp_path / "same.h5", rounds=2, config_seed=1)
+    code, _, err = inside("reweight.py", "one.h5", "same.h5")
+    assert is_plain(code, err, "same [run] seed")
+    write_run(tmp_path / "other.h5", rounds=2, edges=EDGES + 0.01, config_seed=3)
+    code, _, err = inside("reweight.py", "one.h5", "other.h5")
+    assert is_plain(code, err, "other bins")

@@ -75,6 +75,9 @@ class ArrayRun:
         self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)
         self.rounds = self.rounds_planned = len(z_rks)
         self.samples_per_round = z_rks.shape[2]
+        self.kappa, self.z0 = np.zeros((2, len(beta_k)))
+        self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
+        self.log_q = None  # of ancestral runs: [rounds, K, S, K]
         self.n_values, self.n_sites = n_values, x_rksd.shape[3]
         n_groups = min(groups, walkers)
         lane_s = np.arange(z_rks.shape[2]) % walkers
@@ -116,8 +119,20 @@ class ArrayRun:
     def samples(self):
         yield from zip(self.x_rksd, self.z_rks, strict=True)
 
-    def samples_z(self):
-        return self.z_rks
+    def samples_z(self, rounds=slice(None), rungs=slice(None)):
+        return self.z_rks[rounds, rungs]
+
+    def samples_log_q(self):
+        return None if self.log_q is None else iter(self.log_q)
+
+    def log_weight_kb(self):
+        return self.log_w_kb
+
+    def kappa_k(self):
+        return self.kappa
+
+    def z0_k(self):
+        return self.z0
 
 
 def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16):
@@ -127,3 +142,39 @@ def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, see
     x = model.draw(beta_k, rounds * size, rng)
     x_rksd = x.reshape(len(beta_k), rounds, size, -1).swapaxes(0, 1)
     return ArrayRun(x_rksd, model.z(x_rksd), walkers, beta_k, edges, model.n_values, groups)
+
+
+def weighted_run(model, log_w_kl, edges, *, rounds=16, walkers=16, moves=20, seed=1):
+    """Return a run whose outputs are drawn from laws w_k(z) of any form; its x are all zero.
+
+    The laws are given at the model's levels, [K, L]; `beta_k` of the run is still to be set.
+    """
+    rng = np.random.default_rng(seed)
+    with np.errstate(divide="ignore"):
+        log_p_kl = np.log(model.count_l()) + log_w_kl
+    p_kl = np.exp(log_p_kl - log_p_kl.max(axis=1, keepdims=True))
+    size = (rounds, walkers * moves)
+    level_krs = np.stack([rng.choice(len(p), size, p=p / p.sum()) for p in p_kl])
+    z_rks = model.z_l()[level_krs].swapaxes(0, 1).astype(np.float32)
+    x_rksd = np.zeros((*z_rks.shape, model.n_sites), np.uint8)
+    return ArrayRun(x_rksd, z_rks, walkers, np.zeros(len(log_w_kl)), edges, model.n_values)
+
+
+def ancestral_run(model, tilt_kd, edges, *, rounds=16, walkers=16, moves=20, seed=1):
+    """Return independent draws of q_k(x) = prod_d p(x_d), p proportional to exp(-tilt_kd energy).
+
+    Sites with tilts of their own: q_k is no function of z.
+    """
+    rng = np.random.default_rng(seed)
+    log_p_kdv = -tilt_kd[:, :, None] * ENERGY_V * model.unit
+    log_p_kdv -= np.log(np.exp(log_p_kdv).sum(axis=2, keepdims=True))
+    upto_kdv = np.cumsum(np.exp(log_p_kdv), axis=2)[:, :, :-1]
+    n_rungs, n_sites = tilt_kd.shape
+    u = rng.random((rounds, n_rungs, walkers * moves, n_sites, 1))
+    x_rksd = (u >= upto_kdv[None, :, None]).sum(axis=-1).astype(np.uint8)
+    log_q = log_p_kdv[:, np.arange(n_sites), x_rksd].sum(axis=-1)  # [J, rounds, K, S]
+    run = ArrayRun(
+        x_rksd, model.z(x_rksd), walkers, tilt_kd.mean(axis=1), edges, model.n_values
+    )  # fmt: skip
+    run.log_q = np.moveaxis(log_q, 0, -1)
+    return run

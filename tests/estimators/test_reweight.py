@@ -217,3 +217,52 @@ def test_both_equations_hold_to_ten_digits(seed):
         log_g_b = np.log(counts_kb.sum(axis=0)) - mixture_b
     np.testing.assert_allclose(solution.log_g_b, log_g_b, atol=1e-10)
     np.testing.assert_allclose(solution.f_k, -logsumexp(log_g_b + log_w_kb, axis=1), atol=1e-10)
+
+
+def test_known_free_energies_stay_and_set_the_scale(small):
+    """One known f only moves the constant; with two, expected counts still give the truth."""
+    counts_kb, log_w_kb, log_g_b = small
+    plain = solve(counts_kb, log_w_kb)
+    known_f_k = np.array([np.nan, np.nan, -7.0, np.nan])
+    one = solve(counts_kb, log_w_kb, known_f_k=known_f_k)
+    assert one.f_k[2] == -7.0
+    np.testing.assert_allclose(one.f_k, plain.f_k - plain.f_k[2] - 7.0, atol=1e-9)
+
+    p_kb = canonical_p_kb(log_g_b, log_w_kb)
+    expected_kb = p_kb * np.array([400.0, 100.0, 900.0, 5000.0])[:, None]
+    exact_f_k = -logsumexp(log_g_b + log_w_kb, axis=1)
+    known_f_k = np.where([True, False, True, False], exact_f_k, np.nan)
+    two = solve(expected_kb, log_w_kb, known_f_k=known_f_k)
+    np.testing.assert_allclose(two.log_g_b, log_g_b, atol=1e-9)
+    every = solve(expected_kb, log_w_kb, known_f_k=exact_f_k)
+    np.testing.assert_allclose(every.log_g_b, log_g_b, atol=1e-9)
+    assert every.iterations == 0
+    known_f_k[0] += 1.0
+    wrong = solve(expected_kb, log_w_kb, known_f_k=known_f_k)
+    assert np.abs(wrong.log_g_b - log_g_b).max() > 0.1
+
+
+def test_the_equations_with_two_known_free_energies_hold(small):
+    counts_kb, log_w_kb, log_g_b = small
+    exact_f_k = -logsumexp(log_g_b + log_w_kb, axis=1)
+    known_f_k = np.where([True, False, True, False], exact_f_k, np.nan)
+    found = solve(counts_kb, log_w_kb, known_f_k=known_f_k)
+    n_k = counts_kb.sum(axis=1)
+    mixture_b = logsumexp((np.log(n_k) + found.f_k)[:, None] + log_w_kb, axis=0)
+    seen = counts_kb.any(axis=0)
+    log_g = np.log(counts_kb.sum(axis=0)[seen]) - mixture_b[seen]
+    np.testing.assert_allclose(found.log_g_b[seen], log_g, atol=1e-10)
+    sums_k = -logsumexp(log_g + log_w_kb[:, seen], axis=1)
+    np.testing.assert_allclose(found.f_k[[1, 3]], sums_k[[1, 3]], atol=1e-9)
+    np.testing.assert_array_equal(found.f_k[[0, 2]], exact_f_k[[0, 2]])
+    assert np.abs(found.f_k - sums_k)[[0, 2]].max() > 1e-4  # known better than the counts say
+
+
+def test_rungs_of_known_normalizer_need_no_shared_bin():
+    counts_kb = np.zeros((2, 4), dtype=int)
+    counts_kb[0, :2] = counts_kb[1, 2:] = 5
+    log_w_kb = np.where(counts_kb > 0, 0.0, -np.inf)
+    with pytest.raises(EstimateError, match="share no bin"):
+        solve(counts_kb, log_w_kb, known_f_k=np.array([0.0, np.nan]))
+    found = solve(counts_kb, log_w_kb, known_f_k=np.array([0.0, -2.0]))
+    np.testing.assert_allclose(found.log_g_b, np.log(0.5) + np.array([0, 0, 2, 2]), atol=1e-12)

@@ -6,7 +6,6 @@ from scipy import stats
 
 from omniinput_hpc.estimators.uncertainty import (
     autocorrelation_time,
-    chain_diagnostics,
     choose_blocks,
     jackknife_error,
     judge,
@@ -91,21 +90,6 @@ def test_split_rhat_accepts_good_chains_and_sees_stuck_lanes():
     assert split_rhat(np.ones((10, 3))) == 1.0
     assert split_rhat(np.tile([0.0, 1.0], (10, 1))) == np.inf
     assert np.isnan(split_rhat(np.ones((3, 3))))
-
-
-def test_diagnostics_read_time_major_samples():
-    """Lane = index % walkers: two stuck lanes must not be mixed with the others."""
-    rng = np.random.default_rng(5)
-    rounds, walkers, per_round = 10, 4, 20
-    z_tw = rng.standard_normal((rounds * per_round, walkers)) + np.array([0.0, 0.0, 3.0, 3.0])
-    z_rks = z_tw.reshape(rounds, 1, per_round * walkers).astype(np.float32)
-    rhat_k, tau_k = chain_diagnostics(z_rks, walkers)
-    assert rhat_k[0] == pytest.approx(split_rhat(z_tw), rel=1e-6) and rhat_k[0] > 1.5
-    assert tau_k[0] > 2.0  # rounds: stays apart for the whole run
-    free = rng.standard_normal((10, 1, 80)).astype(np.float32)
-    assert chain_diagnostics(free, walkers)[1][0] == pytest.approx(0.5 / per_round, rel=0.2)
-    nothing = chain_diagnostics(np.zeros((0, 3, 80), np.float32), walkers)
-    assert np.isnan(nothing).all() and nothing[0].shape == (3,)
 
 
 def test_blocks_are_ten_times_longer_than_the_longest_memory():

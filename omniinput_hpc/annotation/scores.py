@@ -1,0 +1,326 @@
+"""Score files: ``RUN.scores.NAME.jsonl``, one append-only file per annotator or judge.
+
+Every line is one word: ``{"id", "score", "seconds", "when", "guideline", "annotator"}``; the last
+word per id counts, and a null score takes the earlier ones back. A line is on the disk (fsync)
+before `ScoreFile.append` returns. Needs neither torch nor MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from omniinput_hpc.annotation.jsonl import Fields, line_of, parse_object, read_bytes
+from omniinput_hpc.annotation.tasks import TaskSet, stem_of
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.lock import Owner, RunLock
+from omniinput_hpc.progress import duration
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One line of a score file.
+
+    Attributes
+    ----------
+    id : of the task
+    score : in [0, 1]; None takes back what was said before
+    seconds : time taken, None where it is not known
+    when : ISO 8601 with the zone
+    guideline : version of the guideline text that was in view, None where there was none
+    annotator : who
+    judge : what kind of judge and which, None for a person
+    undo : whether this line only takes the last change back
+    nonce : of the request, so that one sent twice counts once
+    """
+
+    id: str
+    score: float | None
+    seconds: float | None
+    when: str
+    guideline: str | None
+    annotator: str
+    judge: str | None = None
+    undo: bool = False
+    nonce: str | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one annotator or judge said.
+
+    Attributes
+    ----------
+    path : Path
+    annotator : str
+    judge : what kind of judge, None for a person
+    lines : all words, in order
+    notes : what was odd and is not an error: a last line that was cut short, for instance
+    """
+
+    path: Path
+    annotator: str
+    judge: str | None
+    lines: Sequence[Score] = field(repr=False)
+    notes: Sequence[str] = ()
+
+    def last_words(self) -> dict[str, Score]:
+        """Return the word that counts, by id; ids whose score was taken back are left out."""
+        last = {line.id: line for line in self.lines}
+        return {id_: line for id_, line in last.items() if line.score is not None}
+
+    def by_id(self) -> dict[str, float]:
+        """Return the score that counts, by id."""
+        return {
+            id_: line.score for id_, line in self.last_words().items() if line.score is not None
+        }
+
+
+def check_name(name: str) -> str:
+    """Return an annotator's name, which becomes part of a file's name.
+
+    Raises
+    ------
+    UserError
+        It holds other than letters, digits, "_" and "-".
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f'the annotator\'s name "{name}" must be 1 to 40 letters, digits, "_" or "-", '
+            "a letter or digit first"
+        )
+    return name
+
+
+def scores_path(tasks_path: Path, name: str) -> Path:
+    """Return ``RUN.scores.NAME.jsonl`` beside ``RUN.tasks.jsonl``."""
+    return tasks_path.with_name(f"{stem_of(tasks_path)}.scores.{check_name(name)}.jsonl")
+
+
+def find_scores(tasks_path: Path) -> list[Path]:
+    """Return the score files beside a task file, sorted by name."""
+    stem = f"{stem_of(tasks_path)}.scores."
+    return sorted(
+        path
+        for path in tasks_path.parent.iterdir()
+        if path.name.startswith(stem)
+        and path.name.endswith(".jsonl")
+        and _NAME.fullmatch(path.name[len(stem) : -len(".jsonl")])
+    )
+
+
+def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
+    """Read a score file, also while it is being written.
+
+    Parameters
+    ----------
+    path : Path
+    tasks : the task set that its ids must be of (default: any)
+
+    Raises
+    ------
+    UserError
+        No such file, a damaged line, a score outside [0, 1], an id that the task set does not hold,
+        lines of more than one annotator. A last line that was cut short was never acknowledged: it
+        is left out and named in `Scores.notes`.
+    """
+    *whole, tail = read_bytes(path, "score file").split(b"\n")
+    rows = [(n, line) for n, line in enumerate(whole, 1) if line.strip()]
+    lines = [_score(Fields(parse_object(line, path, n), path, n)) for n, line in rows]
+    notes = [f"{path}: the last line is cut short and is left out"] if tail else []
+    names = sorted({line.annotator for line in lines})
+    if len(names) > 1:
+        raise UserError(f"{path} holds lines of several annotators ({', '.join(names)})")
+    if tasks is not None:
+        ids = tasks.ids
+        for (n, _), line in zip(rows, lines, strict=True):
+            if line.id not in ids:
+                raise UserError(
+                    f"{path}, line {n}: {tasks.path} holds no task with the id {line.id}; are "
+                    "these the scores of another task file?"
+                )
+    judge = next((line.judge for line in lines if line.judge), None)
+    name = names[0] if names else path.name.removesuffix(".jsonl").rpartition(".")[2]
+    return Scores(path, name, judge, lines, notes)
+
+
+def now() -> str:
+    """Return the time as it is written."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _score(row: Fields) -> Score:
+    if "score" not in row.value:
+        raise row.wrong("score", "a score from 0 to 1, or null")
+    seconds = row.number_or_none("seconds")
+    if seconds is not None and seconds < 0:
+        raise row.wrong("seconds", "a number >= 0")
+    return Score(
+        id=row.text("id"),
+        score=row.score_or_none("score"),
+        seconds=seconds,
+        when=row.text("when"),
+        guideline=row.text_or_none("guideline"),
+        annotator=row.text("annotator"),
+        judge=row.text_or_none("judge"),
+        undo=row.value.get("undo") is True,
+        nonce=row.text_or_none("nonce"),
+    )
+
+
+class _ScoreLock(RunLock):
+    """The lock of a score file: `lock.RunLock` with words of its own."""
+
+    def refusal(self, owner: Owner, age: float) -> str:
+        return (
+            f"{self.output} is being written by another process: {owner.words} (last sign of life "
+            f"{duration(max(age, 0))} ago). End it, or choose another name; if you know that it "
+            f"has ended, remove {self.path}"
+        )
+
+
+class NotSaved(UserError):
+    """A score could not be written; the file is as it was before."""
+
+
+class ScoreFile:
+    """A score file open for writing; use as a context manager. One process at a time has it.
+
+    Parameters
+    ----------
+    path : made where there is none
+    tasks : the task set whose ids may be written
+
+    Raises
+    ------
+    UserError
+        Another process writes the file, or what it holds is damaged (see `read_scores`). A last
+        line that was cut short is completed or cut off: it was never acknowledged.
+    """
+
+    def __init__(self, path: Path, tasks: TaskSet) -> None:
+        self.path, self._ids = path, tasks.ids
+        self._lock = _ScoreLock(path)
+        self._lock.take()
+        try:
+            self.note = _mend(path)
+            self.scores = read_scores(path, tasks) if path.exists() else None
+            self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            try:
+                _sync_folder(path.parent)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+        except OSError as error:
+            self._lock.release()
+            raise UserError(f"{path} cannot be written: {error.strerror}") from None
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> ScoreFile:
+        """Return the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file and give up the lock."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and give up the lock."""
+        os.close(self._descriptor)
+        self._lock.release()
+
+    def sign_of_life(self) -> None:
+        """Touch the lock now and then; call it often (see `lock.RunLock`)."""
+        self._lock.sign_of_life()
+
+    def append(self, *scores: Score) -> None:
+        """Write scores; they are on the disk when this returns, all of them or none.
+
+        Raises
+        ------
+        NotSaved
+            The disk is full, the file was taken away, or another process has taken it over.
+        UserError
+            An id that is not of the task set, or a score outside [0, 1].
+        """
+        for score in scores:
+            if score.id not in self._ids:
+                raise UserError(f"no task has the id {score.id}")
+            if score.score is not None and not 0.0 <= score.score <= 1.0:
+                raise UserError(f"the score {score.score} is not from 0 to 1")
+        if not self._lock.keep():
+            raise NotSaved(f"not saved: {self._lock.lost()}")
+        data = b"".join(line_of(_without_defaults(score)) for score in scores)
+        size = self._size()
+        try:
+            written = os.write(self._descriptor, data)
+            if written == len(data):
+                os.fsync(self._descriptor)
+                return
+            reason = "the disk is full"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        os.ftruncate(self._descriptor, size)
+        raise NotSaved(f"not saved in {self.path}: {reason}")
+
+    def _size(self) -> int:
+        """Return the file's size, having made sure that its path still leads to it."""
+        mine = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            raise NotSaved(f"not saved: {self.path} was taken away; start again") from None
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise NotSaved(f"not saved: {self.path} was replaced by another file; start again")
+        return mine.st_size
+
+
+def _without_defaults(score: Score) -> dict[str, object]:
+    """Return what a line holds: of the last three fields only those that say something."""
+    optional = ("judge", "undo", "nonce")
+    return {k: v for k, v in asdict(score).items() if k not in optional or v}
+
+
+def _mend(path: Path) -> str:
+    """Complete a last line that lacks its newline alone, cut off one that is not whole."""
+    if not path.exists():
+        return ""
+    data = read_bytes(path, "score file")
+    tail = data.rpartition(b"\n")[2]
+    if not tail:
+        return ""
+    with path.open("r+b") as file:
+        try:
+            parse_object(tail, path, data.count(b"\n") + 1)
+        except UserError:
+            file.truncate(len(data) - len(tail))
+            done = "cut off; nothing that was acknowledged is lost"
+        else:
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+            done = "completed"
+        file.flush()
+        os.fsync(file.fileno())
+    return f"{path}: its last line was not whole ({len(tail)} bytes), and is {done}"
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

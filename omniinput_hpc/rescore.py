@@ -1,0 +1,226 @@
+"""Another model's outputs: ``[mpirun -n R] python -m omniinput_hpc.rescore RUN.h5 INPUT.toml``.
+
+The model of INPUT.toml is given every recorded sample of the run, and its outputs go to the side
+file ``RUN.rescored.INPUT.h5`` (see `rescored`), from which `analysis/normalize.py` and
+`analysis/compare.py` learn how the two models' distributions compare. Each rank takes an equal
+share of the rungs. A round is committed at a time: interrupted or killed, the same command goes on.
+"""
+
+from __future__ import annotations
+
+from omniinput_hpc.stop import request
+
+if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
+    request.install()
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omniinput_hpc import (
+    __version__,
+    arguments,
+    comm,
+    command,
+    commit,
+    input_file,
+    input_space,
+    lock,
+    models,
+    plan,
+    rescored,
+)
+from omniinput_hpc.comm import World
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.ladder import placement
+from omniinput_hpc.lookout import Lookout
+from omniinput_hpc.progress import duration
+from omniinput_hpc.run_reader import RunReader, open_run
+
+log = logging.getLogger("omniinput_hpc")
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
+    """Run the program on this rank and return its exit code."""
+    return command.main(_run, argv, world)
+
+
+def _run(world: World, argv: Sequence[str] | None) -> int:
+    args = world.together(lambda: _arguments(world, argv))
+    world.together(lambda: plan.check_launch(comm.connected()))
+    text = world.on_rank_0(lambda: command.read_input(args))
+    config = input_file.parse(text, str(args.input))
+    about = world.on_rank_0(lambda: models.preflight(config))
+    path = rescored.path_of(args.run, args.input.stem)
+    world.on_rank_0(lambda: _check_readable(args.run))
+    with open_run(args.run) as run:
+        rounds = world.on_rank_0(lambda: run.rounds)  # one answer, also where the run is live
+        world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
+        world.together(lambda: plan.check_shares(run.geometry.n_rungs, world.size))
+        done = world.on_rank_0(lambda: _rounds_done(path, run, about["fingerprint"], args.input))
+        if done >= rounds:
+            log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
+            return EXIT_COMPLETE
+
+        from omniinput_hpc.models import device as devices  # imports torch
+        from omniinput_hpc.models.checked import CheckedModel
+
+        device = world.together(
+            lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
+        )
+        model = world.together(lambda: models.build(config, device))
+        if model.n_values and about["n_values"] is None:  # known only now
+            shape = {"n_values": model.n_values, "n_sites": model.n_sites}
+            world.together(lambda: _check(run, config, args.input, shape, rounds))
+        checked = CheckedModel(model, f"the model of {args.input}")
+        with lock.hold(path, world, key="") as mine:
+            attributes = {
+                "config": text,
+                "model_fingerprint": about["fingerprint"],
+                "package_version": __version__,
+            }
+
+            def prepare() -> int:
+                return _prepare(path, run, attributes, args.input)
+
+            first = world.on_rank_0(prepare)  # another job may have written meanwhile
+            lookout = Lookout(request, world, args.max_walltime, mine.sign_of_life)
+            _rescore(world, run, path, config, checked, device, range(first, rounds), lookout, mine)
+        if world.rank == 0 and rounds < run.rounds_planned:
+            log.info(
+                "%s holds %d of %d rounds so far: run the same command again for the rest",
+                run.path, rounds, run.rounds_planned,
+            )  # fmt: skip
+    log.info("complete: %s, %s", path, duration(request.age))
+    return EXIT_COMPLETE
+
+
+def _check_readable(path: Path) -> None:
+    """Open a run file once on rank 0, so that its mistakes are reported once."""
+    open_run(path).close()
+
+
+def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
+    """Check that there are samples, and that both models have one space of inputs."""
+    if rounds == 0:
+        raise UserError(f"{run.path} holds no committed round yet: there are no samples")
+    if shape["n_values"] is None:
+        return  # known once the model is built
+    own = input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values)
+    table = config.model_dump(exclude_none=True)
+    other = input_space.space_of(str(name), table, shape["n_sites"], shape["n_values"])
+    input_space.require_same(own, other)
+
+
+def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> int:
+    """Return how many rounds the side file holds; refuse one that holds something else."""
+    if not path.exists():
+        return 0
+    with rescored.open_rescored(path) as old:
+        if not old.belongs_to(run):
+            raise UserError(f"{path} was made from another run than {run.path}; move it away")
+        if old.fingerprint != fingerprint:
+            raise UserError(
+                f"{path} holds the outputs of another model than that of {name}; move it away"
+            )
+        return old.rounds
+
+
+def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path) -> int:
+    """Create the side file, or make it longer; return how many rounds it holds."""
+    done = _rounds_done(path, run, attributes["model_fingerprint"], name)
+    try:
+        if not path.exists():
+            rescored.create(path, run, attributes)
+        else:
+            with rescored.open_rescored(path) as old:
+                too_short = old.rounds_planned < run.rounds_planned
+            if too_short:
+                rescored.grow(path, run)
+    except OSError as error:
+        raise UserError(f"{path} cannot be made: {error.strerror or error}") from None
+    return done
+
+
+def _rescore(
+    world: World,
+    run: RunReader,
+    path: Path,
+    config: Config,
+    model: Any,
+    device: str,
+    rounds: range,
+    lookout: Lookout,
+    mine: lock.RunLock,
+) -> None:
+    """Evaluate and commit round by round."""
+    from omniinput_hpc.models.batches import evaluate
+
+    g = run.geometry
+    mine_k = placement(g.n_rungs, world.size, world.rank)
+    hosts = len(set(world.hosts()))
+    kind, _ = commit.choose_writer(config.run.writer, path.absolute().parent, hosts)
+    opened = commit.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
+    writer = lock.GuardedWriter(opened, mine, world)
+    begin = last = time.monotonic()
+    batch = config.sampler.walkers
+    try:
+        for round_ in rounds:
+            z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
+            for z_s, k in zip(z_ks, mine_k, strict=True):
+                x_sd = run.slab("samples/x", round_, range(k, k + 1))[0]
+                z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
+            model.raise_if_nonfinite()
+            writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
+            now = time.monotonic()
+            if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
+                last, share = now, (round_ + 1 - rounds.start) / len(rounds)
+                rate = share * len(rounds) * g.n_rungs * g.samples_per_round / (now - begin)
+                left = duration((now - begin) * (1 / share - 1))
+                log.info(
+                    "round %d of %d, %s samples/s, %s left",
+                    round_ + 1, rounds.stop, f"{rate:,.0f}", left,
+                )  # fmt: skip
+    except commit.WriteError as error:
+        if world.rank == 0:
+            log.error("%s: %s; nothing committed is lost: make room and run again", path, error)
+        mine.release()
+        world.barrier()  # rank 0 has spoken
+        world.abort_quietly()
+    except lock.LockLost as error:
+        if world.rank == 0:
+            log.error("%s", error)
+        world.abort_quietly()
+    finally:
+        writer.close()
+
+
+def _arguments(world: World, argv: Sequence[str] | None) -> Any:
+    parser = command.Parser(
+        prog="python -m omniinput_hpc.rescore",
+        description="Give a run's recorded samples to another model: RUN.rescored.INPUT.h5.",
+        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="whose samples")
+    parser.add_argument(
+        "input", type=Path, metavar="INPUT.toml", help="the other model's input file, or a run file"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
+    parser.add_argument(
+        "--max-walltime", type=arguments.seconds, metavar="SECONDS", help="stop in good order"
+    )
+    return command.parse(parser, world.rank, argv)
+
+
+if __name__ == "__main__":
+    request.install()  # MPICH's initialization takes SIGUSR1 for itself
+    code = main()
+    request.ignore()
+    raise SystemExit(code)

@@ -1,0 +1,242 @@
+"""Rescoring: another model's outputs of recorded samples; kills, resumes, refusals, messages."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+import pair
+import pytest
+from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+
+from omniinput_hpc import input_space, launch, rescore
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.rescored import find, open_rescored
+from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.stop import StopRequest
+
+MODULE = "omniinput_hpc.rescore"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Both models' input files and finished runs of 5 rounds."""
+    folder = tmp_path_factory.mktemp("rescore")
+    for which in ("good", "worse"):
+        text = LATTICE.format(output=folder / f"{which}.h5")
+        text = text.replace("toy_models:lattice", "toy_models:table")
+        text = text.replace("upper = 4.625", "upper = 7.875")
+        text = text.replace("[sampler]", f'options = {{ which = "{which}" }}\n[sampler]')
+        (folder / f"{which}.toml").write_text(text)
+        assert launch.main([str(folder / f"{which}.toml")]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def call(capfd, *arguments):
+    code = rescore.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return code, out + err
+
+
+def expected(path, which):
+    with open_run(path) as done:
+        x = np.stack([x for x, _ in done.samples()])
+    return pair.table(which)[pair.number(x)]
+
+
+def assert_right(side, path, which):
+    with open_rescored(side) as found:
+        assert found.rounds == found.rounds_planned == len(expected(path, which))
+        for round_, z in enumerate(expected(path, which)):
+            np.testing.assert_array_equal(found.z(round_), z)
+
+
+def test_outputs_are_the_other_models(capfd, folder):
+    code, text = call(capfd, folder / "good.h5", folder / "worse.toml")
+    assert code == 0, text
+    side = folder / "good.rescored.worse.h5"
+    assert "round 5 of 5" in text and f"complete: {side}" in text
+    assert_right(side, folder / "good.h5", "worse")
+    with open_run(folder / "good.h5") as good, open_run(folder / "worse.h5") as worse:
+        assert find(good, worse) == side
+        with pytest.raises(UserError, match=r"omniinput_hpc.rescore \S*worse.h5 \S*good.h5"):
+            find(worse, good)
+    before = side.stat().st_mtime_ns
+    code, text = call(capfd, folder / "good.h5", folder / "worse.h5")  # a run file is an input, too
+    assert code == 0 and "holds all 5 rounds" in text
+    assert side.stat().st_mtime_ns == before
+    assert not list(folder.glob("*.lock")) and not list(folder.glob("*.partial"))
+
+
+def test_the_gathering_writer_gives_the_same_bytes(capfd, folder):
+    assert call(capfd, folder / "good.h5", folder / "worse.toml")[0] == 0
+    side = folder / "good.rescored.worse.h5"
+    side.rename(folder / "other.h5")
+    words = ["--set", "run.writer=gather", "--set", "sampler.walkers=7"]
+    assert call(capfd, folder / "good.h5", folder / "worse.toml", *words)[0] == 0
+    assert_same(side, folder / "other.h5")
+
+
+def slow(folder):
+    """Make the worse model's input file one that takes 5 s for the run's samples."""
+    text = (folder / "worse.toml").read_text()
+    path = folder / "slow.toml"
+    path.write_text(text.replace('which = "worse"', 'which = "worse", seconds = 0.08'))
+    return path
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)])
+def test_a_killed_or_stopped_one_goes_on(number, code, capfd, folder):
+    """Killed, it ends at once; asked to stop, it says so and leaves with 75."""
+    side = folder / "good.rescored.slow.h5"
+    words = command(folder / "good.h5", slow(folder), module=MODULE)
+    process = subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
+    )
+    end, rounds = time.monotonic() + 60, 0
+    while rounds < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+        if side.exists():
+            with open_rescored(side) as so_far:
+                rounds = so_far.rounds
+    process.send_signal(number)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == code, text
+    assert ("run again to go on" in text) == (code == 75)
+    with open_rescored(side) as so_far:
+        assert 2 <= so_far.rounds < 5
+        left = so_far.rounds
+        kept = so_far.z(0)
+    with h5py.File(side, "r+", locking=False) as file:  # what is committed is not made again
+        file["samples/z"][0, 0, 0] = 77.0
+    code, text = call(capfd, folder / "good.h5", slow(folder))
+    assert code == 0, text
+    assert f"round {left} of" not in text
+    with open_rescored(side) as whole:
+        assert whole.z(0)[0, 0] == 77.0 and kept[0, 0] != 77.0
+    with h5py.File(side, "r+", locking=False) as file:
+        file["samples/z"][0, 0, 0] = kept[0, 0]
+    assert_right(side, folder / "good.h5", "worse")
+
+
+def test_a_wall_time_limit_stops_in_good_order(capfd, folder, monkeypatch):
+    monkeypatch.setattr(rescore, "request", StopRequest())
+    code, text = call(capfd, folder / "good.h5", slow(folder), "--max-walltime", "0.1")
+    assert code == 75
+    assert "--max-walltime 0.1 s is over" in text
+
+
+def test_a_longer_run_is_rescored_further(capfd, folder):
+    assert call(capfd, folder / "good.h5", folder / "worse.toml")[0] == 0
+    assert launch.main([str(folder / "good.h5"), "--set", "run.rounds=8"]) == 0
+    code, text = call(capfd, folder / "good.h5", folder / "worse.toml")
+    assert code == 0 and "round 8 of 8" in text
+    assert_right(folder / "good.rescored.worse.h5", folder / "good.h5", "worse")
+
+
+def test_refusals(capfd, folder, tmp_path):
+    good, worse = folder / "good.h5", folder / "worse.toml"
+    sites = tmp_path / "sites.toml"
+    sites.write_text(
+        LATTICE.format(output="a.h5").replace("[sampler]", "options.n_sites=5\n[sampler]")
+    )
+    values = tmp_path / "values.toml"
+    values.write_text(
+        LATTICE.format(output="a.h5").replace("[sampler]", "options.n_values=5\n[sampler]")
+    )
+    with h5py.File(tmp_path / "foreign.h5", "w") as file:
+        file["a"] = 1
+    for arguments, words in [
+        ([good, sites], "different input spaces: "),
+        ([good, sites], "has 6 sites, "),
+        ([good, values], "has 4 values a site, "),
+        ([tmp_path / "none.h5", worse], "no such run file"),
+        ([tmp_path / "foreign.h5", worse], "not an omniinput_hpc run"),
+        ([good, tmp_path / "none.toml"], "no such input file"),
+        ([good, worse, "--set", "model.factory=nowhere:make"], "no module nowhere"),
+        ([good, worse, "--set", "run.rondes=3"], 'did you mean "rounds"'),
+        ([good, worse, "--max-walltime", "soon"], "--max-walltime"),
+        ([good], "required"),
+    ]:
+        code, text = call(capfd, *arguments)
+        assert (code, "Traceback" in text) == (2, False)
+        assert words in text, text
+    assert not list(folder.glob("*rescored*"))
+
+
+def test_side_files_of_something_else_are_left_alone(capfd, folder):
+    good, worse = folder / "good.h5", folder / "worse.toml"
+    side = folder / "good.rescored.worse.h5"
+    assert call(capfd, good, worse)[0] == 0
+    before = side.read_bytes()
+    code, text = call(capfd, good, worse, "--set", "model.options.which=good")
+    assert code == 2 and "holds the outputs of another model" in text
+    good.unlink()
+    assert launch.main([str(folder / "good.toml"), "--set", f"run.output={good}"]) == 0
+    with h5py.File(good, "r+", locking=False) as file:
+        file.attrs["created"] = "another time"
+    code, text = call(capfd, good, worse)
+    assert code == 2 and "was made from another run" in text
+    assert side.read_bytes() == before
+    side.write_bytes(before[:500])
+    code, text = call(capfd, good, worse)
+    assert code == 2 and "not a readable HDF5 file" in text
+    shutil.copy(good, side)
+    code, text = call(capfd, good, worse)
+    assert code == 2 and "not one of rescored samples" in text
+
+
+def test_a_run_without_rounds_is_refused(capfd, folder):
+    with h5py.File(folder / "good.h5", "r+", locking=False) as file:
+        file["progress/rounds_committed"][0] = 0
+    code, text = call(capfd, folder / "good.h5", folder / "worse.toml")
+    assert code == 2 and "no committed round" in text
+
+
+def test_an_output_that_is_not_finite_ends_it(folder):
+    words = ["--set", "model.factory=toy_models:nan", "--set", "model.options={}"]
+    done = run(folder / "good.h5", folder / "worse.toml", *words, module=MODULE)
+    assert done.returncode == 1
+    assert "returned a z that is not finite" in done.stderr
+    with open_rescored(folder / "good.rescored.worse.h5") as side:
+        assert side.rounds == 0
+
+
+def tokenizer(folder, tokens, added=()):
+    folder.mkdir()
+    vocabulary = {"vocab": {token: number for number, token in enumerate(tokens)}}
+    more = [{"content": token, "id": len(tokens) + i} for i, token in enumerate(added)]
+    text = json.dumps({"model": vocabulary, "added_tokens": more})
+    (folder / "tokenizer.json").write_text(text)
+
+
+def test_vocabularies_are_compared_by_their_tokens(tmp_path):
+    tokenizer(tmp_path / "a", ["the", "of", "and", "end"])
+    tokenizer(tmp_path / "b", ["of", "the", "and", "end"])
+    tokenizer(tmp_path / "c", ["the", "of", "and"], added=["end"])
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "vocab.json").write_text(json.dumps({"the": 0, "of": 1, "and": 2, "end": 3}))
+    (tmp_path / "e").mkdir()
+
+    def space(name, **more):
+        model = {"kind": "causal-lm", "path": str(tmp_path / name), "length": 8, **more}
+        return input_space.space_of(name, {"model": model}, 8, 4)
+
+    for name in "acde":  # e has no tokenizer: nothing speaks against it
+        input_space.require_same(space("a"), space(name))
+    with pytest.raises(UserError, match="the values of a and of b stand for other tokens"):
+        input_space.require_same(space("a"), space("b"))
+    with pytest.raises(UserError, match=r"model\.tokens is 'words' in a and None in c"):
+        input_space.require_same(space("a", tokens="words"), space("c"))
+    (tmp_path / "e" / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="cannot be read"):
+        space("e")
