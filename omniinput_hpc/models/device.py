@@ -18,7 +18,7 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
         A GPU is wanted where torch sees none.
     """
     torch.set_num_threads(threads)
-    # use_deterministic_algorithms(True, warn_only=True) without its import of the compiler: a second
+    # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
     torch.set_deterministic_debug_mode("warn")
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
@@ -31,5 +31,5 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes the outputs."""
-    # Not imported for that: it takes a third of a second, and a model of one's own has no need of it
+    # The import would take a third of a second, and a model of one's own does not need it
     return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
