@@ -44,7 +44,9 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
         z = _middle(density.edges)
         known = np.isfinite(curve.r_b) & ~curve.interpolated_b
         full, thin, gaps = known & ~curve.thin_b, known & curve.thin_b, curve.interpolated_b
-        points(axes, z[full], curve.r_b[full], curve.r_error_b[full], "mean score, ± 1 standard error")
+        points(
+            axes, z[full], curve.r_b[full], curve.r_error_b[full], "mean score, ± 1 standard error"
+        )
         if thin.any():
             axes.errorbar(
                 z[thin], curve.r_b[thin], yerr=np.nan_to_num(curve.r_error_b[thin], posinf=0.0),
@@ -73,7 +75,9 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
             ends = [low.log_recall_t[shown], high.log_recall_t[shown]]
             sides = [low.log_wrong_t[shown], high.log_wrong_t[shown]]
             known = np.isfinite(ends + sides).all(axis=0)
-            bars = [np.abs(np.array(v)[:, known] / LN10 - c[known]) for v, c in ((sides, x), (ends, y))]
+            bars = [
+                np.abs(np.array(v)[:, known] / LN10 - c[known]) for v, c in ((sides, x), (ends, y))
+            ]
             axes.errorbar(
                 x[known], y[known], xerr=bars[0], yerr=bars[1], fmt="none", ecolor=SAMPLED,
                 alpha=0.3, elinewidth=1.0, capsize=0, label="95% intervals",
@@ -136,7 +140,7 @@ def convergence_figure(results: Sequence[Convergence], absolute: bool) -> Figure
     """Return the curves from few to many scores a bin, and the AUPR with its interval."""
     with mpl.rc_context(STYLE):
         figure, (top, bottom) = panels([3.4, 2.2], share_x=False)
-        greys = np.linspace(0.75, 0.0, len(results))
+        greys = np.linspace(0.6, 0.0, len(results))
         for shade, result in zip(greys, results, strict=True):
             shown = np.isfinite(result.log_recall_t)
             colour = mpl.colors.to_rgb(SAMPLED)

@@ -80,7 +80,8 @@ def join_scores(
     lanes: dict[tuple[Path, int | None, int | None], int] = {}
     for path, key in keys.items():
         items = key.by_id()
-        said = {name: {} for name in names} | _words(by_key[path], items, path)
+        said: dict[str, dict[str, float]] = {name: {} for name in names}
+        said |= _words(by_key[path], items, path)
         for file in by_key[path]:
             judges[file.annotator] = file.judge
             notes += file.notes
@@ -118,7 +119,7 @@ def join_scores(
     both = np.array(twice).reshape(-1, 2, len(names))
     return Joined(
         scored=Scored(
-            edges=lower + width * np.arange(n_bins + 1),
+            edges=lower + width * np.arange(n_bins + 1, dtype=np.float64),
             bin_i=columns[:, 0].astype(np.int64),
             lane_i=columns[:, 1].astype(np.int64),
             weight_i=columns[:, 2],

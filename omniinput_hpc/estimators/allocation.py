@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators.curves import Range, Side, area, curve_range, trace
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.curves import Range, Side, area, common_range, curve_range, trace
 from omniinput_hpc.estimators.scored import ScoredCurve
 
 FloatArray = NDArray[np.float64]
@@ -55,6 +56,25 @@ def aupr_slopes(log_g_b: FloatArray, r_b: FloatArray, side: Side, ends: Range) -
         low, high = (area(curve.precision_t[i], curve.log_recall_t[i], *ends) for i in (0, 1))
         slope_b[b] = (high - low) / (r[1, b] - r[0, b])
     return slope_b
+
+
+def range_of(results: list[ScoredCurve]) -> Range | None:
+    """Return the range of log recall that two curves share, None for a single curve.
+
+    Raises
+    ------
+    EstimateError
+        The two are not on one scale of recall, or share no range.
+    """
+    if len(results) < 2:
+        return None
+    if not all(result.density.absolute for result in results):
+        raise EstimateError("two runs need absolute densities here: beta = 0 on both ladders")
+    own = [curve_range(r.curve.precision_t, r.curve.log_recall_t) for r in results]
+    ends = common_range(own[0], own[1])
+    if not ends[1] > ends[0]:
+        raise EstimateError("the two curves have no range of recall in common")
+    return ends
 
 
 def allocate(

@@ -91,15 +91,13 @@ def convergence(
     # few inputs come from few lanes: the bins of the curve from all are the bins of each
     keep_i = full.used_b[scored.bin_i]
     scored, place_i = scored.part(keep_i), place_i[keep_i]
-    results = []
+    results: list[Convergence] = []
     for n in steps:
         part = scored.part(place_i < n)
         if results and place_i.max() < results[-1].per_bin:
             break  # the step before held everything
         got = scored_curve(density, part, side, 1, 1, seed).curve
         results.append(
-            Convergence(
-                n, got.aupr, got.aupr_low, got.aupr_high, got.precision_t, got.log_recall_t
-            )
+            Convergence(n, got.aupr, got.aupr_low, got.aupr_high, got.precision_t, got.log_recall_t)
         )
     return results

@@ -151,6 +151,7 @@ def summarize_curve(density: Density, curve: Curve) -> list[str]:
     """Return the plain lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
+    lines += thin_lines(density, curve)
     return [*lines, aupr_line(curve), *verdict_lines(density)]
 
 
@@ -223,6 +224,19 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
     if gaps:
         lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
     return lines
+
+
+def thin_lines(density: Density, curve: Curve) -> list[str]:
+    """Return a line that names the counted bins of too few inputs or lanes, if there are any."""
+    thin = np.flatnonzero(curve.thin_b)
+    if not thin.size:
+        return []
+    names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
+    more = f" and {thin.size - 6} more" if thin.size > 6 else ""
+    return [
+        f"{thin.size} bins have fewer than {FEWEST_INPUTS} inputs or {FEWEST_LANES} lanes and are "
+        f"drawn hollow: {', '.join(names)}{more}"
+    ]
 
 
 def aupr_line(curve: Curve) -> str:
