@@ -37,9 +37,11 @@ def beside(run_path: Path, ending: str) -> Path:
     return run_path.with_name(run_path.stem + ending)
 
 
-def scores_arguments(parser: argparse.ArgumentParser, rule: bool = False) -> None:
+def scores_arguments(
+    parser: argparse.ArgumentParser, rule: bool = False, required: bool = True
+) -> None:
     """Add the arguments of scripts that read scores."""
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group(required=required)
     if rule:
         source.add_argument("--rule", metavar="MODULE:FUNCTION", help="scores inputs")
     source.add_argument(

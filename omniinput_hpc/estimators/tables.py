@@ -27,14 +27,21 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
     header : lines, each written after ``# ``
     columns : name to [n]; whole numbers are written as such, others with 12 digits
     """
-    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(f"# {line}\n" for line in header)
-        file.write(",".join(columns) + "\n")
-        for row in zip(*columns.values(), strict=True):
-            file.write(",".join(f % value for f, value in zip(formats, row, strict=True)) + "\n")
+    partial.write_text(table_text(header, columns), encoding="utf-8")
     os.replace(partial, path)
+
+
+def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
+    """Return the text of such a file."""
+    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
+    rows = [
+        ",".join(f % value for f, value in zip(formats, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return "".join(
+        f"{line}\n" for line in [*(f"# {line}" for line in header), ",".join(columns), *rows]
+    )
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
