@@ -22,7 +22,13 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     named,
 )
-from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
+from omniinput_hpc.config.models import (
+    CausalLm,
+    ImageClassifier,
+    Model,
+    PythonModel,
+    SequenceClassifier,
+)
 from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -42,6 +48,7 @@ __all__ = [
     "Run",
     "Sampler",
     "Samples",
+    "SequenceClassifier",
     "Table",
     "WangLandau",
 ]
