@@ -28,6 +28,14 @@ def write_run(
     """Write a run file; return the same run in memory."""
     run = independent_run(MODEL, beta_k, edges, **options)
     planned = run.rounds if planned is None else planned
+    config = CONFIG.format(rounds=planned, seed=config_seed)
+    put_run(path, run, config, "exact", planned, committed)
+    return run
+
+
+def put_run(path, run, config, fingerprint, planned, committed=None):
+    """Write a run in memory to a file."""
+    beta_k, edges = run.beta_k, run.edges
     g = store.Geometry(
         rounds=planned,
         n_rungs=len(beta_k),
@@ -38,10 +46,7 @@ def write_run(
         n_values=run.n_values,
         n_kernels=1,
     )
-    attributes = {
-        "config": CONFIG.format(rounds=planned, seed=config_seed),
-        "model_fingerprint": "exact",
-    }
+    attributes = {"config": config, "model_fingerprint": fingerprint}
     store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
@@ -54,7 +59,6 @@ def write_run(
         file["samples/x"][done] = run.x_rksd
         file["samples/z"][done] = run.z_rks
         file["progress/rounds_committed"][0] = run.rounds if committed is None else committed
-    return run
 
 
 def write_exact(path, edges=EDGES, with_r=True):
