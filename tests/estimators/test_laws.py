@@ -4,11 +4,14 @@ z-scores are (estimate - exact) / standard error per bin: each within 4 sigmas, 
 square within 0.5 to 1.5 (as in test_density.py).
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 from lattice import Lattice, ancestral_run, independent_run, weighted_run
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.compare import Exact, compare_density
 from omniinput_hpc.estimators.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.laws import canonical
 
@@ -210,3 +213,22 @@ def test_draws_that_were_not_all_recorded_are_refused():
     run.log_q = run.log_q[:, :, ::2]
     with pytest.raises(EstimateError, match="not every draw"):
         density_of_run(run)
+
+
+def test_chi_square_per_bin_follows_its_law():
+    """60 runs of independent draws: mean within 4 sigmas of 15/13, spread as foretold by half."""
+    exact = Exact(EXACT, np.full(len(EXACT), np.nan))
+    found = []
+    for seed in range(60):
+        run = independent_run(MODEL, np.r_[HOT, 0.0, COLD], EDGES, walkers=16, seed=seed, moves=10)
+        found.append(compare_density(density_of_run(run), exact, 1))
+    chi = np.array([c.chi_square for c in found])
+    expected, spread = found[0].expected, np.mean([c.spread for c in found])
+    assert expected == pytest.approx(15 / 13)
+    assert abs(chi.mean() - expected) < 4 * chi.std() / np.sqrt(len(chi))
+    assert 0.5 < chi.std() / spread < 2.0
+    assert 3 < np.median([c.n_independent for c in found]) < found[0].n_bins
+    density = density_of_run(run)
+    shrunk = dataclasses.replace(density, log_g_error_b=density.log_g_error_b / 2)
+    wrong = compare_density(shrunk, exact, 1)
+    assert wrong.chi_square == pytest.approx(4 * found[-1].chi_square)
