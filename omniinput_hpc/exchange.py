@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import ladder, streams
 from omniinput_hpc.comm import World
-from omniinput_hpc.ensembles import Ensemble
+from omniinput_hpc.ensembles import Ensemble, Flat
 from omniinput_hpc.store import Geometry
 
 if TYPE_CHECKING:
@@ -30,13 +30,15 @@ class Exchanger:
     Attributes
     ----------
     attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
+    ensembles : of all rungs; those of flat-histogram rungs held elsewhere are learnt of at swaps
     trips : int64 [W * K], round trips completed in this round, by walker, on the holder of rung 0
     """
 
     def __init__(
         self, ensembles: Sequence[Ensemble], geometry: Geometry, seed: int, world: World
     ) -> None:
-        self._ensembles, self._seed, self._world = ensembles, seed, world
+        self.ensembles, self._seed, self._world = list(ensembles), seed, world
+        self._table_size = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers
         self._n_rungs = k
         self.configuration = np.dtype(
@@ -108,9 +110,21 @@ class Exchanger:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
                     holder = ladder.owner(other, self._n_rungs, self._world.size)
-                    outgoing[other] = (holder, held[mine].view(np.uint8))
-        received = self._world.swap(outgoing)
-        return {k: data.view(self.configuration) for k, data in received.items()}
+                    message = [held[mine].view(np.uint8), self._table(mine).view(np.uint8)]
+                    outgoing[other] = (holder, np.concatenate(message))
+        near = {}
+        for k, data in self._world.swap(outgoing).items():
+            table_at = data.size - 8 * self._table_size
+            near[k] = data[:table_at].view(self.configuration)
+            ensemble = self.ensembles[k]
+            if isinstance(ensemble, Flat):
+                ensemble.table = data[table_at:].copy().view(np.float64)
+        return near
+
+    def _table(self, k: int) -> NDArray[np.float64]:
+        """Return a rung's table of log-weights, which its neighbour must decide with as well."""
+        ensemble = self.ensembles[k]
+        return ensemble.table if isinstance(ensemble, Flat) else np.zeros(self._table_size)
 
     def _swap_pair(
         self,
@@ -124,7 +138,7 @@ class Exchanger:
         upper = held[k + 1] if k + 1 in held else near[k + 1]
         u_w = streams.generator(self._seed, "exchange", k, exchange).random(len(lower))
         swap_w = ladder.accept_swaps(
-            self._ensembles[k], self._ensembles[k + 1], lower["z"], upper["z"], u_w
+            self.ensembles[k], self.ensembles[k + 1], lower["z"], upper["z"], u_w
         )
         if k in held:
             held[k] = np.where(swap_w, upper, lower)

@@ -77,8 +77,9 @@ def _differences(stored: Config, wanted: Config) -> list[str]:
     old, new = stored.model_dump(), wanted.model_dump()
     lines = []
     for table in new:
-        for key in sorted({*old[table], *new[table]}):
-            there, here = old[table].get(key), new[table].get(key)
+        there_t, here_t = old[table] or {}, new[table] or {}
+        for key in sorted({*there_t, *here_t}):
+            there, here = there_t.get(key), here_t.get(key)
             if (table, key) not in _FREE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines

@@ -20,6 +20,7 @@ from omniinput_hpc import (
     command,
     commit,
     doctor,
+    ensembles,
     existing,
     input_file,
     lock,
@@ -32,10 +33,10 @@ from omniinput_hpc import (
     verify,
     versions,
 )
+from omniinput_hpc.adaptation import LadderTuning
 from omniinput_hpc.clock import Clock
 from omniinput_hpc.comm import World
-from omniinput_hpc.config import Config
-from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.ladder import placement
 from omniinput_hpc.lookout import Lookout
@@ -116,18 +117,25 @@ def _make_rungs(
     import torch
 
     from omniinput_hpc import kernels
+    from omniinput_hpc.kernels.anchors import Anchors
     from omniinput_hpc.kernels.batch import Batch
+    from omniinput_hpc.kernels.flat import FlatOnDevice
     from omniinput_hpc.models.checked import CheckedModel, try_out
     from omniinput_hpc.rung import Rung
 
     name = f"the model ({config.model.kind})"
     checked = CheckedModel(model, name)
-    kernel = kernels.build(config.kernel, checked, g.n_walkers)
     try_out(model, torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device), name)
     s = config.sampler
+    x_tried = torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device)
+    ancestral = config.beta_k.tolist() if g.log_q else None
+    anchors = Anchors(checked, x_tried, config.ladder is not None and config.ladder.anchors,
+                      ancestral)  # fmt: skip
+    host = ensembles.of_run(config)
     rungs = []
     for k in placement(g.n_rungs, world.size, world.rank):
-        ensemble = Canonical(float(config.ladder.beta_k[k]))
+        kernel = kernels.build(config.kernel, checked, g.n_walkers)
+        ensemble = host[k]
         batch = Batch(
             kernel,
             checked,
@@ -137,7 +145,13 @@ def _make_rungs(
             config.samples.every,
             g.x_dtype,
         )
-        rungs.append(Rung(k, batch, g, config.bins.edges, config.run.seed))
+        rung = Rung(k, batch, kernel, anchors, g, config.bins.edges, config.run.seed)
+        on_device = ensemble
+        if isinstance(ensemble, ensembles.Flat):
+            options = config.wang_landau or WangLandau()
+            on_device = FlatOnDevice(ensemble, options, torch.device(device))
+        rung.sample_by(ensemble, on_device, float(config.beta_k[k]))
+        rungs.append(rung)
     return rungs
 
 
@@ -200,12 +214,23 @@ def _prepare_file(
                 "model_probe_z": np.array(probe_z),
                 **here,
             }
-            store.create(path, g, config.ladder.beta_k, config.bins.edges, attributes)
+            store.create(path, g, _first_values(config), attributes)
         elif config.run.rounds > found["planned"]:
             store.grow(path, g, toml, mine.sign_of_life)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"run.output = {path} cannot be made: {reason}") from None
+
+
+def _first_values(config: Config) -> dict[str, Any]:
+    beta_k, edges, all_k = config.beta_k, config.bins.edges, ensembles.of_run(config)
+    return store.first_values(
+        beta_k,
+        edges,
+        np.stack([ensembles.log_weight_b(one, edges) for one in all_k]),
+        np.array([getattr(one, "kappa", 0.0) for one in all_k]),
+        np.array([getattr(one, "z0", 0.0) for one in all_k]),
+    )
 
 
 def _sample(
@@ -221,13 +246,22 @@ def _sample(
 
     path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
+    m = rungs[0].model_beta
+    tune = config.ladder is not None and config.ladder.tune
+    fixed = (0.0,) if m is None else (0.0, m)
+    tuning = LadderTuning(config.beta_k, config.run.burn_in, tune, fixed)
+    exchanger = Exchanger(ensembles.of_run(config), g, config.run.seed, world)
+    for rung in rungs:  # one object for both: what a rung learns its exchanges know
+        exchanger.ensembles[rung.k] = rung.host_ensemble
+    if checkpoint is not None:
+        tuning.resume(checkpoint.adapted["beta"], checkpoint.adapted["swaps"])
+        if tune:
+            sampler.take_betas(tuning, rungs, exchanger)
     for index, rung in enumerate(rungs):
         if checkpoint is None:
             rung.start()
         else:
             rung.resume(checkpoint, index)
-    ensembles = [Canonical(float(beta)) for beta in config.ladder.beta_k]
-    exchanger = Exchanger(ensembles, g, config.run.seed, world)
     writer = lock.GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
     lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
@@ -235,7 +269,7 @@ def _sample(
     clock = Clock(world)
     try:
         totals = sampler.run(
-            config, rungs, exchanger, writer, world, lookout, clock, progress, first
+            config, rungs, exchanger, tuning, writer, world, lookout, clock, progress, first
         )
     except StopRun:
         writer.close()
@@ -257,7 +291,7 @@ def _sample(
     finally:
         progress.close()
     writer.close()
-    _report(world, config, clock, totals)
+    _report(world, config, clock, totals, tuning)
     return EXIT_COMPLETE
 
 
@@ -270,11 +304,13 @@ def _read_checkpoint(
         return run.checkpoint(rungs), next_round
 
 
-def _report(world: World, config: Config, clock: Clock, totals: sampler.Totals) -> None:
+def _report(
+    world: World, config: Config, clock: Clock, totals: sampler.Totals, tuning: LadderTuning
+) -> None:
     """Print where the time went, and what looks wrong."""
     table = clock.table()
     seconds = request.age
     log.info("%s", table)
     if world.rank == 0:
-        sampler.warn(config, totals)
+        sampler.warn(totals, tuning.beta_k)
     log.info("complete: %s, %s", config.run.output, duration(seconds))

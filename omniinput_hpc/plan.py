@@ -66,7 +66,7 @@ def check_ranks(config: Config, n_ranks: int) -> None:
     UserError
         More ranks than rungs, or a number of ranks that does not divide the rungs.
     """
-    check_shares(len(config.ladder.beta_k), n_ranks)
+    check_shares(len(config.beta_k), n_ranks)
 
 
 def check_shares(n_rungs: int, n_ranks: int) -> None:
@@ -83,13 +83,16 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
     """Return the shapes of a run."""
     return Geometry(
         rounds=config.run.rounds,
-        n_rungs=len(config.ladder.beta_k),
+        n_rungs=len(config.beta_k),
         n_walkers=config.sampler.walkers,
         n_bins=len(config.bins.edges) - 1,
         samples_per_round=config.samples_per_round,
         n_sites=n_sites,
         n_values=n_values,
         n_kernels=len(config.kernel.part_names),
+        n_tuned=config.kernel.n_tuned,
+        flat=bool(config.windows),
+        log_q=config.sampler.method == "ancestral",
     )
 
 
@@ -113,7 +116,6 @@ def describe(plan: Plan) -> str:
     """Return the plan as lines for a person."""
     c, g = plan.config, plan.geometry
     share = g.n_rungs // len(plan.devices)
-    beta_k = c.ladder.beta_k
     per_round = c.sampler.moves_per_round
     samples = f"{g.samples_per_round:,} samples a rung and round"
     host = share * (g.samples_per_round * (g.n_sites * g.x_dtype.itemsize + 8) + 24 * g.n_bins)
@@ -126,8 +128,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
-        "ladder": f"{g.n_rungs} rungs, beta {beta_k[0]:g} to {beta_k[-1]:g}"
-        + ("" if 0.0 in beta_k else "; without beta = 0 the density is relative"),
+        "ladder": _ladder(c),
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
         "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all",
@@ -140,6 +141,25 @@ def describe(plan: Plan) -> str:
         f"({plan.writer_reason})",
     }
     return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+
+
+def _ladder(config: Config) -> str:
+    """Return what the rungs are, for a person."""
+    windows, beta_k = config.windows, config.beta_k
+    parts = [f"{len(beta_k)} rungs, {config.sampler.method}"]
+    if windows:
+        parts.append(f"{len(windows)} window(s) of z")
+    canonical_k = beta_k[len(windows) :]
+    if len(canonical_k):
+        parts.append(f"beta {canonical_k[0]:g} to {canonical_k[-1]:g}")
+        assert config.ladder is not None
+        if config.ladder.tune:
+            parts.append("tuned in burn-in")
+        if config.ladder.kappa is not None and any(config.ladder.kappa):
+            parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
+    if 0.0 not in canonical_k and config.sampler.method != "ancestral":
+        parts.append("relative density, since none has beta = 0")
+    return ", ".join(parts)
 
 
 def disk_warning(config: Config, g: Geometry) -> str | None:

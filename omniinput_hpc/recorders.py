@@ -27,6 +27,7 @@ class Histogram:
     counts_b, outside : int64 [B] and [2] (below, above), this round
     lane_counts_gb : uint64 [G, B], all counted rounds
     z_sum_b : float64 [B], all counted rounds
+    moments : float64 [3], number, sum and sum of squares of this round's outputs
     """
 
     def __init__(self, edges: NDArray[np.float64], n_walkers: int) -> None:
@@ -37,11 +38,13 @@ class Histogram:
         self.outside = np.zeros(2, dtype=np.int64)
         self.lane_counts_gb = np.zeros((n_groups, n_bins), dtype=np.uint64)
         self.z_sum_b = np.zeros(n_bins)
+        self.moments = np.zeros(3)
 
     def clear_round(self) -> None:
         """Begin a round: its counts are zero, the cumulative ones stay."""
         self.counts_b[:] = 0
         self.outside[:] = 0
+        self.moments[:] = 0
 
     def clear_all(self) -> None:
         """Forget what was counted in burn-in."""
@@ -52,6 +55,7 @@ class Histogram:
     def add(self, z_tw: NDArray[np.float32]) -> None:
         """Count the outputs of successive moves, float32 [T, W]."""
         z = z_tw.astype(np.float64)
+        self.moments += (z.size, z.sum(), (z**2).sum())
         n_bins = len(self._edges) - 1
         bin_tw = bin_of(z, self._edges)
         inside = (bin_tw >= 0) & (bin_tw < n_bins)

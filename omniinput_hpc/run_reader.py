@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
 
+ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
+
 
 class BrokenRun(UserError):
     """A run file that is not whole: something of its layout is missing or other."""
@@ -28,7 +30,9 @@ class BrokenRun(UserError):
 class Checkpoint:
     """The walkers of all rungs after the last committed round.
 
-    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis.
+    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis. `adapted`
+    holds what burn-in adapts, for *all* rungs: "beta", "swaps", "kernel", "entropy", "visits",
+    "learning".
     """
 
     x_kwd: NDArray[Any]
@@ -37,6 +41,7 @@ class Checkpoint:
     direction_kw: NDArray[np.int8]
     lane_counts_kgb: NDArray[np.uint64]
     z_sum_kb: NDArray[np.float64]
+    adapted: dict[str, NDArray[Any]]
 
 
 class RunReader:
@@ -96,6 +101,9 @@ class RunReader:
             n_sites=self.n_sites,
             n_values=self.n_values,
             n_kernels=int(self._file["kernel/attempted"].shape[2]),
+            n_tuned=int(self._file["state/kernel"].shape[2]),
+            flat=int(self._file["state/entropy"].shape[2]) > 0,
+            log_q="samples/log_q" in self._file,
         )
         for name, field in layout(self.geometry).items():
             if self._file[name].shape != field.shape or self._file[name].dtype != field.dtype:
@@ -181,20 +189,42 @@ class RunReader:
         return np.asarray(self._file["samples/z"][begin:end, rungs])
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
-        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws."""
-        return None
+        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
+
+        Entry [k, s, j] is the log-probability of sample s of rung k under rung j.
+        """
+        if not self.geometry.log_q:
+            return None
+        return (self._file["samples/log_q"][round_] for round_ in range(self.rounds))
 
     def log_weight_kb(self) -> NDArray[np.float64]:
         """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
-        return np.zeros((len(self.beta_k), len(self.edges) - 1))
+        return np.asarray(self._file["ensemble/log_weight"][:])
 
     def kappa_k(self) -> NDArray[np.float64]:
         """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-        return np.zeros(len(self.beta_k))
+        return np.asarray(self._file["ensemble/kappa"][:])
 
     def z0_k(self) -> NDArray[np.float64]:
         """Return z0 of each rung (see `kappa_k`), float64 [K]."""
-        return np.zeros(len(self.beta_k))
+        return np.asarray(self._file["ensemble/z0"][:])
+
+    def burn_in_rejection_k(self) -> NDArray[np.float64]:
+        """Return the share of rejected swaps in the last tuning stage, float64 [K - 1], or NaN."""
+        return np.asarray(self._file["ladder/rejection"][:])
+
+    def z_std_k(self) -> NDArray[np.float64]:
+        """Return the standard deviation of z in the last round of burn-in, float64 [K], or NaN."""
+        return np.asarray(self._file["ladder/z_std"][:])
+
+    def acceptance_kn(self) -> NDArray[np.int64]:
+        """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
+        names = ("kernel/attempted", "kernel/accepted")
+        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names])
+
+    def round_trips_v(self) -> NDArray[np.int64]:
+        """Return completed round trips per walker, int64 [W K]."""
+        return np.asarray(self._file["exchange/round_trips"][: self.rounds].sum(axis=0))
 
     def swaps_k2(self) -> NDArray[np.int64]:
         """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
@@ -243,6 +273,7 @@ class RunReader:
             direction_kw=self._file["state/direction"][last % 2, some],
             lane_counts_kgb=self.lane_counts_kgb()[some].astype(np.uint64),
             z_sum_kb=self.z_sum_kb()[some],
+            adapted={name: self._file[f"state/{name}"][last % 2] for name in ADAPTED},
         )
 
 

@@ -22,12 +22,19 @@ from numpy.typing import DTypeLike, NDArray
 from omniinput_hpc.recorders import MAX_GROUPS
 
 FORMAT = "omniinput-run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+N_LEARNING = 5
+"""Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers that fix every dataset's shape."""
+    """The numbers that fix every dataset's shape.
+
+    n_tuned : numbers that a rung's kernel tunes
+    flat : whether there are flat-histogram rungs
+    log_q : whether samples carry their log-probability under every rung (ancestral sampling)
+    """
 
     rounds: int
     n_rungs: int
@@ -37,6 +44,9 @@ class Geometry:
     n_sites: int
     n_values: int
     n_kernels: int
+    n_tuned: int = 0
+    flat: bool = False
+    log_q: bool = False
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -49,7 +59,8 @@ class Field:
     """One dataset: its shape, and what its first two axes are.
 
     per : "round" (one slab a counted round), "counted parity" or "parity" (two slabs, written
-        in turn: by counted rounds only, or in burn-in as well), or "once" (written at creation)
+        in turn: by counted rounds only, or in burn-in as well), "once" (written at creation), or
+        "burn-in" (written at creation and by every burn-in round: what is frozen afterwards)
     over : "rung", "pair" (one slab a rung, or a pair of neighbours named by its lower rung), or
         "bottom" (the holder of rung 0 writes all of it)
     """
@@ -63,9 +74,14 @@ class Field:
 def layout(g: Geometry) -> dict[str, Field]:
     """Return every dataset of a run file, by name."""
     r, k, w, b, s = g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.samples_per_round
-    groups = min(MAX_GROUPS, w)
-    return {
-        "ladder/beta": Field((k,), np.float64, "once"),
+    groups, learnt = min(MAX_GROUPS, w), b + 2 if g.flat else 0
+    fields = {
+        "ladder/beta": Field((k,), np.float64, "burn-in"),
+        "ladder/rejection": Field((k - 1,), np.float64, "burn-in", "pair"),
+        "ladder/z_std": Field((k,), np.float64, "burn-in"),
+        "ensemble/log_weight": Field((k, b), np.float64, "burn-in"),
+        "ensemble/kappa": Field((k,), np.float64, "once"),
+        "ensemble/z0": Field((k,), np.float64, "once"),
         "bins/edges": Field((b + 1,), np.float64, "once"),
         "histogram/counts": Field((r, k, b), np.uint32, "round"),
         "histogram/outside": Field((r, k, 2), np.uint32, "round"),
@@ -84,9 +100,18 @@ def layout(g: Geometry) -> dict[str, Field]:
         "state/z": Field((2, k, w), np.float32, "parity"),
         "state/walker": Field((2, k, w), np.int32, "parity"),
         "state/direction": Field((2, k, w), np.int8, "parity"),
+        "state/beta": Field((2, k), np.float64, "parity"),
+        "state/swaps": Field((2, k - 1, 2), np.int64, "parity", "pair"),
+        "state/kernel": Field((2, k, g.n_tuned), np.float64, "parity"),
+        "state/entropy": Field((2, k, learnt), np.float64, "parity"),
+        "state/visits": Field((2, k, learnt), np.float64, "parity"),
+        "state/learning": Field((2, k, N_LEARNING), np.float64, "parity"),
         "progress/rounds_committed": Field((1,), np.int64, "once"),
         "progress/burn_in_committed": Field((1,), np.int64, "once"),
     }
+    if g.log_q:
+        fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
+    return fields
 
 
 def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice | int, ...] | None:
@@ -95,13 +120,16 @@ def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice |
     Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
     ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
     """
+    stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
+    some = slice(rungs.start, stop)
+    if field.per == "burn-in":
+        return (some,) if round_ < 0 and stop > rungs.start else None
     if field.per == "once" or (round_ < 0 and field.per != "parity"):
         return None
     first = round_ if field.per == "round" else round_ % 2
     if field.over == "bottom":
         return (first,) if rungs.start == 0 else None
-    stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
-    return (first, slice(rungs.start, stop)) if stop > rungs.start else None
+    return (first, some) if stop > rungs.start else None
 
 
 def size_in_bytes(g: Geometry) -> int:
@@ -113,11 +141,12 @@ def size_in_bytes(g: Geometry) -> int:
 def create(
     path: Path,
     g: Geometry,
-    beta_k: NDArray[np.float64],
-    edges: NDArray[np.float64],
+    first: Mapping[str, NDArray[np.float64]],
     attributes: Mapping[str, str | int | float | NDArray[Any]],
 ) -> None:
     """Make a run file that holds no round yet; the name appears only once it is whole and durable.
+
+    `first` holds what is written at creation, by dataset (see `first_values`).
 
     Raises
     ------
@@ -126,7 +155,7 @@ def create(
     """
     partial = partial_of(path)
     with h5py.File(partial, "w", locking=False) as file:
-        _write_skeleton(file, g, beta_k, edges)
+        _write_skeleton(file, g, first)
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -145,7 +174,7 @@ def grow(
         h5py.File(path, "r", locking=False) as old,
         h5py.File(partial, "w", locking=False) as new,
     ):
-        _write_skeleton(new, g, old["ladder/beta"][:], old["bins/edges"][:])
+        _write_skeleton(new, g, {})
         for name, value in old.attrs.items():
             new.attrs[name] = value
         new.attrs["config"] = config_toml
@@ -165,12 +194,35 @@ def partial_of(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def _write_skeleton(
-    file: h5py.File, g: Geometry, beta_k: NDArray[np.float64], edges: NDArray[np.float64]
-) -> None:
+def first_values(
+    beta_k: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    log_weight_kb: NDArray[np.float64] | None = None,
+    kappa_k: NDArray[np.float64] | None = None,
+    z0_k: NDArray[np.float64] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Return what a new run file holds at once; what burn-in finds out is NaN till then.
+
+    Without the last three, all rungs are canonical.
+    """
+    n_rungs, zero_k = len(beta_k), np.zeros(len(beta_k))
+    if log_weight_kb is None:
+        log_weight_kb = -beta_k[:, None] * (0.5 * (edges[:-1] + edges[1:]))
+    return {
+        "ladder/beta": beta_k,
+        "ladder/rejection": np.full(n_rungs - 1, np.nan),
+        "ladder/z_std": np.full(n_rungs, np.nan),
+        "bins/edges": edges,
+        "ensemble/log_weight": log_weight_kb,
+        "ensemble/kappa": zero_k if kappa_k is None else kappa_k,
+        "ensemble/z0": zero_k if z0_k is None else z0_k,
+    }
+
+
+def _write_skeleton(file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]) -> None:
     make_datasets(file, layout(g))
-    file["ladder/beta"][:] = beta_k
-    file["bins/edges"][:] = edges
+    for name, value in first.items():
+        file[name][...] = value
     file["progress/rounds_committed"][0] = 0
     file["progress/burn_in_committed"][0] = 0
     file.attrs["format"] = FORMAT

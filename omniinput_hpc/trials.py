@@ -101,7 +101,8 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
 
 def _create(path: Path, g: store.Geometry) -> None:
     attributes = {"config": "", "model_fingerprint": "none"}
-    store.create(path, g, np.arange(float(g.n_rungs)), np.array([0.0, 1.0]), attributes)
+    first = store.first_values(np.arange(float(g.n_rungs)), np.array([0.0, 1.0]))
+    store.create(path, g, first, attributes)
 
 
 def _commit_rounds(

@@ -148,7 +148,7 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
         findings.add("layout", f"{name} is not stored in one piece in this file")
     for name, stored, wanted in (
         ("rounds", g.rounds, config.run.rounds),
-        ("rungs", g.n_rungs, len(config.ladder.beta_k)),
+        ("rungs", g.n_rungs, len(config.beta_k)),
         ("walkers", g.n_walkers, config.sampler.walkers),
         ("bins", g.n_bins, len(config.bins.edges) - 1),
         ("samples a rung and round", g.samples_per_round, config.samples_per_round),
@@ -156,8 +156,9 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
         if stored != wanted:
             findings.add("layout", f"{stored} {name}, but the stored input says {wanted}")
     # NaN marks a rung that samples by another weight than exp(-beta z).
-    same = (run.beta_k == config.ladder.beta_k) | np.isnan(run.beta_k)
-    if not np.all(same):
+    same = (run.beta_k == config.beta_k) | np.isnan(run.beta_k)
+    tuned = config.ladder is not None and config.ladder.tune
+    if not np.all(same) and not tuned:
         findings.add("layout", "ladder/beta is not the stored input's ladder")
     if not np.array_equal(run.edges, config.bins.edges):
         findings.add("layout", "bins/edges are not the stored input's bins")

@@ -29,6 +29,7 @@ steps = 5
 exchanges = 3
 [ladder]
 betas = [-2.0, 0.0, 1.5, 4.0]
+anchors = false
 [bins]
 lower = -0.125
 upper = 4.625

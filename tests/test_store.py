@@ -19,7 +19,9 @@ TOML = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 4\nburn_in = 3\n'
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "a.h5"
-    store.create(path, G, BETA, EDGES, {"config": TOML, "model_fingerprint": "none"})
+    store.create(
+        path, G, store.first_values(BETA, EDGES), {"config": TOML, "model_fingerprint": "none"}
+    )
     return path
 
 
@@ -53,7 +55,8 @@ def test_slabs_of_all_ranks_tile_every_dataset(n_ranks):
         if field.per == "once":
             continue
         covered = np.zeros(field.shape, dtype=int)
-        for round_ in range(4 if field.per == "round" else 2):
+        rounds = {"round": range(4), "burn-in": range(-1, 2)}.get(field.per, range(2))
+        for round_ in rounds:
             for rank in range(n_ranks):
                 share = 4 // n_ranks
                 rungs = range(rank * share, (rank + 1) * share)
@@ -134,7 +137,9 @@ def test_a_leftover_partial_file_is_overwritten(path):
     partial = path.with_name("a.h5.partial")
     partial.write_text("left by a killed run")
     path.unlink()
-    store.create(path, G, BETA, EDGES, {"config": TOML, "model_fingerprint": "none"})
+    store.create(
+        path, G, store.first_values(BETA, EDGES), {"config": TOML, "model_fingerprint": "none"}
+    )
     assert not partial.exists()
     with open_run(path) as run:
         assert run.rounds == 0

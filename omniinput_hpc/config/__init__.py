@@ -5,6 +5,7 @@ Reading, checking and the messages are in `input_file`; this package only says w
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, named
 from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
-from omniinput_hpc.config.sampling import Ladder, Sampler
+from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Sampler",
     "Samples",
     "Table",
+    "WangLandau",
 ]
 
 
@@ -92,7 +94,8 @@ class Config(Table):
     run: Run
     model: Model
     sampler: Sampler
-    ladder: Ladder
+    ladder: Ladder | None = None
+    wang_landau: WangLandau | None = None
     kernel: Kernel = Metropolis()
     bins: Bins
     samples: Samples
@@ -112,7 +115,80 @@ class Config(Table):
             )
         return self
 
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> Config:
+        method = self.sampler.method
+        if self.wang_landau is not None and method != "wang-landau":
+            raise ValueError(f'[wang_landau] is for sampler.method = "wang-landau", not "{method}"')
+        if self.ladder is None and method != "wang-landau":
+            raise ValueError("ladder: missing")
+        if method == "wang-landau" and self.run.burn_in < 4:
+            raise ValueError(
+                f"run.burn_in = {self.run.burn_in}: Wang-Landau learns S(z) in burn-in; give it "
+                "at least 4 rounds, better some dozens"
+            )
+        if method == "ancestral":
+            self._fits_ancestral()
+        _ = self.windows  # raises what is wrong with them
+        if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
+            raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')
+        return self
+
+    def _fits_ancestral(self) -> None:
+        if self.samples.every != 1:
+            raise ValueError(
+                f'samples.every = {self.samples.every}: sampler.method = "ancestral" records '
+                "every draw, since each carries its probability; set samples.every = 1"
+            )
+        if self.ladder is not None and self.ladder.kappa is not None:
+            raise ValueError('ladder.kappa has no meaning with sampler.method = "ancestral"')
+
+    @property
+    def windows(self) -> list[tuple[int, int]]:
+        """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
+
+        Raises
+        ------
+        ValueError
+            A window holds no bin, or neighbours share none.
+        """
+        if self.sampler.method != "wang-landau":
+            return []
+        options, edges = self.wang_landau or WangLandau(), self.bins.edges
+        n_bins = len(edges) - 1
+        if isinstance(options.windows, int):
+            return _equal_windows(n_bins, options.windows, options.overlap)
+        windows = []
+        for low, high in options.windows:
+            first = int(np.searchsorted(edges, low - 1e-9 * self.bins.width))
+            end = int(np.searchsorted(edges, high + 1e-9 * self.bins.width, side="right")) - 1
+            if first < 0 or end <= first:
+                raise ValueError(f"wang_landau.windows: [{low:g}, {high:g}] holds no bin of [bins]")
+            windows.append((first, end))
+        for one, other in pairwise(windows):
+            if other[0] >= one[1]:
+                raise ValueError("wang_landau.windows: neighbouring windows share no whole bin")
+        return windows
+
+    @property
+    def beta_k(self) -> NDArray[np.float64]:
+        """The betas of all rungs, float64 [K]: flat-histogram rungs first, as NaN."""
+        flat = np.full(len(self.windows), np.nan)
+        return np.concatenate([flat, self.ladder.beta_k]) if self.ladder is not None else flat
+
     @property
     def samples_per_round(self) -> int:
         """Recorded samples of a rung in a round: S = W * (steps * exchanges // every)."""
         return self.sampler.walkers * (self.sampler.moves_per_round // self.samples.every)
+
+
+def _equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:
+    """Cut bins into windows of equal width; neighbours share `overlap` of their width."""
+    if n_windows == 1:
+        return [(0, n_bins)]
+    width = n_bins / (1 + (n_windows - 1) * (1 - overlap))
+    step = width * (1 - overlap)
+    windows = [(round(i * step), min(n_bins, round(i * step + width))) for i in range(n_windows)]
+    if step < 1 or any(b[0] >= a[1] for a, b in pairwise(windows)):
+        raise ValueError(f"wang_landau.windows = {n_windows} is too many for {n_bins} bins")
+    return windows

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.kernels import DeviceStream, Kernel, State
+from omniinput_hpc.kernels.draws import AncestralDraws
+from omniinput_hpc.kernels.flat import FlatOnDevice
 from omniinput_hpc.models.checked import CheckedModel
 
 
@@ -23,12 +25,14 @@ class Recorded:
     z_tw : float32 [T, W], after every move
     x_swd : unsigned integers [samples, W, D], after the moves that were sampled
     attempted_p, accepted_p : int64 [n_kernels], moves by part of the kernel, of all walkers
+    log_q_swk : float64 [samples, W, K], log-probabilities of the sampled draws; None: a chain
     """
 
     z_tw: NDArray[np.float32]
     x_swd: NDArray[Any]
     attempted_p: NDArray[np.int64]
     accepted_p: NDArray[np.int64]
+    log_q_swk: NDArray[np.float64] | None = None
 
 
 class Batch:
@@ -39,6 +43,10 @@ class Batch:
     steps : moves of a segment, between two exchanges
     every : moves between two recorded samples, counted from the round's beginning
     x_dtype : the host's type of x
+
+    Attributes
+    ----------
+    ensemble : what the walkers are sampled by
     """
 
     def __init__(
@@ -51,11 +59,20 @@ class Batch:
         every: int,
         x_dtype: np.dtype[Any],
     ) -> None:
-        self._kernel, self._model, self._ensemble = kernel, model, ensemble
+        self._kernel, self._model, self.ensemble = kernel, model, ensemble
+        self._anchor: Kernel | None = None
+        self._anchor_always = False
         self._device, self._steps, self._every, self._x_dtype = device, steps, every, x_dtype
         self._state: State
         self._stream: DeviceStream
         self._z_tw: torch.Tensor | None = None
+
+    def use(self, ensemble: Ensemble, anchor: Kernel | None, always: bool = False) -> None:
+        """Sample by another ensemble from now on.
+
+        anchor, always : draws of the ensemble itself: the last move of a segment, or all of them
+        """
+        self.ensemble, self._anchor, self._anchor_always = ensemble, anchor, always
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
         """Put walkers here, unsigned integers [W, D] and float32 [W]."""
@@ -89,12 +106,23 @@ class Batch:
         n_parts = len(self._kernel.parts)
         self._attempted_p = np.zeros(n_parts, dtype=np.int64)
         self._accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=self._device)
+        self._log_q: list[torch.Tensor] = []
+        if isinstance(self.ensemble, FlatOnDevice):
+            self.ensemble.begin_segment(self._stream, n_walkers)
         self._move, self._t, self._n_samples = first_move, 0, 0
 
     def step(self) -> None:
         """Move every walker once."""
         assert self._z_tw is not None
-        self._state, info = self._kernel.step(self._state, self._ensemble, self._stream)
+        flat = self.ensemble if isinstance(self.ensemble, FlatOnDevice) else None
+        if flat is not None:
+            flat.begin_move(self._stream, self._state.z)
+        kernel, last = self._kernel, self._t + 1 == self._steps
+        if self._anchor is not None and (self._anchor_always or last):
+            kernel = self._anchor
+        self._state, info = kernel.step(self._state, self.ensemble, self._stream)
+        if flat is not None:
+            flat.after_move(self._state.z)
         self._z_tw[self._t] = self._state.z
         self._attempted_p[info.part] += len(info.accepted)
         self._accepted_p[info.part] += info.accepted.count_nonzero()
@@ -103,6 +131,8 @@ class Batch:
         if self._move % self._every == 0:
             self._x_swd[self._n_samples] = self._state.x
             self._n_samples += 1
+            if isinstance(kernel, AncestralDraws):
+                self._log_q.append(self._state.cache)
 
     def collect(self) -> Recorded:
         """Return what was recorded since `begin_segment` (synchronizes).
@@ -119,6 +149,7 @@ class Batch:
             self._x_swd[: self._n_samples].cpu().numpy().astype(self._x_dtype),
             self._attempted_p,
             self._accepted_p.cpu().numpy(),
+            torch.stack(self._log_q).cpu().numpy() if self._log_q else None,
         )
 
     def walkers(self) -> tuple[NDArray[Any], NDArray[np.float32]]:

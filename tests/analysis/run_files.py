@@ -42,7 +42,7 @@ def write_run(
         "config": CONFIG.format(rounds=planned, seed=config_seed),
         "model_fingerprint": "exact",
     }
-    store.create(path, g, run.beta_k, run.edges, attributes)
+    store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
         file["histogram/counts"][done] = run.counts_rkgb.sum(axis=2)
