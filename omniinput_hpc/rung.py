@@ -72,13 +72,16 @@ class Rung:
         ensemble = self.batch.ensemble
         return ensemble if isinstance(ensemble, FlatOnDevice) else None
 
-    def start(self, x_wd: NDArray[Any] | None = None) -> None:
-        """Put the walkers on uniformly random inputs, or on inputs that were chosen, [W, D]."""
-        if x_wd is None:
+    def start(self) -> None:
+        """Put the walkers on uniformly random inputs (see `starts` for language models' cold)."""
+        random = streams.generator(self._seed, "start", self.k)
+        cold = self._anchors.cold_start(self.beta, random)
+        if cold is not None:
+            x = cold.cpu().numpy().astype(self._g.x_dtype)
+        else:
             shape = (self._g.n_walkers, self._g.n_sites)
-            random = streams.generator(self._seed, "start", self.k)
-            x_wd = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
-        self.batch.place(x_wd, self.batch.evaluate(x_wd))
+            x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
+        self.batch.place(x, self.batch.evaluate(x))
 
     def resume(self, checkpoint: Checkpoint, index: int) -> None:
         """Put the walkers where a checkpoint has them; `index` is this rung's place in it."""

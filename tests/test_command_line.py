@@ -110,6 +110,17 @@ BAD = {
     "wrong shape": (["{toml}", "--set", "model.factory=toy_models:wrong_shape"], "float32 [8]"),
     "no n_sites": (["{toml}", "--set", "model.factory=toy_models:no_sites"], "n_sites must be"),
     "too many sites": (["{toml}", "--set", "kernel.sites=7"], "kernel.sites = 7"),
+    "no gradients": (
+        ["{toml}", "--set", "kernel.name=gibbs-with-gradients"],
+        'kernel.name = "gibbs-with-gradients" needs a model with output_and_gradient',
+    ),
+    "a part without gradients": (
+        [
+            *("{toml}", "--set", "kernel.name=mixture", "--set"),
+            'kernel.parts=[{{name="discrete-langevin"}}]',
+        ],
+        'kernel.name = "discrete-langevin" needs a model with output_and_gradient',
+    ),
     "output is a folder": (["{toml}", "--set", "run.output={folder}"], "is a folder"),
     "output below a file": (["{toml}", "--set", "run.output={toml}/run.h5"], "is not a folder"),
     "output is no run": (["{toml}", "--set", "run.output={other}"], "not an omniinput_hpc run"),

@@ -39,7 +39,8 @@ class CoupledModel:
 
     n_sites, n_values = 3, 4
 
-    def __init__(self, device="cpu"):
+    def __init__(self, device="cpu", dtype=torch.float32):
+        self.dtype = dtype
         random = np.random.default_rng(5)
         site = torch.from_numpy(random.normal(size=(self.n_sites, self.n_values)))
         pair = torch.from_numpy(random.normal(size=(self.n_values, self.n_values)))
@@ -47,11 +48,74 @@ class CoupledModel:
 
     def output(self, x):
         z = self.site[torch.arange(self.n_sites), x].sum(dim=1)
-        return (z + self.pair[x[:, :-1], x[:, 1:]].sum(dim=1)).float()
+        return (z + self.pair[x[:, :-1], x[:, 1:]].sum(dim=1)).to(self.dtype)
+
+    def output_and_gradient(self, x):
+        g = self.site.expand(len(x), -1, -1).clone()
+        g[:, 1:] += self.pair[x[:, :-1]]
+        g[:, :-1] += self.pair.T[x[:, 1:]]
+        return self.output(x), g.to(self.dtype)
 
     def all_inputs(self):
-        """Return every input, int64 [n_values^D, D]."""
-        return torch.tensor(list(itertools.product(range(self.n_values), repeat=self.n_sites)))
+        return all_inputs(self)
+
+
+class AutoregressiveModel:
+    """Conditionals that depend on the whole prefix, in rows that are not normalized; float64.
+
+    z is minus their mean over the predicted sites; its gradient is autograd's, of the same
+    function of one-hot inputs.
+    """
+
+    n_sites, n_values = 3, 4
+
+    def __init__(self, device="cpu", predicted_from=1, scale=1.0):
+        self.predicted_from = predicted_from
+        random = np.random.default_rng(9)
+        shape = (self.n_sites, self.n_values)
+
+        def normal(*shape):
+            return torch.from_numpy(scale * random.normal(size=shape)).to(device)
+
+        self.site, self.past, self.coupling = normal(*shape), normal(*shape), normal(*shape)
+        self.pair = normal(self.n_values, self.n_values)
+
+    def rows(self, one_hot):
+        """Return l, float64 [W, D, V]: row i depends on the sites before i."""
+        seen = (one_hot * self.past).sum(dim=2).cumsum(dim=1)  # [W, D]
+        before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], dim=1)
+        last = torch.cat([torch.zeros_like(one_hot[:, :1]), one_hot[:, :-1]], dim=1) @ self.pair
+        return self.site + last + self.coupling * torch.sin(before)[:, :, None]
+
+    def _z(self, one_hot):
+        chosen = (self.rows(one_hot) * one_hot).sum(dim=2)
+        return -chosen[:, self.predicted_from :].mean(dim=1)
+
+    def _one_hot(self, x):
+        return torch.nn.functional.one_hot(x, self.n_values).double()
+
+    def output(self, x):
+        return self._z(self._one_hot(x))
+
+    def output_and_gradient(self, x):
+        one_hot = self._one_hot(x).requires_grad_()
+        z = self._z(one_hot)
+        (g,) = torch.autograd.grad(z.sum(), one_hot)
+        return z.detach(), g
+
+    def conditional_logits(self, x):
+        rows = self.rows(self._one_hot(x))
+        z = -rows.gather(2, x[:, :, None])[:, self.predicted_from :, 0].mean(dim=1)
+        rows[:, : self.predicted_from] = torch.nan  # nobody may look at them
+        return z, rows
+
+    def all_inputs(self):
+        return all_inputs(self)
+
+
+def all_inputs(model):
+    """Return every input, int64 [n_values^D, D]."""
+    return torch.tensor(list(itertools.product(range(model.n_values), repeat=model.n_sites)))
 
 
 def lattice(device, n_sites=6, n_values=4, unit=0.25):

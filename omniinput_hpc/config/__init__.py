@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, named
+from omniinput_hpc.config.kernels import (
+    DiscreteLangevin,
+    GibbsWithGradients,
+    Kernel,
+    KernelTable,
+    Metropolis,
+    Mixture,
+    named,
+)
 from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
 from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
@@ -21,6 +29,8 @@ __all__ = [
     "Bins",
     "CausalLm",
     "Config",
+    "DiscreteLangevin",
+    "GibbsWithGradients",
     "ImageClassifier",
     "KernelTable",
     "Ladder",

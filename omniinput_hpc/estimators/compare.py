@@ -10,15 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.curves import Side, accumulate, area, common_range, curve_range
 from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density
-from omniinput_hpc.estimators.precision_recall import (
-    Curve,
-    Side,
-    accumulate,
-    area,
-    common_range,
-    curve_range,
-)
+from omniinput_hpc.estimators.precision_recall import Curve
 from omniinput_hpc.estimators.tables import read_table
 
 FloatArray = NDArray[np.float64]

@@ -7,27 +7,28 @@ With g_b inputs in bin b and their mean score r_b, the inputs with output z <= l
     log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
 
 the log number of right inputs found (recall without its unknown denominator). Models whose high
-outputs mean "yes" take z >= lambda instead (``side="high"``).
+outputs mean "yes" take z >= lambda instead (``side="high"``). Here a rule scores every recorded
+sample; `scored` does the same with the scores that people gave to some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
 from omniinput_hpc.estimators.density import Density, RunData
+from omniinput_hpc.estimators.draws import LEVEL, Bands, draw_together
 from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
 from omniinput_hpc.recorders import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
-Side = Literal["low", "high"]
-LEVEL = 0.95
+FEWEST_INPUTS, FEWEST_LANES = 30, 8  # of a bin whose mean score can be believed
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,15 @@ class ScoreSums:
     weight_gb : float64 [G, B], sum of w_i
     score_gb : float64 [G, B], sum of w_i r_i
     count_gb : int64 [G, B], samples
+    inputs_b : int64 [B], distinct inputs (counted up to 30 or a little more)
+    lanes_b : int64 [B], lanes that the samples come from
     """
 
     weight_gb: FloatArray
     score_gb: FloatArray
     count_gb: NDArray[np.int64]
+    inputs_b: NDArray[np.int64]
+    lanes_b: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,21 +61,21 @@ class Curve:
     ----------
     threshold_t : float64 [T], the far edge of the last bin that is counted
     bin_t : int64 [T], that bin
-    precision_t, precision_low_t, precision_high_t : float64 [T]
-    log_recall_t, log_recall_low_t, log_recall_high_t : float64 [T]
+    trace : Trace, the curve and what goes with it
+    bands : Bands, of all of it
+    draws : Trace of [M, T], draws of the curve that carry its joint error
     aupr, aupr_error, aupr_low, aupr_high : float
     r_b, r_error_b : float64 [B], mean score per bin (NaN where the density has no counts)
     interpolated_b : bool [B], r_b comes from the neighbours: the bin has no samples
+    thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
+    inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
     """
 
     threshold_t: FloatArray
     bin_t: NDArray[np.int64]
-    precision_t: FloatArray
-    precision_low_t: FloatArray
-    precision_high_t: FloatArray
-    log_recall_t: FloatArray
-    log_recall_low_t: FloatArray
-    log_recall_high_t: FloatArray
+    trace: Trace
+    bands: Bands
+    draws: Trace
     aupr: float
     aupr_error: float
     aupr_low: float
@@ -78,6 +83,39 @@ class Curve:
     r_b: FloatArray
     r_error_b: FloatArray
     interpolated_b: NDArray[np.bool_]
+    thin_b: NDArray[np.bool_]
+    inputs_b: NDArray[np.int64]
+    lanes_b: NDArray[np.int64]
+
+    @property
+    def precision_t(self) -> FloatArray:
+        """Precision at every threshold."""
+        return self.trace.precision_t
+
+    @property
+    def precision_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.precision_t
+
+    @property
+    def precision_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.precision_t
+
+    @property
+    def log_recall_t(self) -> FloatArray:
+        """Log number of right inputs at every threshold."""
+        return self.trace.log_recall_t
+
+    @property
+    def log_recall_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.log_recall_t
+
+    @property
+    def log_recall_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.log_recall_t
 
 
 def log_sample_weights(
@@ -115,30 +153,53 @@ def sum_scores(
         No samples inside the bins.
     """
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
-    ladder = (density.beta_k, density.f_k, density.n_k)
-    middle_b = 0.5 * (density.edges[:-1] + density.edges[1:])
-    reference_b = log_sample_weights(np.where(density.count_b > 0, density.z_b, middle_b), *ladder)
+    # each of n counts in a bin stands for g / n inputs, about
+    reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
+    log_q = run.samples_log_q()
     group_w = lane_groups(run.walkers)
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
     count = np.zeros(size, dtype=np.int64)
+    seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
+    distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
     for x_ksd, z_ks in run.samples():
-        group_s = np.resize(group_w, z_ks.shape[1])  # time-major: lane = index % walkers
-        for x_sd, z_s in zip(x_ksd, z_ks.astype(np.float64), strict=True):
+        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
+        lane_s = np.arange(z_ks.shape[1]) % run.walkers  # time-major
+        group_s = group_w[lane_s]
+        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
             bin_s = bin_of(z_s, density.edges)
             inside = (bin_s >= 0) & (bin_s < n_bins)
             if not inside.any():
                 continue
             r_i = rule(x_sd[inside].astype(np.int64))
-            w_i = np.exp(log_sample_weights(z_s[inside], *ladder) - reference_b[bin_s[inside]])
+            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
+            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
+            w_i = np.exp(log_w_i - reference_b[bin_s[inside]])
             cell_i = group_s[inside] * n_bins + bin_s[inside]
             weight += np.bincount(cell_i, w_i, size)
             score += np.bincount(cell_i, w_i * r_i, size)
             count += np.bincount(cell_i, minlength=size)
+            seen_bw[bin_s[inside], lane_s[inside]] = True
+            _note_inputs(distinct, x_sd[inside], bin_s[inside])
     if not count.any():
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     shape = (n_groups, n_bins)
-    return ScoreSums(weight.reshape(shape), score.reshape(shape), count.reshape(shape))
+    return ScoreSums(
+        weight.reshape(shape),
+        score.reshape(shape),
+        count.reshape(shape),
+        np.array([len(inputs) for inputs in distinct]),
+        seen_bw.sum(axis=1),
+    )
+
+
+def _note_inputs(
+    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: NDArray[np.int64]
+) -> None:
+    """Add inputs to their bins' sets, until a set holds as many as are asked for."""
+    for b in np.unique(bin_i):
+        if len(distinct[b]) < FEWEST_INPUTS:
+            distinct[b].update(x.tobytes() for x in x_id[bin_i == b])
 
 
 def mean_scores(
@@ -156,76 +217,6 @@ def mean_scores(
         gaps = wanted_b & ~sampled
         r_b[gaps] = np.interp(z_b[gaps], z_b[sampled], r_b[sampled])
     return r_b
-
-
-def accumulate(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> tuple[FloatArray, FloatArray]:
-    """Return precision and log_recall [B'] over bins taken from ``side`` on.
-
-    Parameters
-    ----------
-    log_g_b, r_b : float64 [B'], bins in ascending z
-    side : "low" counts from the lowest bin up, "high" from the highest down
-
-    Returns
-    -------
-    precision, log_recall : float64 [B']
-        In the order of counting; NaN and -inf before the first bin with inputs.
-    """
-    order = slice(None) if side == "low" else slice(None, None, -1)
-    log_g, r = log_g_b[order], r_b[order]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_right_b = np.where(np.isneginf(log_g), -np.inf, log_g + np.log(r))
-        log_right = np.logaddexp.accumulate(log_right_b)
-        precision = np.exp(log_right - np.logaddexp.accumulate(log_g))
-    return np.minimum(precision, 1.0), log_right
-
-
-def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> tuple[float, float]:
-    """Return the curve's own ends in log recall (NaN for a curve without a right input)."""
-    known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
-    if not known.any():
-        return np.nan, np.nan
-    return float(log_recall_t[known].min()), float(log_recall_t[known].max())
-
-
-def area(
-    precision_t: FloatArray,
-    log_recall_t: FloatArray,
-    lower: float | None = None,
-    upper: float | None = None,
-) -> float:
-    """Return the AUPR: the area under precision over log recall, divided by the width.
-
-    Parameters
-    ----------
-    precision_t, log_recall_t : float64 [T], log_recall not descending
-    lower, upper : range of log recall (default: the curve's own ends), cut to the curve's own
-
-    Returns
-    -------
-    float
-        Mean precision in [0, 1] (linear between thresholds); NaN where the range has no width.
-    """
-    known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
-    p, x = precision_t[known], log_recall_t[known]
-    if not known.any():
-        return np.nan
-    low = x[0] if lower is None else max(lower, x[0])
-    high = x[-1] if upper is None else min(upper, x[-1])
-    if not high > low:
-        return np.nan
-    inner = (x > low) & (x < high)
-    first = np.interp(low, x, p)  # of equal log recalls, the last
-    last = np.interp(-high, -x[::-1], p[::-1])  # of equal log recalls, the first
-    xs = np.concatenate([[low], x[inner], [high]])
-    ps = np.concatenate([[first], p[inner], [last]])
-    return float(np.trapezoid(ps, xs) / (high - low))
-
-
-def common_range(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    """Return the range of log recall that two curves share; NaN if none."""
-    low, high = max(a[0], b[0]), min(a[1], b[1])
-    return (low, high) if high > low else (np.nan, np.nan)
 
 
 def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> Curve:
@@ -249,42 +240,41 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
     z_b = density.z_b
     bins = np.flatnonzero(wanted)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
-    precision, log_recall = accumulate(density.log_g_b[bins], r_b[bins], side)
-    ends = curve_range(precision, log_recall)
+    curve = trace(density.log_g_b[bins], r_b[bins], side)
+    ends = curve_range(curve.precision_t, curve.log_recall_t)
 
     n_groups = len(density.lanes_g)
     r_jb = np.full((n_groups, len(wanted)), np.nan)
-    precision_jt, log_recall_jt = np.full((2, n_groups, len(bins)), np.nan)
-    aupr_j = np.full(n_groups, np.nan)
     for j in range(n_groups if n_groups > 1 else 0):
         rest = np.arange(n_groups) != j
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_jb[j] = mean_scores(weight_b, score_b, z_b, wanted)
-        log_g = density.log_g_jb[j, bins]
-        precision_jt[j], log_recall_jt[j] = accumulate(log_g, r_jb[j, bins], side)
-        aupr_j[j] = area(precision_jt[j], log_recall_jt[j], *ends)
-        r_jb[j, weight_b == 0] = np.nan  # only this group sampled the bin: its error is not known
+    replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
+    pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
+    aupr_j = np.array([area(p, x, *ends) for p, x in pairs])
+    theta_b, theta_jb = (
+        np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
+        for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
+    )
+    rng = np.random.default_rng(0)
+    drawn = draw_together(theta_b, theta_jb, density.lanes_g, rng)
+    r_mb = np.sin(np.clip(drawn[:, len(bins) :], 0.0, np.pi / 2)) ** 2
+    seen_gb = sums.count_gb > 0
+    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
+    r_jb[seen_gb & alone_b] = np.nan
 
-    sizes, factor = density.lanes_g, t_quantile(n_groups, LEVEL)
-    # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
-    angle, angle_jt = np.arcsin(np.sqrt(precision)), np.arcsin(np.sqrt(precision_jt))
-    half = _half_width(jackknife_error(angle, angle_jt, sizes), factor)
-    recall_half = _half_width(jackknife_error(log_recall, log_recall_jt, sizes), factor)
-    finite_recall = np.where(np.isneginf(log_recall), 0.0, log_recall)  # its half-width is infinite
-    aupr = area(precision, log_recall)
+    sizes = density.lanes_g
+    aupr = area(curve.precision_t, curve.log_recall_t)
     aupr_error = float(jackknife_error(aupr, aupr_j, sizes))
-    aupr_half = float(_half_width(np.asarray(aupr_error), factor))
+    aupr_half = float(_half_width(np.asarray(aupr_error), t_quantile(n_groups, LEVEL)))
     edges = density.edges
     order = bins if side == "low" else bins[::-1]
     return Curve(
         threshold_t=edges[order + 1] if side == "low" else edges[order],
         bin_t=order,
-        precision_t=precision,
-        precision_low_t=np.sin(np.clip(angle - half, 0.0, np.pi / 2)) ** 2,
-        precision_high_t=np.sin(np.clip(angle + half, 0.0, np.pi / 2)) ** 2,
-        log_recall_t=log_recall,
-        log_recall_low_t=finite_recall - recall_half,
-        log_recall_high_t=finite_recall + recall_half,
+        trace=curve,
+        bands=_jackknife_bands(curve, replicate_j, sizes),
+        draws=trace(drawn[:, : len(bins)], r_mb, side),
         aupr=aupr,
         aupr_error=aupr_error,
         aupr_low=max(0.0, aupr - aupr_half),
@@ -292,7 +282,30 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
         r_b=r_b,
         r_error_b=jackknife_error(r_b, r_jb, sizes),
         interpolated_b=wanted & (sums.count_gb.sum(axis=0) == 0),
+        thin_b=wanted & ((sums.inputs_b < FEWEST_INPUTS) | (sums.lanes_b < FEWEST_LANES)),
+        inputs_b=sums.inputs_b,
+        lanes_b=sums.lanes_b,
     )
+
+
+def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: NDArray[np.int64]) -> Bands:
+    """Return 95% bands of everything from the replicates' spread."""
+    factor = t_quantile(len(size_j), LEVEL)
+    low, high = {}, {}
+    for name, value in vars(curve).items():
+        share = "precision" in name
+        # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
+        angle, angle_j = (
+            np.arcsin(np.sqrt(v)) if share else v for v in (value, getattr(replicate_j, name))
+        )
+        half = _half_width(jackknife_error(angle, angle_j, size_j), factor)
+        if share:
+            low[name] = np.sin(np.clip(angle - half, 0.0, np.pi / 2)) ** 2
+            high[name] = np.sin(np.clip(angle + half, 0.0, np.pi / 2)) ** 2
+        else:
+            finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
+            low[name], high[name] = finite - half, finite + half
+    return Bands(Trace(**low), Trace(**high))
 
 
 def _half_width(error: FloatArray, factor: float) -> FloatArray:

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density, RunData
-from omniinput_hpc.estimators.precision_recall import Curve
+from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANES, Curve
 from omniinput_hpc.estimators.uncertainty import MOST_BLOCKS
 
 FloatArray = NDArray[np.float64]
@@ -141,8 +141,8 @@ def summarize_density(density: Density) -> list[str]:
         )
     if bounded_b.any():
         lines.append(
-            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective counts: their upper "
-            "bounds count, not their errors"
+            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective "
+            "counts: their upper bounds count, not their errors"
         )
     return lines + verdict_lines(density)
 
@@ -180,7 +180,8 @@ def density_columns(density: Density) -> dict[str, NDArray]:
 
 def curve_columns(curve: Curve) -> dict[str, NDArray]:
     """Return the columns of the precision-recall file."""
-    return {
+    low, high = curve.bands.low, curve.bands.high
+    columns = {
         "threshold": curve.threshold_t,
         "precision": curve.precision_t,
         "precision_low": curve.precision_low_t,
@@ -188,6 +189,20 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
         "log_recall": curve.log_recall_t,
         "log_recall_low": curve.log_recall_low_t,
         "log_recall_high": curve.log_recall_high_t,
+        "overconfident": 1.0 - curve.precision_t,
+        "overconfident_low": 1.0 - curve.precision_high_t,
+        "overconfident_high": 1.0 - curve.precision_low_t,
+    }
+    for name in ("log_wrong", "simple_precision", "simple_log_recall"):
+        ends = (("", curve.trace), ("_low", low), ("_high", high))
+        columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
+    b = curve.bin_t
+    return columns | {
+        "r": curve.r_b[b],
+        "r_error": curve.r_error_b[b],
+        "inputs": curve.inputs_b[b],
+        "lanes": curve.lanes_b[b],
+        "thin": curve.thin_b[b].astype(np.int64),
     }
 
 
@@ -196,7 +211,12 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
     sign = "<=" if side == "low" else ">="
     lines = [
         f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
-        "log_recall: natural log of the sum of r g over those inputs; bands: 95%",
+        "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
+        "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
+        "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
+        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
+        f"{FEWEST_INPUTS}) from lanes; thin: 1 where these are fewer than {FEWEST_INPUTS} or "
+        f"{FEWEST_LANES}",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())

@@ -13,6 +13,8 @@ from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.kernels.device_stream import DeviceStream
+from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
+from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.state import Info, State
@@ -54,7 +56,11 @@ class Kernel(Protocol):
         ...
 
 
-_KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {"metropolis": Metropolis}
+_KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {
+    "metropolis": Metropolis,
+    "gibbs-with-gradients": GibbsWithGradients,
+    "discrete-langevin": DiscreteLangevin,
+}
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from omniinput_hpc.ensembles import Canonical, Ensemble
@@ -15,6 +16,7 @@ from omniinput_hpc.kernels.draws import (
     is_normalized,
     predicted_from,
 )
+from omniinput_hpc.kernels.starts import cold_start
 
 
 class Anchors:
@@ -34,7 +36,7 @@ class Anchors:
     def __init__(
         self, model: Any, x: torch.Tensor, wanted: bool, ancestral_beta_k: list[float] | None
     ) -> None:
-        n_walkers = len(x)
+        n_walkers, self._model, self._like = len(x), model, x
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - predicted_from(model))
         if ancestral_beta_k is not None:
@@ -48,6 +50,15 @@ class Anchors:
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution, where it can be drawn from."""
         return self._m if self._model_itself is not None else None
+
+    def cold_start(self, beta: float, random: np.random.Generator) -> torch.Tensor | None:
+        """Return where the walkers of a rung colder than the model itself start; None: anywhere.
+
+        See `starts.cold_start`.
+        """
+        if self._model_itself is None or not beta > self._m:
+            return None
+        return cold_start(self._model, self._model_itself, self._m, self._like, random)
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
         """Return the draws of a rung, and whether every move is one (else a segment's last)."""

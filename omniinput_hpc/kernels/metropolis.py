@@ -7,8 +7,9 @@ import torch
 from omniinput_hpc.config import Metropolis as Options
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.device_stream import DeviceStream
-from omniinput_hpc.kernels.state import Info, State, accept
+from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
 
@@ -43,8 +44,7 @@ class Metropolis(Untuned):
         value = (state.x.gather(1, site) + shift) % self._model.n_values  # [W, sites]
         x_new = state.x.scatter(1, site, value)  # [W, D]
         z_new = self._model.output(x_new)  # [W]
-        log_ratio = ensemble.log_weight(z_new.double()) - ensemble.log_weight(state.z.double())
-        accepted = stream.uniform(n_walkers).log() < log_ratio  # [W]
+        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
 

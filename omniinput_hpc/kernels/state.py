@@ -36,8 +36,3 @@ class Info:
 
     accepted: torch.Tensor
     part: int = 0
-
-
-def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """Return new [W, ...] where accepted, bool [W], else old."""
-    return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)

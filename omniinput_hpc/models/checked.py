@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,13 +10,19 @@ import torch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import Model
 
+_WATCHED = ("output_and_gradient", "conditional_logits")
+
 
 class NonFiniteOutput(Exception):
     """The model returned NaN or infinity."""
 
 
 class CheckedModel:
-    """Passes everything on to a model and keeps the first input of each slot with non-finite z."""
+    """Passes everything on to a model and keeps the first input of each slot with non-finite z.
+
+    What it returns by ``output``, ``output_and_gradient`` and ``conditional_logits`` is watched
+    here; whoever computes z from other methods calls `watch`.
+    """
 
     def __init__(self, model: Model, name: str) -> None:
         self._model, self._name = model, name
@@ -25,18 +32,31 @@ class CheckedModel:
 
     def __getattr__(self, name: str) -> Any:
         """Pass on what a model may offer beyond the protocol."""
-        return getattr(self._model, name)
+        found = getattr(self._model, name)
+        return self._watched(found) if name in _WATCHED else found
+
+    def _watched(self, method: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+        def call(x: torch.Tensor) -> Any:
+            z, more = method(x)
+            self.watch(x, z)
+            return z, more
+
+        return call
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return the model's z, float32 [W]."""
         z = self._model.output(x)
+        self.watch(x, z)
+        return z
+
+    def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
+        """Take note of z, [W], of inputs x, int64 [W, D], that are not finite."""
         bad_w = ~z.isfinite()
         if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
             self._bad_w, self._x_bad = bad_w, x.clone()
         else:
             self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
             self._bad_w = self._bad_w | bad_w
-        return z
 
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: the values where the model has no `render`."""

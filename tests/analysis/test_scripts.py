@@ -98,7 +98,7 @@ def test_precision_recall(folder):
     names = ["runs/lattice.pr.csv", "runs/lattice.pr.png", "runs/lattice.rho_r.png"]
     assert done.stdout.splitlines()[-3:] == names
     header, columns = read_table(folder / names[0], [])
-    assert list(columns) == [
+    assert list(columns)[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip

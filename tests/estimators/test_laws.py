@@ -8,12 +8,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from lattice import Lattice, ancestral_run, independent_run, weighted_run
+from lattice import Lattice, ancestral_run, first_is_zero, independent_run, weighted_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.compare import Exact, compare_density
 from omniinput_hpc.estimators.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.laws import canonical
+from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -232,3 +233,18 @@ def test_chi_square_per_bin_follows_its_law():
     shrunk = dataclasses.replace(density, log_g_error_b=density.log_g_error_b / 2)
     wrong = compare_density(shrunk, exact, 1)
     assert wrong.chi_square == pytest.approx(4 * found[-1].chi_square)
+
+
+def test_scores_of_ancestral_and_of_gaussian_rungs_are_weighted_by_their_own_laws():
+    """Mean score in a bin two levels wide, within 4 sigmas; canonical weights are far off."""
+    edges = np.append(EDGES[::6], EDGES[-1] + 6)
+    g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
+    draws = ancestral_run(MODEL, np.outer([3.0, 6.0], CENTRE * [3.0, *[1.0] * 7]), edges, moves=60)
+    density = density_of_run(draws)
+    curve = precision_recall(density, sum_scores(draws, density, first_is_zero))
+    good = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0) & (density.effective_b > 100)
+    z_score = ((curve.r_b - right_b / g_b)[good]) / curve.r_error_b[good]
+    assert good.sum() >= 2 and np.abs(z_score).max() < 4.0
+    draws.log_q = np.zeros_like(draws.log_q)  # as if all draws were alike
+    curve = precision_recall(density, sum_scores(draws, density, first_is_zero))
+    assert np.abs((curve.r_b - right_b / g_b)[good] / curve.r_error_b[good]).max() > 8.0

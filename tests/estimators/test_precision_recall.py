@@ -6,12 +6,9 @@ from lattice import Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.compare import Exact, compare_curve
+from omniinput_hpc.estimators.curves import accumulate, area, common_range, curve_range
 from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import (
-    accumulate,
-    area,
-    common_range,
-    curve_range,
     log_sample_weights,
     mean_scores,
     precision_recall,

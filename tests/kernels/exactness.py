@@ -1,16 +1,20 @@
 """The exact transition matrix of a kernel, as a black box, by scripting its random numbers.
 
-A kernel draws a proposal from finitely many and then compares one uniform number with its
-acceptance ratio. The proposals are enumerated through the stream; the acceptance probability is
-found by bisection on the uniform number. What comes out is the law of the code that runs.
+A kernel draws a proposal by a few uniform numbers, and then compares one more with its acceptance
+ratio. As a function of one uniform number, with those before it fixed, what a draw yields is a step
+function; its steps are found by bisection, to the last bit, and so is the acceptance probability.
+So the tree of all outcomes is walked, all inputs and all branches as one batch. What comes out is
+the law of the code that runs, whatever its formulas.
 """
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+BITS = 53
 
 
 class ScriptedStream:
@@ -20,7 +24,11 @@ class ScriptedStream:
         self.columns, self.choice_list = list(columns), list(choices)
 
     def uniform(self, *shape):
-        return self.columns.pop(0).view(shape)
+        n_columns = int(np.prod(shape)) // len(self.columns[0])
+        if n_columns <= 1:
+            return self.columns.pop(0).view(shape)
+        taken = torch.stack([self.columns.pop(0) for _ in range(n_columns)], dim=1)
+        return taken.view(shape)
 
     def integers(self, high, *shape):
         return (self.uniform(*shape) * high).long()
@@ -29,48 +37,220 @@ class ScriptedStream:
         return np.array([self.choice_list.pop(0) for _ in range(n)])
 
 
-def transition_matrix(kernel, model, ensemble, choices):
-    """Return P [n, n] over all inputs.
+@dataclass(frozen=True)
+class Draw:
+    """One uniform number of a kernel.
+
+    Attributes
+    ----------
+    n : how many outcomes it decides between
+    outcome : function of (x, x') that returns which one it was, int64 [W] in 0..n-1,
+        nondecreasing in the uniform number
+    """
+
+    n: int
+    outcome: object
+
+
+def site_changed(x, x_new):
+    return (x != x_new).int().argmax(dim=1)
+
+
+def value_given(x, x_new):
+    """Return the new value at the site that changed."""
+    return x_new.gather(1, site_changed(x, x_new)[:, None])[:, 0]
+
+
+def shift_of_value(n_values):
+    """Return an outcome: how far the value went up, cyclically, less 1."""
+
+    def outcome(x, x_new):
+        old = x.gather(1, site_changed(x, x_new)[:, None])[:, 0]
+        return (value_given(x, x_new) - old - 1) % n_values
+
+    return outcome
+
+
+def value_at(site):
+    return lambda x, x_new: x_new[:, site]
+
+
+def bisect(true_below, n):
+    """Return the smallest u, float64 [n], at which true_below(u) fails; to 2^-53."""
+    low, high = torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
+    largest = torch.tensor(1.0 - 2.0**-53, dtype=torch.float64)
+    for _ in range(BITS):
+        middle = torch.minimum((low + high) / 2, largest)
+        below = true_below(middle)
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return high
+
+
+@dataclass
+class Branches:
+    """A batch of partly decided moves: where they began, the numbers so far, the probability."""
+
+    origin: torch.Tensor
+    columns: list
+    probability: torch.Tensor
+
+    def repeat(self, n):
+        columns = [column.repeat_interleave(n) for column in self.columns]
+        return Branches(self.origin.repeat_interleave(n), columns, self.probability)
+
+
+class Explorer:
+    """Walks the tree of a kernel's outcomes from every input.
 
     Parameters
     ----------
-    choices : number of equally likely values of each draw before the accepting one
+    draws : the uniform numbers before the accepting one, in order
+    choices : the numbers that all walkers share
+    start : function of (kernel, x, z) that makes the state to move from
     """
-    states = model.all_inputs()
-    n = len(states)
-    weights = torch.tensor([model.n_values**i for i in range(model.n_sites - 1, -1, -1)])
-    start = kernel.start(states, model.output(states))
-    p = np.zeros((n, n))
-    for draw in itertools.product(*map(range, choices)):
-        script = [torch.full((n,), (i + 0.5) / m, dtype=torch.float64)
-                  for i, m in zip(draw, choices, strict=True)]  # fmt: skip
 
-        def move(u, script=script):
-            return kernel.step(start, ensemble, ScriptedStream([*script, u]))
+    def __init__(self, kernel, model, ensemble, draws, choices=(), start=None):
+        self.kernel, self.model, self.ensemble = kernel, model, ensemble
+        self.draws, self.choices = draws, choices
+        self.start = start or (lambda kernel, x, z: kernel.start(x, z))
+        self.x = model.all_inputs()
 
-        low, high = torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
-        proposed, _ = move(torch.zeros(n, dtype=torch.float64))  # u = 0 accepts whatever it is
-        for _ in range(60):
-            middle = (low + high) / 2
-            accepted = move(middle)[1].accepted
-            low, high = torch.where(accepted, middle, low), torch.where(accepted, high, middle)
-        to = (proposed.x * weights).sum(dim=1)
-        probability = 1.0 / np.prod(choices)
-        np.add.at(p, (np.arange(n), to.numpy()), low.numpy() * probability)
-        np.add.at(p, (np.arange(n), np.arange(n)), (1 - low.numpy()) * probability)
-    return p
+    def move(self, branches, columns):
+        x = self.x[branches.origin]
+        state = self.start(self.kernel, x, self.model.output(x))
+        stream = ScriptedStream(columns, self.choices)
+        new, info = self.kernel.step(state, self.ensemble, stream)
+        return x, new, info
+
+    def propose(self, branches, extra):
+        """Return x and x' of an accepted move, numbers not yet decided being 1/2."""
+        n = len(branches.origin)
+        half = torch.full((n,), 0.5, dtype=torch.float64)
+        columns = [*branches.columns, *extra]
+        rest = [half] * (len(self.draws) - len(columns))
+        x, new, _ = self.move(branches, [*columns, *rest, torch.zeros_like(half)])
+        return x, new.x
+
+    def split(self, branches, draw):
+        """Decide one more draw: n branches for each one."""
+        many = branches.repeat(draw.n)
+        outcome = torch.arange(draw.n).repeat(len(branches.origin))
+
+        def not_beyond(u):
+            return draw.outcome(*self.propose(many, [u])) <= outcome
+
+        edge = bisect(not_beyond, len(outcome)).view(-1, draw.n)
+        below = torch.cat([torch.zeros_like(edge[:, :1]), edge[:, :-1]], dim=1)
+        width = edge - below
+        middle = (below + width / 2).flatten()
+        probability = branches.probability[:, None] * width
+        return Branches(many.origin, [*many.columns, middle], probability.flatten())
+
+    def matrix(self):
+        """Return P [n, n] over all inputs."""
+        n, d = self.x.shape
+        branches = Branches(torch.arange(n), [], torch.ones(n, dtype=torch.float64))
+        for draw in self.draws:
+            branches = self.split(branches, draw)
+            keep = branches.probability > 0
+            branches = Branches(
+                branches.origin[keep],
+                [column[keep] for column in branches.columns],
+                branches.probability[keep],
+            )
+        _, proposed = self.propose(branches, [])
+        a = bisect(lambda u: self.move(branches, [*branches.columns, u])[2].accepted, len(proposed))
+        for u, expected in ((a / 2, proposed), ((1 + a) / 2, self.x[branches.origin])):
+            _, new, _ = self.move(branches, [*branches.columns, u])
+            some = u < 1 - 1e-15
+            assert torch.equal(new.x[some], expected[some]), "neither moved nor stayed: no balance"
+        weights = torch.tensor([self.model.n_values**i for i in range(d - 1, -1, -1)])
+        to, origin = (proposed * weights).sum(dim=1).numpy(), branches.origin.numpy()
+        p = np.zeros((n, n))
+        np.add.at(p, (origin, to), (branches.probability * a).numpy())
+        np.add.at(p, (origin, origin), (branches.probability * (1 - a)).numpy())
+        return p
 
 
-def check_exact(kernel, model, ensemble, choices):
-    """Assert that the kernel leaves the ensemble invariant, in detail, and goes everywhere."""
-    p = transition_matrix(kernel, model, ensemble, choices)
+def law(model, ensemble):
+    """Return the ensemble's law over all inputs, float64 [n]."""
     log_weight = ensemble.log_weight(model.output(model.all_inputs()).double()).numpy()
     pi = np.exp(log_weight - log_weight.max())
-    pi /= pi.sum()
+    return pi / pi.sum()
+
+
+def check_matrix(p, pi, irreducible=True):
+    """Assert that p leaves pi invariant, in detail, moves, and goes everywhere."""
     assert np.abs(p.sum(axis=1) - 1).max() < 1e-12, "rows do not sum to 1"
     assert 0.5 * np.abs(pi @ p - pi).sum() < 1e-10, "the ensemble is not invariant"
     flow = pi[:, None] * p
     assert np.abs(flow - flow.T).max() < 1e-10, "no detailed balance"
     assert 1 - np.trace(p) / len(p) > 0.01, "hardly anything is accepted"
-    reach = np.linalg.matrix_power((p > 0).astype(float) + np.eye(len(p)), len(p))
-    assert (reach > 0).all(), "not irreducible"
+    if irreducible:
+        reach = np.linalg.matrix_power((p > 0).astype(float) + np.eye(len(p)), len(p))
+        assert (reach > 0).all(), "not irreducible"
+
+
+def check_exact(kernel, model, ensemble, draws, choices=(), irreducible=True, start=None):
+    """Assert that a kernel leaves the ensemble invariant, in detail, and goes everywhere."""
+    p = Explorer(kernel, model, ensemble, draws, choices, start).matrix()
+    check_matrix(p, law(model, ensemble), irreducible)
+    return p
+
+
+def check_alone(kernel, model, ensemble, n_draws, choices=(), n_walkers=64):
+    """Assert that each walker of a batch moves as it would alone, to the last bit.
+
+    With it, what is known of a batch of all inputs is known of a batch of any.
+    """
+    random = torch.Generator().manual_seed(3)
+    everything = model.all_inputs()
+    x = everything[torch.randint(len(everything), (n_walkers,), generator=random)]
+    u = [torch.rand(n_walkers, generator=random, dtype=torch.float64) for _ in range(n_draws + 1)]
+
+    def move(some):
+        state = kernel.start(x[some], model.output(x[some]))
+        stream = ScriptedStream([column[some] for column in u], choices)
+        return kernel.step(state, ensemble, stream)
+
+    together, info = move(slice(None))
+    for w in range(n_walkers):
+        alone, alone_info = move(slice(w, w + 1))
+        assert torch.equal(alone.x[0], together.x[w]), "the walkers of a batch are mixed"
+        assert torch.equal(alone.z[0], together.z[w]), "the walkers of a batch are mixed"
+        assert alone_info.accepted[0] == info.accepted[w], "the walkers of a batch are mixed"
+    assert torch.allclose(together.z, model.output(together.x), rtol=1e-6, atol=0), "a stale z"
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Log-weight -beta z - kappa (z - z0)^2 / 2: the slope differs from walker to walker."""
+
+    beta: float = 0.7
+    kappa: float = 0.4
+    z0: float = -0.5
+
+    def log_weight(self, z):
+        return -self.beta * z - 0.5 * self.kappa * (z - self.z0) ** 2
+
+    def slope(self, z):
+        return self.beta + self.kappa * (z - self.z0)
+
+
+class Tabulated:
+    """A frozen flat-histogram ensemble: log-weights per bin, and slopes from their differences."""
+
+    def __init__(self, lower=-8.0, upper=8.0, n_bins=16):
+        random = np.random.default_rng(2)
+        self.lower, self.width = lower, (upper - lower) / n_bins
+        self.table = torch.from_numpy(np.cumsum(random.normal(size=n_bins)))
+        self.slopes = -torch.gradient(self.table, spacing=self.width)[0]
+
+    def _bin(self, z):
+        return ((z - self.lower) / self.width).long().clamp(0, len(self.table) - 1)
+
+    def log_weight(self, z):
+        return self.table[self._bin(z)]
+
+    def slope(self, z):
+        return self.slopes[self._bin(z)]

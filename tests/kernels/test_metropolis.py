@@ -8,7 +8,7 @@ import torch
 from toy_models import CoupledModel
 
 sys.path.insert(0, str(Path(__file__).parent))
-from exactness import ScriptedStream, check_exact
+from exactness import Draw, ScriptedStream, check_alone, check_exact, shift_of_value, site_changed
 
 from omniinput_hpc.config import Metropolis as Options
 from omniinput_hpc.ensembles import Canonical
@@ -17,12 +17,15 @@ from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.state import Info, State
 
 MODEL = CoupledModel()
-CHOICES = (MODEL.n_sites, MODEL.n_values - 1)
+DRAWS = [
+    Draw(MODEL.n_sites, site_changed),
+    Draw(MODEL.n_values - 1, shift_of_value(MODEL.n_values)),
+]
 
 
 @pytest.mark.parametrize("beta", [-2.0, 0.5, 1.0, 2.0])
 def test_transition_matrix_is_exact(beta):
-    check_exact(Metropolis(Options(), MODEL, 64), MODEL, Canonical(beta), CHOICES)
+    check_exact(Metropolis(Options(), MODEL, 64), MODEL, Canonical(beta), DRAWS)
 
 
 def test_at_beta_zero_every_move_is_accepted():
@@ -38,22 +41,8 @@ def test_at_beta_zero_every_move_is_accepted():
 
 @pytest.mark.parametrize("n_walkers", [1, 64])
 def test_a_walker_does_not_depend_on_the_others(n_walkers):
-    """Each walker of a batch moves as it would alone."""
     kernel = Metropolis(Options(), MODEL, n_walkers)
-    random = torch.Generator().manual_seed(3)
-    x = torch.randint(4, (n_walkers, 3), generator=random)
-    u = [torch.rand(n_walkers, generator=random, dtype=torch.float64) for _ in range(3)]
-    together, _ = kernel.step(kernel.start(x, MODEL.output(x)), Canonical(1.0), ScriptedStream(u))
-    for w in range(n_walkers):
-        one = x[w : w + 1]
-        alone, _ = kernel.step(
-            kernel.start(one, MODEL.output(one)),
-            Canonical(1.0),
-            ScriptedStream([column[w : w + 1] for column in u]),
-        )
-        assert torch.equal(alone.x[0], together.x[w])
-        assert torch.equal(alone.z[0], together.z[w])
-    assert torch.equal(together.z, MODEL.output(together.x))
+    check_alone(kernel, MODEL, Canonical(1.0), 2, n_walkers=n_walkers)
 
 
 def test_several_sites_change_at_once():
@@ -126,5 +115,5 @@ class StaleOutput(Metropolis):
     "wrong", [Identity, WalkersMixed, HalfTheEnergy, OneSidedProposal, StaleOutput]
 )
 def test_wrong_variants_fail(wrong):
-    with pytest.raises(AssertionError, match=r"invariant|balance|accepted|irreducible"):
-        check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), CHOICES)
+    with pytest.raises(AssertionError, match=r"invariant|balance|accepted|irreducible|rows"):
+        check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), DRAWS)

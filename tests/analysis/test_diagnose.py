@@ -1,0 +1,52 @@
+"""analysis/diagnose.py on a real run: its numbers are those of the file, its advice names rungs."""
+
+import numpy as np
+import pytest
+from run_tools import LATTICE
+
+from omniinput_hpc import diagnosis, launch
+from omniinput_hpc.diagnosis_figure import walker_paths
+from omniinput_hpc.run_reader import open_run
+
+
+@pytest.fixture(scope="module")
+def run_path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("diagnose")
+    (folder / "input.toml").write_text(LATTICE.format(output=folder / "run.h5"))
+    changes = ["run.rounds=20", "ladder.betas=[-2.0, 0.0, 1.5, 40.0]", "samples.every=1"]
+    words = [w for c in changes for w in ("--set", c)]
+    assert launch.main([str(folder / "input.toml"), *words]) == 0
+    return folder / "run.h5"
+
+
+def test_numbers_are_those_of_the_file(run_path):
+    with open_run(run_path) as run:
+        d = diagnosis.diagnose(run)
+        paths_rv = walker_paths(run)
+        swaps = run.swaps_k2()
+        z_wt = diagnosis.lane_series(run, 1)
+    np.testing.assert_allclose(d.swapped_k, swaps[:, 1] / swaps[:, 0])
+    assert d.barrier == pytest.approx(3 - d.swapped_k.sum())
+    assert d.ideal_rate == pytest.approx(1 / (2 + 2 * d.barrier))
+    assert d.trip_rate == d.trips_v.sum() / (8 * 20 * 3)
+    assert (np.bincount(paths_rv[5], minlength=4) == 8).all()
+    assert z_wt.shape == (8, 20 * 15) and d.z_mean_k[1] == pytest.approx(z_wt.mean())
+    assert 50 < d.ess_k[1] < 4000 and 0.98 < d.rhat_k[1] < 1.1
+
+
+def test_advice_names_the_pair_that_does_not_exchange(run_path):
+    with open_run(run_path) as run:
+        d = diagnosis.diagnose(run)
+    text = "\n".join(diagnosis.advice(d))
+    assert "rungs 2 and 3 exchange" in text and "between beta = 1.5 and 40" in text
+    assert "rungs 0 and 1 exchange" not in text
+
+
+def test_ess_falls_with_correlation():
+    """arviz-stats' figure for an AR(1) series is n (1 - r) / (1 + r), within 4 sigma."""
+    random, r, n = np.random.default_rng(3), 0.8, 5000
+    z = np.zeros((8, n))
+    for t in range(1, n):
+        z[:, t] = r * z[:, t - 1] + random.normal(size=8)
+    ess = diagnosis.array_stats.ess(z, chain_axis=0, draw_axis=1)
+    assert ess == pytest.approx(8 * n * (1 - r) / (1 + r), rel=0.15)

@@ -1,0 +1,228 @@
+"""The gibbs-with-gradients kernel: exact in every ensemble; and wrong variants of it are caught."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from toy_models import AutoregressiveModel, CoupledModel, lattice
+
+sys.path.insert(0, str(Path(__file__).parent))
+from exactness import (
+    Draw,
+    Explorer,
+    Gaussian,
+    ScriptedStream,
+    Tabulated,
+    check_alone,
+    check_exact,
+    law,
+    shift_of_value,
+    site_changed,
+    value_given,
+)
+
+from omniinput_hpc import kernels
+from omniinput_hpc.config import GibbsWithGradients as Options
+from omniinput_hpc.config import Metropolis
+from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import gibbs_with_gradients
+from omniinput_hpc.kernels.gibbs_with_gradients import Cache, GibbsWithGradients
+from omniinput_hpc.kernels.gradients import Dense
+from omniinput_hpc.kernels.state import Info, State
+
+COUPLED = CoupledModel(dtype=torch.float64)
+AUTOREGRESSIVE = AutoregressiveModel()
+ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
+OPTIONS = Options(name="gibbs-with-gradients")
+DRAWS = [Draw(3, site_changed), Draw(4, value_given)]
+
+
+def after_a_swap(kernel, x, z):
+    """Begin elsewhere, move, and be put at x: what was cached before must not matter."""
+    elsewhere = x.roll(1, 0)
+    kernel.start(elsewhere, kernel._model.output(elsewhere))
+    return kernel.start(x, z)
+
+
+def rejected(kernel, x, z):
+    """Be at x with what a rejected move leaves in the cache."""
+    state = kernel.start(x, z)
+    half = torch.full_like(z, 0.5)
+
+    class NeverAway(Canonical):
+        def log_weight(self, z_asked):
+            return torch.where(z_asked == z, 0.0, -1e9)
+
+    new, info = kernel.step(state, NeverAway(1.0), ScriptedStream([half] * 3))
+    assert not info.accepted.any()
+    assert new.cache.log_s is not None
+    return new
+
+
+@pytest.mark.parametrize("model", [COUPLED, AUTOREGRESSIVE])
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_transition_matrix_is_exact(model, ensemble):
+    kernel = GibbsWithGradients(OPTIONS, model, 64)
+    check_exact(kernel, model, ensemble, DRAWS, start=after_a_swap)
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES[2:])
+@pytest.mark.parametrize("n_walkers", [1, 64])
+def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, n_walkers)
+    check_alone(kernel, COUPLED, ensemble, 2, n_walkers=n_walkers)
+
+
+def test_what_a_rejected_move_leaves_in_the_cache_is_exact():
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
+    check_exact(kernel, COUPLED, Canonical(1.0), DRAWS, start=rejected)
+
+
+def test_what_an_accepted_move_leaves_in_the_cache_is_as_new():
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
+    x = COUPLED.all_inputs()
+    state = kernel.start(x, COUPLED.output(x))
+    random = torch.Generator().manual_seed(1)
+
+    class Stream:
+        def uniform(self, *shape):
+            return torch.rand(shape, generator=random, dtype=torch.float64)
+
+    some = 0
+    for _ in range(20):
+        state, info = kernel.step(state, Canonical(1.0), Stream())
+        some += int(info.accepted.sum())
+        fresh = kernel.start(state.x, state.z)
+        assert torch.equal(fresh.cache.gradient.g, state.cache.gradient.g)
+        slope = torch.ones(len(x), dtype=torch.float64)
+        expected = kernel._log_shares(fresh.cache.gradient, state.x, slope)
+        torch.testing.assert_close(state.cache.log_s, expected, rtol=1e-13, atol=1e-13)
+    assert some > 100
+
+
+def test_a_chunk_at_a_time_is_the_same(monkeypatch):
+    """Of 256 x 3 x 4 numbers, 40 are worked on at once."""
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
+    expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
+    monkeypatch.setattr("omniinput_hpc.kernels.gradients.CHUNK", 40)
+    found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
+    assert (found == expected).all()
+
+
+def test_it_is_accepted_more_than_uniform_moves():
+    def accepted(options, draws):
+        kernel = kernels.build(options, COUPLED, 64)
+        p = Explorer(kernel, COUPLED, Canonical(2.0), draws).matrix()
+        return 1 - (law(COUPLED, Canonical(2.0)) * p.diagonal()).sum()
+
+    uniform = [Draw(3, site_changed), Draw(3, shift_of_value(4))]
+    assert accepted(OPTIONS, DRAWS) > 2 * accepted(Metropolis(), uniform)
+
+
+def test_a_model_without_gradients_is_bad_input():
+    with pytest.raises(UserError, match="needs a model with output_and_gradient"):
+        kernels.build(OPTIONS, lattice("cpu"), 8)
+
+
+def test_a_gradient_of_the_wrong_shape_is_bad_input():
+    class Wrong(CoupledModel):
+        def output_and_gradient(self, x):
+            z, g = super().output_and_gradient(x)
+            return z, g[:, 0]
+
+    x = torch.zeros((2, 3), dtype=torch.int64)
+    kernel = kernels.build(OPTIONS, Wrong(), 2)
+    with pytest.raises(UserError, match=r"found \[2\] and \[2, 4\]"):
+        kernel.start(x, COUPLED.output(x))
+
+
+def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
+    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z)
+
+
+def mean_over_the_batch(ensemble, z, z_new, log_proposal_ratio, u):
+    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio.mean()
+
+
+@pytest.mark.parametrize("decide", [without_proposal_term, mean_over_the_batch])
+def test_wrong_acceptances_fail(decide, monkeypatch):
+    monkeypatch.setattr(gibbs_with_gradients, "decide", decide)
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
+    with pytest.raises(AssertionError, match=r"invariant|balance"):
+        check_exact(kernel, COUPLED, Canonical(1.0), DRAWS)
+
+
+class Identity(GibbsWithGradients):
+    def step(self, state, ensemble, stream):
+        return state, Info(torch.zeros(len(state.z), dtype=torch.bool))
+
+
+class MeanOverSites(GibbsWithGradients):
+    """The shares of the sites are means over values where sums belong, on the way back."""
+
+    def _log_shares(self, gradient, x, slope):
+        shares = super()._log_shares(gradient, x, slope)
+        return shares - shares.logsumexp(dim=1, keepdim=True)  # so that their sum is always 1
+
+
+class WalkersMixed(GibbsWithGradients):
+    """The neighbour's gradient is used."""
+
+    def start(self, x, z):
+        state = super().start(x, z)
+        return State(x, z, Cache(Dense(state.cache.gradient.g.roll(1, 0)), None))
+
+
+class StaleGradient(GibbsWithGradients):
+    """What was cached first is kept for good, also after a swap."""
+
+    def start(self, x, z):
+        self.kept = getattr(self, "kept", None)
+        if self.kept is None or len(self.kept.cache.gradient.g) != len(x):
+            self.kept = super().start(x, z)
+        return State(x, z, self.kept.cache)
+
+
+class StaleOutput(GibbsWithGradients):
+    """The z of before a swap is kept."""
+
+    def start(self, x, z):
+        return super().start(x, z.roll(1))
+
+
+class NoSlopeAtTheNewOutput(GibbsWithGradients):
+    """The reverse proposal is made with the slope at the old z."""
+
+    def step(self, state, ensemble, stream):
+        slope = ensemble.slope(state.z.double())
+
+        class OneSlope:
+            log_weight = staticmethod(ensemble.log_weight)
+            slope = staticmethod(lambda z: slope)
+
+        return super().step(state, OneSlope(), stream)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ensemble"),
+    [
+        (Identity, Canonical(1.0)),
+        (MeanOverSites, Canonical(1.0)),
+        (WalkersMixed, Canonical(1.0)),
+        (StaleGradient, Canonical(1.0)),
+        (StaleOutput, Canonical(1.0)),
+        (NoSlopeAtTheNewOutput, Gaussian()),
+        (NoSlopeAtTheNewOutput, Tabulated()),
+    ],
+)
+def test_wrong_variants_fail(wrong, ensemble):
+    with pytest.raises(AssertionError, match=r"invariant|balance|accepted|rows"):
+        kernel = wrong(OPTIONS, COUPLED, 64)
+        check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
+
+
+def test_mixed_walkers_are_seen_in_a_batch():
+    with pytest.raises(AssertionError, match="mixed"):
+        check_alone(WalkersMixed(OPTIONS, COUPLED, 64), COUPLED, Canonical(1.0), 2)
