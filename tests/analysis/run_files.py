@@ -19,6 +19,18 @@ rounds = {rounds}
 kind = "causal-lm"
 path = "none"
 length = 8
+[sampler]
+walkers = {walkers}
+steps = {moves}
+exchanges = 1
+[ladder]
+betas = {betas}
+[bins]
+lower = {lower}
+upper = {upper}
+width = {width}
+[samples]
+every = 1
 """
 
 
@@ -39,7 +51,16 @@ def write_run(
         n_kernels=1,
     )
     attributes = {
-        "config": CONFIG.format(rounds=planned, seed=config_seed),
+        "config": CONFIG.format(
+            rounds=planned,
+            seed=config_seed,
+            walkers=run.walkers,
+            moves=run.samples_per_round // run.walkers,
+            betas=list(map(float, beta_k)),
+            lower=edges[0],
+            upper=edges[-1],
+            width=edges[1] - edges[0],
+        ),
         "model_fingerprint": "exact",
     }
     store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)

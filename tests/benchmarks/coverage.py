@@ -28,13 +28,9 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "estimators"))
 from lattice import ArrayRun, Lattice, first_is_zero
 from run_tools import LATTICE
 
+from omniinput_hpc.estimators.curves import accumulate, area
 from omniinput_hpc.estimators.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall import (
-    accumulate,
-    area,
-    precision_recall,
-    sum_scores,
-)
+from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
 
 MODEL = Lattice()
