@@ -21,7 +21,13 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     named,
 )
-from omniinput_hpc.config.models import CausalLm, ImageClassifier, Model, PythonModel
+from omniinput_hpc.config.models import (
+    CausalLm,
+    ImageClassifier,
+    Model,
+    PythonModel,
+    SequenceClassifier,
+)
 from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -40,6 +46,7 @@ __all__ = [
     "Run",
     "Sampler",
     "Samples",
+    "SequenceClassifier",
     "Table",
     "WangLandau",
 ]

@@ -8,13 +8,52 @@ from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.table import Table, WholePositive
 
+DTYPES = Literal["float32", "bfloat16", "float16"]
+
 
 class CausalLm(Table):
-    """``[model] kind = "causal-lm"``: a Hugging Face decoder in a local folder."""
+    """``[model] kind = "causal-lm"``: a Hugging Face decoder.
+
+    Attributes
+    ----------
+    path : a local folder, or the name of a model in Hugging Face's cache
+    length : tokens of an input, D; a prefix is not counted
+    dtype : of the weights; log-softmax and sums are in float32 whatever it is
+    prefix : fixed tokens in front of every input: text, or token ids
+    tokens : which tokens a site may hold
+    """
 
     kind: Literal["causal-lm"]
     path: Annotated[str, Field(min_length=1)]
     length: Annotated[int, Field(ge=2)]
+    dtype: DTYPES = "float32"
+    prefix: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        | None
+    ) = None
+    tokens: Literal["all", "no-special"] = "all"
+
+
+class SequenceClassifier(Table):
+    """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2.
+
+    Attributes
+    ----------
+    path, dtype : as for ``causal-lm``
+    length : tokens of an input, [CLS] and [SEP] included, so that D = length - 2
+    target : the class
+    output : its logit; its logit minus the other's, of two; or its log-softmax
+    sign : z = sign * output
+    """
+
+    kind: Literal["sequence-classifier"]
+    path: Annotated[str, Field(min_length=1)]
+    length: Annotated[int, Field(ge=3)]
+    target: Annotated[int, Field(ge=0)]
+    output: Literal["logit", "difference", "log-softmax"] = "logit"
+    sign: Literal[-1, 1] = 1
+    dtype: DTYPES = "float32"
 
 
 class ImageClassifier(Table):
@@ -84,4 +123,6 @@ class PythonModel(Table):
         return function_name(value)
 
 
-Model = Annotated[CausalLm | ImageClassifier | PythonModel, Field(discriminator="kind")]
+Model = Annotated[
+    CausalLm | ImageClassifier | PythonModel | SequenceClassifier, Field(discriminator="kind")
+]

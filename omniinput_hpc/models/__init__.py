@@ -18,19 +18,41 @@ _FAMILIES = {
     "causal-lm": "omniinput_hpc.models.causal_lm",
     "image-classifier": "omniinput_hpc.models.image_classifier",
     "python": "omniinput_hpc.models.outside",
+    "sequence-classifier": "omniinput_hpc.models.sequence_classifier",
 }
 _PREFLIGHTS = {
     "causal-lm": "omniinput_hpc.models.local_folder",
     "image-classifier": "omniinput_hpc.models.image_files",
     "python": "omniinput_hpc.models.outside",
+    "sequence-classifier": "omniinput_hpc.models.local_folder",
 }
 
 
 class Model(Protocol):
     """What a kernel may ask of a model; a model of one's own needs no more than this.
 
-    Optional methods, which some kernels need: ``output_and_gradient(x) -> (z, g)`` and
-    ``conditional_logits(x) -> (z, l)`` with ``predicted_from``.
+    Optional, which some kernels need. Inputs x are int64 [W, D]; W is the same in all calls.
+
+    ``output_and_gradient(x) -> (z, g)``
+        g = dz / d one_hot(x), float32 [W, D, n_values].
+    ``output_and_factors(x) -> (z, e, rest)`` with ``embedding``, ``target_rows(rest, site)``
+        The same gradient without building it: ``g[w, i, v] = e[w, i] @ embedding[v] + t[w, i, v]``
+        with e float32 [W, D, E], embedding float32 [n_values, E]. ``target_rows(rest, site)``
+        returns t of one site a walker, site int64 [W], as float32 [W, n_values]; t is 0 where a
+        model is no language model. `rest` is a tuple of tensors whose first axis is W, so that
+        the rest of two inputs can be mixed by walkers (``torch.where``). `embedding` is None
+        where a model cannot be factored: then use ``output_and_gradient``.
+    ``conditional_logits(x) -> (z, l)`` with ``predicted_from``
+        l[w, i, v] = log-weight of value v at site i given the sites before it, float32
+        [W, D, n_values]; z = -mean over i >= predicted_from of l[w, i, x_i]. Not normalized where
+        only some tokens are allowed.
+    ``begin(x) -> s``, ``extend(s, values) -> s``, ``fork(s) -> s`` (with ``conditional_logits``)
+        Cached decoding: ``begin`` evaluates the first t sites, int64 [n, t], t = 0 allowed;
+        ``extend`` appends one value each, int64 [n], and uses its argument up; ``fork`` returns
+        an independent copy. ``s.log_p``, float32 [n, n_values], is row t of l (uniform, -ln V,
+        where site t is not predicted).
+    ``render(x)``; ``note(x) -> list[str]``
+        What a person sees, and a remark on each, "" where there is none.
 
     Attributes
     ----------
@@ -56,7 +78,8 @@ def preflight(config: Config) -> dict[str, Any]:
     Returns
     -------
     dict with "fingerprint" (str), and what a plan can be told of the model before it is built:
-    "n_values", "n_sites", "bytes" (None where it must be built to know)
+    "n_values", "n_sites", "bytes" (None where it must be built to know), and "folder", where a
+    language model's files are on this machine
 
     Raises
     ------
@@ -67,8 +90,8 @@ def preflight(config: Config) -> dict[str, Any]:
     return dict(module.preflight(config.model))
 
 
-def build(config: Config, device: str) -> Model:
-    """Build the model on a device.
+def build(config: Config, device: str, folder: str | None = None) -> Model:
+    """Build the model on a device; `folder` is what `preflight` found, where it did.
 
     Raises
     ------
@@ -76,5 +99,8 @@ def build(config: Config, device: str) -> Model:
         It cannot be built from what the input file says.
     """
     module = import_module(_FAMILIES[config.model.kind])
-    model: Model = module.build(config.model, device)
+    options = config.model
+    if folder is not None:
+        options = options.model_copy(update={"path": folder})
+    model: Model = module.build(options, device)
     return model

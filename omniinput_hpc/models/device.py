@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from omniinput_hpc.errors import UserError
@@ -24,6 +26,13 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
     return f"cuda:{index}"
+
+
+def amount_free(device: str) -> int:
+    """Return the free bytes of a device's memory; of the host's for "cpu"."""
+    if device != "cpu":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def versions() -> dict[str, str]:

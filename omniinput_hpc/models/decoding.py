@@ -1,0 +1,74 @@
+"""Cached decoding: prefixes of inputs with the keys and values that they leave behind."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+
+@dataclass
+class Prefixes:
+    """A batch of prefixes of one length, with their keys and values.
+
+    Attributes
+    ----------
+    cache : of n prefixes
+    log_p : float32 [n, n_values], log-probabilities of the next site's values
+    """
+
+    cache: DynamicCache
+    log_p: torch.Tensor
+
+
+class Decoder:
+    """Extends prefixes of values by a causal language model.
+
+    Parameters
+    ----------
+    lm : a Hugging Face decoder
+    token_ids : int64 [n_values], the token of each value
+    before : int64 [P], fixed tokens in front
+    """
+
+    def __init__(self, lm: Any, token_ids: torch.Tensor, before: torch.Tensor) -> None:
+        self._lm, self._token_ids, self._before = lm, token_ids, before
+
+    def begin(self, x: torch.Tensor) -> Prefixes:
+        """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
+        cache = DynamicCache(config=self._lm.config)
+        before = self._before.expand(len(x), -1)
+        tokens = torch.cat([before, self._token_ids[x]], dim=1)  # [n, P + t]
+        if tokens.shape[1] == 0:  # nothing predicts the first site
+            n_values = len(self._token_ids)
+            uniform = -torch.log(torch.tensor(float(n_values), device=x.device))
+            return Prefixes(cache, uniform.expand(len(x), n_values))
+        return self._advance(cache, tokens)
+
+    def extend(self, prefixes: Prefixes, values: torch.Tensor) -> Prefixes:
+        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
+        return self._advance(prefixes.cache, self._token_ids[values][:, None])
+
+    def fork(self, prefixes: Prefixes) -> Prefixes:
+        """Return a copy, so that both can be extended."""
+        twin = copy.copy(prefixes.cache)
+        # A layer never writes into its tensors, it makes longer ones: they can be shared.
+        twin.layers = [copy.copy(layer) for layer in prefixes.cache.layers]
+        return Prefixes(twin, prefixes.log_p)
+
+    def branch(self, prefixes: Prefixes) -> Prefixes:
+        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
+        cache = DynamicCache(config=self._lm.config)
+        n_values = len(self._token_ids)
+        for index, layer in enumerate(prefixes.cache.layers):
+            kept: Any = layer
+            keys, values = (t.repeat_interleave(n_values, 0) for t in (kept.keys, kept.values))
+            cache.update(keys, values, index)
+        return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
+
+    def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> Prefixes:
+        logits = self._lm(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]
+        return Prefixes(cache, logits.float().log_softmax(-1)[:, self._token_ids])

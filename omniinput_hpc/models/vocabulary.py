@@ -1,0 +1,179 @@
+"""A model folder's tokenizer, read without torch: which tokens there are, and the text of inputs.
+
+``tokenizer.json`` is read, else ``vocab.txt`` (WordPiece), else ``vocab.json`` with ``merges.txt``
+(byte-level BPE).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+SENTENCEPIECE = "tokenizer.model"
+
+
+class Vocabulary:
+    """The tokens of a folder.
+
+    Attributes
+    ----------
+    tokenizer : tokenizers.Tokenizer
+    ids : every token's id
+    special : ids of the special tokens
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        self.folder, self.tokenizer = folder, tokenizer
+        self.ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+        added = tokenizer.get_added_tokens_decoder()
+        self.special = {token_id for token_id, token in added.items() if token.special}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without the special tokens that a model puts around it."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, special ones included."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def id_of(self, role: str, default: str) -> int:
+        """Return the id of the token in a role ("cls_token"), by the folder's settings.
+
+        Raises
+        ------
+        UserError
+            The vocabulary has no such token.
+        """
+        settings = {**_read(self.folder / "tokenizer_config.json")}
+        settings.update(_read(self.folder / "special_tokens_map.json"))
+        named = settings.get(role) or default
+        token = named.get("content") if isinstance(named, dict) else named
+        if token not in self.ids:
+            raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
+        return self.ids[token]
+
+
+def read(folder: Path) -> Vocabulary | None:
+    """Return the vocabulary of a folder; None where it has no file of one that is read here.
+
+    Raises
+    ------
+    UserError
+        A file of it is broken.
+    """
+    from tokenizers import Tokenizer
+    from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
+
+    present = [name for name in FILES if (folder / name).is_file()]
+    if not present:
+        return None
+    file = folder / present[0]
+    tokenizer: Any
+    try:
+        if present[0] == "tokenizer.json":
+            tokenizer = Tokenizer.from_file(str(file))
+        elif present[0] == "vocab.txt":
+            lower = _read(folder / "tokenizer_config.json").get("do_lower_case", True)
+            tokenizer = BertWordPieceTokenizer(str(file), lowercase=lower)._tokenizer
+        else:
+            tokenizer = ByteLevelBPETokenizer(str(file), str(folder / "merges.txt"))._tokenizer
+            tokenizer.add_special_tokens(_special_tokens(folder))
+    except UserError:
+        raise
+    except Exception as error:  # what tokenizers raises is a bare Exception
+        raise UserError(f"{file} cannot be read as a tokenizer: {error}") from None
+    return Vocabulary(folder, tokenizer)
+
+
+def require(folder: Path, key: str) -> Vocabulary:
+    """Return the vocabulary of a folder.
+
+    Raises
+    ------
+    UserError
+        It has none; `key` is what needs it.
+    """
+    found = read(folder)
+    if found is not None:
+        return found
+    remedy = (
+        f"it has only {SENTENCEPIECE}; AutoTokenizer.from_pretrained(...).save_pretrained(...) "
+        "writes a tokenizer.json"
+        if (folder / SENTENCEPIECE).is_file()
+        else "put the model's tokenizer.json there"
+    )
+    raise UserError(f"{key} needs a tokenizer in {folder}: {remedy}")
+
+
+class Text:
+    """What a person sees of inputs [n, D]: their text behind the prefix's, and a note on it.
+
+    Parameters
+    ----------
+    vocabulary : None where the folder has none; token ids are shown then
+    token_ids : int64 [n_values], the token of each value
+    before, after : fixed tokens around each input
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary | None,
+        token_ids: NDArray[np.int64],
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+    ) -> None:
+        self._vocabulary, self._token_ids = vocabulary, token_ids
+        self._before, self._after = list(before), list(after)
+
+    def render(self, x_nd: NDArray[np.integer]) -> list[str]:
+        """Return the text of each input; a token that the tokenizer lacks shows nothing."""
+        if self._vocabulary is None:
+            return [" ".join(map(str, row)) for row in self._token_ids[x_nd].tolist()]
+        return [self._vocabulary.decode(row) for row in self._rows(x_nd)]
+
+    def note(self, x_nd: NDArray[np.integer]) -> list[str]:
+        """Return "" or, where an input's text tokenizes to other tokens, a remark that says so.
+
+        Such an input cannot be given to the model as text.
+        """
+        vocabulary = self._vocabulary
+        if vocabulary is None:
+            return [""] * len(x_nd)
+        return [
+            "" if vocabulary.encode(vocabulary.decode(row)) == row else OTHER_TOKENS
+            for row in self._rows(x_nd)
+        ]
+
+    def _rows(self, x_nd: NDArray[np.integer]) -> list[list[int]]:
+        return [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
+
+
+OTHER_TOKENS = "this text tokenizes to other tokens"
+
+
+def _special_tokens(folder: Path) -> list[str]:
+    settings = {**_read(folder / "tokenizer_config.json")}
+    settings.update(_read(folder / "special_tokens_map.json"))
+    named = [settings.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad")]
+    texts = [token.get("content") if isinstance(token, dict) else token for token in named]
+    return sorted({text for text in texts if text})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from None
+    return found if isinstance(found, dict) else {}

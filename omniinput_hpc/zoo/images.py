@@ -1,0 +1,117 @@
+"""The papers' image models, trained from data in a local folder, each with one command.
+
+``python -m omniinput_hpc.zoo.images cnn-mnist --data FOLDER`` reads MNIST's IDX files from the
+folder and writes inputs/models/cnn-mnist, which inputs/cnn-mnist.toml samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.image_files import Architecture, Shape
+from omniinput_hpc.zoo.image_data import (
+    CIFAR_SHAPE,
+    MNIST_SHAPE,
+    Images,
+    read_cifar,
+    read_idx_set,
+)
+
+SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained on what.
+
+    Attributes
+    ----------
+    architecture, training : see `omniinput_hpc.zoo.image_recipes.train_and_save`
+    data : "mnist", "cifar10" or "cifar100"
+    classes : how many outputs
+    papers : the papers' test accuracy in percent (S0 section 4; S2 sections 3 and 17)
+    """
+
+    architecture: str
+    training: str
+    data: str
+    classes: int
+    papers: float | None
+
+
+RECIPES = {
+    "cnn-mnist": Recipe("cnn", "plain", "mnist", 1, 97.87),
+    "mlp-mnist": Recipe("mlp", "plain", "mnist", 1, 99.95),
+    "res-aug-mnist": Recipe("resnet", "noise", "mnist", 1, 99.95),
+    "mlp-aug-mnist": Recipe("mlp", "noise", "mnist", 1, 99.91),
+    "cnn-aug-mnist": Recipe("cnn", "noise", "mnist", 1, 99.33),
+    "res-gen-mnist": Recipe("resnet", "energy", "mnist", 1, None),
+    "mlp-gen-mnist": Recipe("mlp", "energy", "mnist", 1, None),
+    "cifar10-binary": Recipe("resnet", "moved", "cifar10", 1, 93.34),
+    "cifar10": Recipe("resnet", "moved", "cifar10", 10, 88.0),
+    "cifar100": Recipe("resnet", "moved", "cifar100", 100, 62.0),
+}
+
+
+def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
+    """Return training and test images: of classes 0 and 1 where the model has one output.
+
+    Raises
+    ------
+    UserError
+        Files are missing (what to fetch is said) or broken.
+    """
+    if recipe.data == "mnist":
+        train, test = (read_idx_set(folder, "mnist", part) for part in ("train", "test"))
+    else:
+        n = int(recipe.data.removeprefix("cifar"))
+        train, test = (read_cifar(folder, n, part) for part in ("train", "test"))
+    return (train.only(0, 1), test.only(0, 1)) if recipe.classes == 1 else (train, test)
+
+
+def shape_of(recipe: Recipe) -> Shape:
+    """Return the shape of a recipe's images."""
+    return MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of ``python -m omniinput_hpc.zoo.images``."""
+    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.images", description=__doc__)
+    parser.add_argument("recipe", choices=RECIPES, metavar="RECIPE", help=", ".join(RECIPES))
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the data's files")
+    parser.add_argument("--output", type=Path, help="default: inputs/models/RECIPE")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args(arguments)
+    recipe = RECIPES[args.recipe]
+    try:
+        data = read_data(recipe, args.data)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+    import torch
+
+    from omniinput_hpc.zoo.image_recipes import train_and_save
+
+    torch.set_num_threads(args.threads)
+    size = SIZES[recipe.architecture]
+    line = train_and_save(
+        folder=args.output or Path("inputs/models") / args.recipe,
+        architecture=Architecture(recipe.architecture, shape_of(recipe), recipe.classes, size),
+        training=recipe.training,
+        data=data,
+        papers=recipe.papers,
+        small=False,
+        seed=args.seed,
+    )
+    print(f"{args.recipe}: {line}")
+    return EXIT_COMPLETE
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

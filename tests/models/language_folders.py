@@ -1,0 +1,71 @@
+"""Small folders of each architecture with random weights, as save_pretrained writes them."""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
+)
+
+V, POSITIONS = 29, 16
+"""Values of a model, of which the tokenizer knows 26: three are padding of the vocabulary."""
+WORDS = ["<end>", "<pad>", *(f"{letter}" for letter in "abcdefghijklmnopqrstuvwx")]
+NO_ENDS = {"vocab_size": V, "bos_token_id": None, "eos_token_id": None}
+LLAMA_LIKE = {
+    **NO_ENDS, "pad_token_id": None, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": POSITIONS,
+}  # fmt: skip
+DECODERS = {
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(n_positions=POSITIONS, n_embd=16, n_layer=2, n_head=2, **NO_ENDS)
+    ),
+    "olmo": lambda: OlmoForCausalLM(OlmoConfig(**LLAMA_LIKE)),
+    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(**LLAMA_LIKE)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_LIKE)),
+}
+
+
+def save_decoder(kind, folder, scale=3.0):
+    """Write a decoder and its tokenizer; weights far from zero give outputs far from uniform."""
+    torch.manual_seed(4)
+    model = DECODERS[kind]()
+    for parameter in model.parameters():
+        parameter.data *= scale
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder, words=WORDS):
+    """Write a tokenizer.json: one token a letter, and pairs of letters do not exist."""
+    tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>", "<pad>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def save_classifier(folder, n_classes=2):
+    """Write a DistilBERT with a WordPiece vocabulary in vocab.txt."""
+    torch.manual_seed(5)
+    config = DistilBertConfig(
+        vocab_size=V, max_position_embeddings=POSITIONS, n_layers=2, n_heads=2, dim=16,
+        hidden_dim=24, num_labels=n_classes,
+    )  # fmt: skip
+    model = DistilBertForSequenceClassification(config)
+    for parameter in model.parameters():
+        parameter.data *= 6
+    model.save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrst", "##s", "##ed"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return folder
