@@ -50,6 +50,16 @@ mpi_pytest() { # mpi_pytest SIZE
     return "$code"
 }
 
+browser_not_run=''
+install_browser() { # for tests/annotation; they skip themselves, and the last line says so, without it
+    if [[ $EUID == 0 ]] && command -v apt-get >/dev/null && ! command -v chromedriver >/dev/null; then
+        echo "installing chromium and chromium-driver with apt-get"
+        apt_install chromium chromium-driver >>"$log" 2>&1 || true
+    fi
+    command -v chromedriver >/dev/null || browser_not_run="no chromium and chromium-driver here"
+    [[ -z $browser_not_run ]] || echo "BROWSER TESTS NOT RUN: $browser_not_run"
+}
+
 slurm_not_run=''
 slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mostly asleep
     local check=("$python" tests/slurm/cluster.py --check)
@@ -68,6 +78,7 @@ setup test
 cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
+install_browser
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
@@ -84,5 +95,5 @@ if [[ ${#failed[@]} != 0 ]]; then
     echo "===== FAILED: ${names:2} (${SECONDS} s) ====="
     exit 1
 fi
-echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}; ${SECONDS} s ====="
+echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}${browser_not_run:+; browser tests not run: $browser_not_run}; ${SECONDS} s ====="
 rm -r "$reports"

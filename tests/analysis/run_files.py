@@ -40,6 +40,23 @@ def write_run(
     """Write a run file; return the same run in memory."""
     run = independent_run(MODEL, beta_k, edges, **options)
     planned = run.rounds if planned is None else planned
+    config = CONFIG.format(
+        rounds=planned,
+        seed=config_seed,
+        walkers=run.walkers,
+        moves=run.samples_per_round // run.walkers,
+        betas=list(map(float, beta_k)),
+        lower=edges[0],
+        upper=edges[-1],
+        width=edges[1] - edges[0],
+    )
+    put_run(path, run, config, "exact", planned, committed)
+    return run
+
+
+def put_run(path, run, config, fingerprint, planned, committed=None):
+    """Write a run in memory to a file."""
+    beta_k, edges = run.beta_k, run.edges
     g = store.Geometry(
         rounds=planned,
         n_rungs=len(beta_k),
@@ -50,19 +67,7 @@ def write_run(
         n_values=run.n_values,
         n_kernels=1,
     )
-    attributes = {
-        "config": CONFIG.format(
-            rounds=planned,
-            seed=config_seed,
-            walkers=run.walkers,
-            moves=run.samples_per_round // run.walkers,
-            betas=list(map(float, beta_k)),
-            lower=edges[0],
-            upper=edges[-1],
-            width=edges[1] - edges[0],
-        ),
-        "model_fingerprint": "exact",
-    }
+    attributes = {"config": config, "model_fingerprint": fingerprint}
     store.create(path, g, store.first_values(run.beta_k, run.edges), attributes)
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
@@ -75,7 +80,6 @@ def write_run(
         file["samples/x"][done] = run.x_rksd
         file["samples/z"][done] = run.z_rks
         file["progress/rounds_committed"][0] = run.rounds if committed is None else committed
-    return run
 
 
 def write_exact(path, edges=EDGES, with_r=True):

@@ -1,0 +1,55 @@
+"""Serve the page where one annotator scores a task file; scores go to RUN.scores.NAME.jsonl."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import logging
+import socket
+from pathlib import Path
+
+from _common import run_script
+
+from omniinput_hpc.annotation.scores import ScoreFile, scores_path
+from omniinput_hpc.annotation.tasks import read_tasks
+from omniinput_hpc.errors import UserError
+
+
+def main(arguments: list[str]) -> None:
+    """Open the files, print where the page is, and serve until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
+    parser.add_argument("--annotator", required=True, metavar="NAME", help="who scores")
+    parser.add_argument("--guideline", type=Path, metavar="FILE.md", help="what is in view")
+    parser.add_argument("--port", type=int, help="on this machine (default: the first free one)")
+    options = parser.parse_args(arguments)
+    try:
+        from omniinput_hpc.annotation import security, server, session
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[annotate]'"
+        ) from None
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    tasks, name = read_tasks(options.tasks), options.annotator
+    guideline = server.read_guideline(options.guideline, tasks.kind)
+    path = scores_path(options.tasks, name)
+    with ScoreFile(path, tasks) as file, server.bind(options.port) as listening:
+        token, kept = security.keep_token(server.cookie_name(tasks, name))
+        work = session.Session(tasks, file, name, guideline.version)
+        port = listening.getsockname()[1]
+        if file.note:
+            print(f"note: {file.note}")
+        if not kept:
+            print("note: the token could not be kept: after a restart open the new address")
+        progress = work.progress()
+        print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
+        print(f"open    http://localhost:{port}/?token={token}")
+        print("from another machine, first (leave it running):")
+        print(f"        ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.getfqdn()}")
+        print("Ctrl-C ends it; nothing is lost", flush=True)
+        server.serve(server.make_app(work, tasks, guideline, name, token), listening)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

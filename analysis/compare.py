@@ -1,0 +1,55 @@
+"""Compare models, or two samplers of one model: A.compared.csv (or A.samplers.csv) and .png."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from pathlib import Path
+
+from _common import beside, run_script
+
+from omniinput_hpc import comparison, figures, run_pair
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.rules import load_rule
+from omniinput_hpc.estimators.tables import describe_run, verdict_lines, write_table
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, compare each run with the first, write, and print where the results are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.h5", help="the first with each")
+    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="scores inputs; for models")
+    parser.add_argument("--side", choices=["low", "high"], default="low", help="the confident end")
+    parser.add_argument("--range", type=float, nargs=2, metavar="Z", help="cross-model Z")
+    options = parser.parse_args(arguments)
+    if len(options.runs) < 2:
+        raise UserError("give two run files or more: A.h5 B.h5 ...")
+    names = [path.stem for path in options.runs]
+    with ExitStack() as stack:
+        runs = [stack.enter_context(open_run(path)) for path in options.runs]
+        run_pair.require_one_space(runs)
+        one_model = len({run.fingerprint for run in runs}) == 1
+        if not one_model and options.rule is None:
+            raise UserError("these are runs of different models: give --rule to score their inputs")
+        densities = [density_of_run(run) for run in runs]
+        lines = [describe_run(run) for run in runs]
+        for name, density in zip(names, densities, strict=True):
+            lines += [f"{name}: {line}" for line in verdict_lines(density)]
+        if one_model:
+            result = comparison.samplers(runs, densities, names)
+        else:
+            rule, z_range = load_rule(options.rule), options.range
+            result = comparison.models(runs, densities, names, rule, options.side, z_range)
+
+    lines += result.lines
+    table = beside(options.runs[0], f"{result.ending}.csv")
+    picture = beside(options.runs[0], f"{result.ending}.png")
+    write_table(table, lines, result.columns)
+    figures.save(result.figure, picture)
+    print("\n".join([*lines, str(table), str(picture)]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

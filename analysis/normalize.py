@@ -1,0 +1,59 @@
+"""Normalize two models' densities, after rescoring both ways: A.normalized.B.csv and .png."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from _common import beside, run_script
+
+from omniinput_hpc import comparison_figures, figures
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.side_by_side import describe, normalize
+from omniinput_hpc.estimators.tables import describe_run, verdict_lines, write_table
+from omniinput_hpc.run_pair import read_pairs, require_one_space
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, estimate, write, and print where the results are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path, nargs=2, metavar="RUN.h5", help="one run of each model")
+    parser.add_argument("--range", type=float, nargs=2, required=True, metavar="Z")
+    options = parser.parse_args(arguments)
+    one, two = options.runs
+    names = (one.stem, two.stem)
+
+    with open_run(one) as run_a, open_run(two) as run_b:
+        require_one_space([run_a, run_b])
+        a, b = density_of_run(run_a), density_of_run(run_b)
+        pairs_a, from_a = read_pairs(run_a, run_b, a)
+        pairs_b, from_b = read_pairs(run_b, run_a, b)
+        sources = [describe_run(run_a), describe_run(run_b), f"rescored: {from_a}; {from_b}"]
+        label = figures.z_label(run_a.config)
+    found = normalize(a, b, pairs_a, pairs_b, *options.range)
+    best = found.best()
+    lines = describe(found, *names)
+    for name, density in zip(names, (a, b), strict=True):
+        lines += [f"{name}: {line}" for line in verdict_lines(density)]
+
+    table = beside(one, f".normalized.{two.stem}.csv")
+    shift = 0.0 if best.shift is None else float(best.shift.value)
+    parts = [(d, np.flatnonzero(d.count_b), s) for d, s in ((a, 0.0), (b, shift))]
+    columns = {
+        "model": np.concatenate([np.full(len(i), m + 1) for m, (_, i, _) in enumerate(parts)]),
+        "z_lower": np.concatenate([d.edges[i] for d, i, _ in parts]),
+        "z_upper": np.concatenate([d.edges[i + 1] for d, i, _ in parts]),
+        "log_g": np.concatenate([d.log_g_b[i] + s for d, i, s in parts]),
+        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i, _ in parts]),
+    }
+    scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
+    write_table(table, [scale, *lines, *sources], columns)
+    picture = beside(one, f".normalized.{two.stem}.png")
+    figures.save(comparison_figures.normalization_figure(a, b, found, names, label), picture)
+    print("\n".join([*sources, *lines, str(table), str(picture)]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

@@ -1,0 +1,276 @@
+"""Choosing representative inputs: a draw per bin under which the mean score estimates r.
+
+Every recorded sample i of any rung stands for w_i = 1 / sum_k n_k exp(f_k - beta_k z_i) inputs, up
+to a constant (`estimators.precision_recall.log_sample_weights`); an input that was recorded c
+times for c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
+are, whatever rung they come from.
+
+**by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
+distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
+equally spaced points with a random start are marked. An input is drawn as often as it is marked,
+on average n times its share of the weight, so that the mean of the scores, each counted ``draws``
+times, has the weighted mean of all recorded samples as its expectation, exactly; an input is drawn
+more than once only if its share is above 1 / n. A draw *without replacement* in proportion to the
+weights would not do: it favours light inputs, and its plain mean is biased.
+
+**uniform** takes distinct inputs alike; their scores must then be weighted by exp(log_weight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.tasks import Law
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density import Density, RunData
+from omniinput_hpc.estimators.precision_recall import log_sample_weights
+from omniinput_hpc.recorders import bin_of
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+NEAR = 0.2
+"""Two inputs are near duplicates where at most this share of their sites differs."""
+FEWEST = 30
+"""Distinct inputs in a bin that the papers ask for."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The recorded samples of a run inside a range, i = 0 ... n - 1.
+
+    Attributes
+    ----------
+    round_i, rung_i, index_i : int64 [n], where in ``samples/*``
+    lane_i : int64 [n]
+    z_i : float64 [n]
+    name_i : uint64 [n, 2], equal for equal inputs (a random linear hash of 128 bits)
+    log_w_i : float64 [n], ln of the weight, up to a constant
+    """
+
+    round_i: IntArray
+    rung_i: IntArray
+    index_i: IntArray
+    lane_i: IntArray
+    z_i: FloatArray
+    name_i: NDArray[np.uint64]
+    log_w_i: FloatArray
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One drawn input; see `tasks.KeyItem` for the fields."""
+
+    x: IntArray
+    z: float
+    bin_lower: float
+    log_weight: float
+    draws: int
+    lane: int
+
+
+@dataclass(frozen=True)
+class BinReport:
+    """What was found and drawn in a bin.
+
+    Attributes
+    ----------
+    lower : float
+    samples, distinct : recorded samples, and different inputs among them
+    effective : float, distinct inputs of equal weight that would be as good (Kish)
+    drawn : tasks made
+    near : pairs of drawn inputs of which at most `NEAR` of the sites differ
+    """
+
+    lower: float
+    samples: int
+    distinct: int
+    effective: float
+    drawn: int
+    near: int
+
+
+def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
+    """Return the edges of whole bins from lower to upper, float64 [B + 1].
+
+    Raises
+    ------
+    UserError
+        No whole number of bins.
+    """
+    if not (np.isfinite([lower, upper, width]).all() and width > 0 and upper > lower):
+        raise UserError(f"--range {lower:g} {upper:g} --width {width:g}: no bins in that range")
+    n = (upper - lower) / width
+    if n > 100_000 or round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
+        raise UserError(f"--range {lower:g} {upper:g} is no whole number of bins of {width:g}")
+    return np.asarray(lower + np.arange(round(n) + 1) * width)
+
+
+def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
+    """Collect the recorded samples of a run inside the edges, without their values.
+
+    Raises
+    ------
+    UserError
+        There are none.
+    """
+    rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
+    mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
+    parts: list[list[NDArray]] = []
+    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
+        bin_ks = bin_of(z_ks.astype(np.float64), edges)
+        rung, index = np.nonzero((bin_ks >= 0) & (bin_ks < len(edges) - 1))
+        name = np.zeros((len(rung), 2), dtype=np.uint64)
+        for i in range(0, len(rung), 4096):
+            part = slice(i, i + 4096)
+            name[part] = x_ksd[rung[part], index[part]].astype(np.uint64) @ mix_d2
+        parts.append([np.full(len(rung), round_), rung, index, z_ks[rung, index], name])
+    if not any(len(part[0]) for part in parts):
+        raise UserError(
+            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
+        )
+    round_i, rung_i, index_i, z_i, name_i = (np.concatenate(p) for p in zip(*parts, strict=True))
+    z_i = z_i.astype(np.float64)
+    return Recorded(
+        round_i=round_i,
+        rung_i=rung_i,
+        index_i=index_i,
+        lane_i=index_i % run.walkers,
+        z_i=z_i,
+        name_i=name_i,
+        log_w_i=log_sample_weights(z_i, density.beta_k, density.f_k, density.n_k),
+    )
+
+
+def systematic_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Return how often each is drawn, int64 [I], on average n weight_i / sum(weight_i)."""
+    order = rng.permutation(len(weight_i))
+    end_i = np.cumsum(weight_i[order])
+    points = (np.arange(n) + rng.random()) * (end_i[-1] / n)
+    marked = np.minimum(np.searchsorted(end_i, points, side="right"), len(order) - 1)
+    return np.bincount(order[marked], minlength=len(weight_i))
+
+
+def uniform_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Return 1 for n of them, taken alike, and 0 for the others, int64 [I]."""
+    draws = np.zeros(len(weight_i), dtype=np.int64)
+    draws[rng.permutation(len(weight_i))[:n]] = 1
+    return draws
+
+
+LAWS = {"by-weight": systematic_draw, "uniform": uniform_draw}
+
+
+def choose(
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: Law, seed: int
+) -> tuple[list[Chosen], list[BinReport]]:
+    """Draw inputs in every bin that has recorded samples.
+
+    Parameters
+    ----------
+    run : RunData, with its density
+    edges : float64 [B + 1]
+    per_bin : draws in each bin; there are fewer tasks where an input is drawn more than once
+    law : see the module's docstring
+    seed : of the draw
+
+    Returns
+    -------
+    chosen : list of Chosen, by bin
+    reports : list of BinReport, for the bins that have samples
+
+    Raises
+    ------
+    UserError
+        No recorded samples inside the edges.
+    """
+    rng = np.random.default_rng(seed)
+    all_ = recorded(run, density, edges)
+    bin_i = bin_of(all_.z_i, edges)
+    drawn: list[tuple[int, int, float, int]] = []  # sample, bin, log_weight, draws
+    found: list[tuple[int, int, int, float]] = []  # bin, samples, distinct, effective
+    for b in np.unique(bin_i):
+        i = np.flatnonzero(bin_i == b)
+        _, of_i, copies = np.unique(all_.name_i[i], axis=0, return_inverse=True, return_counts=True)
+        of_i = of_i.reshape(-1)
+        w_i = np.exp(all_.log_w_i[i] - all_.log_w_i[i].max())
+        weight_u: FloatArray = np.bincount(of_i, w_i) / w_i.sum()
+        draws_u = LAWS[law](weight_u, per_bin, rng)
+        copy_u = _one_copy_each(of_i, len(copies), rng)
+        drawn += [
+            (int(i[copy_u[u]]), int(b), float(np.log(weight_u[u])), int(draws_u[u]))
+            for u in np.flatnonzero(draws_u)
+        ]
+        found.append((int(b), len(i), len(copies), float(1.0 / (weight_u**2).sum())))
+    chosen = _with_values(run, all_, drawn, edges)
+    return chosen, _reports(chosen, found, edges)
+
+
+def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) -> IntArray:
+    """Return for each distinct input one of its samples, all copies alike, int64 [U]."""
+    copy_u = np.zeros(n_distinct, dtype=np.int64)
+    order = rng.permutation(len(of_i))
+    copy_u[of_i[order]] = order  # the last one stays
+    return copy_u
+
+
+def _with_values(
+    run: RunData, all_: Recorded, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
+) -> list[Chosen]:
+    """Fetch the values of the drawn samples, a round at a time."""
+    by_round: dict[int, list[int]] = {}
+    for place, (i, *_) in enumerate(drawn):
+        by_round.setdefault(int(all_.round_i[i]), []).append(place)
+    x_of: dict[int, IntArray] = {}
+    for round_, (x_ksd, _) in enumerate(run.samples()):
+        for place in by_round.get(round_, ()):
+            i = drawn[place][0]
+            x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)
+    return [
+        Chosen(
+            x=x_of[place],
+            z=float(all_.z_i[i]),
+            bin_lower=float(edges[b]),
+            log_weight=log_weight,
+            draws=draws,
+            lane=int(all_.lane_i[i]),
+        )
+        for place, (i, b, log_weight, draws) in enumerate(drawn)
+    ]
+
+
+def _reports(
+    chosen: Sequence[Chosen], found: Sequence[tuple[int, int, int, float]], edges: FloatArray
+) -> list[BinReport]:
+    reports = []
+    for b, samples, distinct, effective in found:
+        x_nd = [item.x for item in chosen if item.bin_lower == edges[b]]
+        near = near_pairs(np.stack(x_nd)) if x_nd else 0
+        reports.append(BinReport(float(edges[b]), samples, distinct, effective, len(x_nd), near))
+    return reports
+
+
+def near_pairs(x_nd: IntArray) -> int:
+    """Return how many pairs of inputs differ in at most `NEAR` of their sites."""
+    n_sites = x_nd.shape[1]
+    near = 0
+    for i in range(len(x_nd) - 1):
+        differ = (x_nd[i + 1 :] != x_nd[i]).sum(axis=1)
+        near += int((differ <= NEAR * n_sites).sum())
+    return near
+
+
+def describe_law(law: Law) -> str:
+    """Return how inputs were drawn, in one sentence for the file's header."""
+    if law == "uniform":
+        return (
+            "distinct recorded inputs drawn alike, without replacement: weight the scores of a bin "
+            "by exp(log_weight)"
+        )
+    return (
+        "systematic draw of distinct recorded inputs in proportion to weight times copies: the "
+        "mean score of a bin, each item counted `draws` times, estimates r"
+    )

@@ -1,0 +1,162 @@
+"""What every request to the page must pass: the right host, a token, the page's own origin, a size.
+
+The server listens on loopback, which all users of a login node share: the token in the printed
+address keeps the others out. It becomes a cookie that no other site's pages can send. ``Host`` must
+name loopback (else another site could lead its own name here), and ``Origin`` the same host.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LARGEST_BODY = 4096
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
+
+
+class Guard:
+    """ASGI middleware: refuses what may not pass, and adds the headers above to every answer.
+
+    Parameters
+    ----------
+    app : what is guarded
+    token : of this annotator
+    cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
+        annotators may tunnel to one laptop
+    """
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self._app, self._token, self._cookie = app, token, cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge a request, and pass it on."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        new_cookie, refused = self._judge(scope)
+        if refused is None:
+            body = await _whole_body(receive, Headers(scope=scope))
+            if body is None:
+                refused = (413, "the request is too large")
+
+        async def guarded_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *_RAW_HEADERS, *new_cookie]
+            await send(message)
+
+        if refused is not None:
+            await _answer(guarded_send, *refused)
+            return
+
+        sent = False
+
+        async def replay() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, guarded_send)
+
+    def _judge(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
+        """Return the cookie to set, and why the request is refused (None: it is not)."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
+            return [], (403, "this page is served under 127.0.0.1 and localhost only")
+        origin = headers.get("origin")
+        if scope["method"] not in ("GET", "HEAD"):
+            json_body = headers.get("content-type", "").partition(";")[0] == "application/json"
+            if origin is None or not json_body:
+                return [], (403, "only the page itself may write")
+        if origin is not None and origin != f"http://{host}":
+            return [], (403, "the request comes from another site")
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        if scope["path"] == "/" and self._right(given):
+            cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
+            return [(b"set-cookie", cookie.encode())], None
+        if self._right(_cookies(headers).get(self._cookie, "")):
+            return [], None
+        return [], (403, "open the address with the token that the server printed")
+
+    def _right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _cookies(headers: Headers) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
+    """Return the body, None where it is larger than `LARGEST_BODY`."""
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > LARGEST_BODY:
+        return None
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return body
+        body += bytes(message.get("body", b""))
+        if len(body) > LARGEST_BODY:
+            return None
+        if not message.get("more_body", False):
+            return body
+
+
+async def _answer(send: Any, status: int, words: str) -> None:
+    body = json.dumps({"error": words}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def keep_token(name: str) -> tuple[str, bool]:
+    """Return this user's token of a task set and annotator, and whether it will be kept.
+
+    It is kept where only this user can read it, so that an open page finds a server again that was
+    started anew.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    file = Path(state) / "omniinput_hpc" / f"{name}.token"
+    token = secrets.token_urlsafe(24)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            kept = file.read_text(encoding="ascii", errors="replace").strip()
+            private = file.stat().st_uid == os.getuid() and not file.stat().st_mode & 0o077
+            if private and len(kept) == len(token) and kept.isascii():
+                return kept, True
+            file.unlink()
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as handle:
+            handle.write(token)
+    except OSError:
+        return token, False
+    return token, True

@@ -1,0 +1,170 @@
+"""normalize.py and compare.py as a user calls them: tables, pictures, plain messages."""
+
+import importlib.util
+import sys
+
+import h5py
+import numpy as np
+import pair
+import pytest
+from _common import run_script
+from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
+from run_files import put_run
+from run_tools import ROOT
+
+from omniinput_hpc import rescored
+from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.run_reader import open_run
+
+RULE = "from pair import is_right\n"
+CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'
+
+
+def write(path, which, beta_k, seed, **options):
+    """Write a run of a model of the pair, and what the other model says of its samples."""
+    run = draw(which, beta_k, seed, **options)
+    put_run(path, run, CONFIG, which, run.rounds)
+    with open_run(path) as reader:
+        side = rescored.path_of(path, OTHER[which])
+        attributes = {"config": CONFIG, "model_fingerprint": OTHER[which]}
+        rescored.create(side, reader, attributes)
+    with h5py.File(side, "r+", locking=False) as file:
+        file["samples/z"][...] = pair.table(OTHER[which])[pair.number(run.x_rksd)]
+        file["progress/rounds_committed"][0] = run.rounds
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder with runs of both models, absolute and relative ones."""
+    folder = tmp_path_factory.mktemp("pair")
+    for name, beta_k in (("", ABSOLUTE), ("_relative", RELATIVE)):
+        for seed, which in enumerate(("good", "worse")):
+            write(folder / f"{which}{name}.h5", which, beta_k, seed)
+    write(folder / "again.h5", "good", ABSOLUTE, 9)
+    (folder / "my_pair_rules.py").write_text(RULE)
+    return folder
+
+
+@pytest.fixture
+def inside(runs, monkeypatch, capsys):
+    """Return a way to call a script in this process, in the runs' folder."""
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(script, *arguments):
+        path = ROOT / "analysis" / script
+        spec = importlib.util.spec_from_file_location(f"script_{script[:-3]}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        code = run_script(module.main, [str(a) for a in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    yield call
+    sys.modules.pop("my_pair_rules", None)
+
+
+def is_png(path):
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
+
+
+def ratios(text):
+    """Return (ln ratio, error) by normalization, from the printed table."""
+    rows = {}
+    for name in ("cross-model (Eq. 5, 6)", "Bennett's ratio", "absolute (beta = 0)"):
+        line = next(line for line in text.splitlines() if line.strip().startswith(name))
+        if "refused" not in line:
+            rows[name] = tuple(float(word) for word in line.strip()[len(name) :].split()[:2])
+    return rows
+
+
+def test_normalize(inside, runs):
+    code, out, err = inside("normalize.py", "good.h5", "worse.h5", "--range", 2.25, 3.9)
+    assert (code, err) == (0, "")
+    truth = log_count("good", 2.25, 3.9) - log_count("worse", 2.25, 3.9)
+    found = ratios(out)
+    assert len(found) == 3
+    for value, error in found.values():
+        assert 0 < error < 0.3 and abs(value - truth) < 4 * error
+    assert out.count("they agree") == 3 and "DISAGREE" not in out
+    header, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
+    assert "on the scale of model 1 by: " in header[0]
+    for number, which in ((1, "good"), (2, "worse")):
+        rows = table["model"] == number
+        assert (rows.sum() > 10) and np.exp(table["log_g"][rows]).sum() == pytest.approx(
+            4096, rel=0.2
+        ), which
+    assert is_png(runs / "good.normalized.worse.png")
+
+
+def test_normalize_without_beta_0(inside):
+    files = ("good_relative.h5", "worse_relative.h5")
+    code, out, err = inside("normalize.py", *files, "--range", 2.25, 3.9)
+    assert (code, err) == (0, "")
+    truth = log_count("good", 2.25, 3.9) - log_count("worse", 2.25, 3.9)
+    found = ratios(out)
+    assert set(found) == {"cross-model (Eq. 5, 6)", "Bennett's ratio"}
+    assert all(abs(value - truth) < 4 * error for value, error in found.values())
+    assert "refused: the first run's ladder has no moves at beta = 0" in out
+    assert "the high tail was not reached" in out
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "how"),
+    [
+        (["good.h5", "worse.h5"], [], "absolute densities"),
+        (["good_relative.h5", "worse_relative.h5"], [], "Bennett's ratio"),
+        (["good_relative.h5", "worse_relative.h5"], ["--range", 2.25, 3.9], "cross-model"),
+        (["good.h5", "worse.h5", "worse_relative.h5"], [], "Bennett's ratio"),
+    ],
+)
+def test_compare_models(files, more, how, inside, runs):
+    code, out, err = inside("compare.py", *files, "--rule", "my_pair_rules:is_right", *more)
+    assert (code, err) == (0, "")
+    assert f"normalized by: {how}" in out
+    first = files[0].removesuffix(".h5")
+    assert out.count(f"{first} is better than worse") == len(files) - 1
+    assert is_png(runs / f"{first}.compared.png")
+    _, table = read_table(runs / f"{first}.compared.csv", ["model", "cumulative_ratio_low"])
+    assert set(table["model"]) == set(range(2, len(files) + 1))
+    assert (table["difference_low"] <= table["difference_high"]).all()
+
+
+def test_compare_samplers(inside, runs):
+    for other in ("again.h5", "good_relative.h5"):
+        code, out, err = inside("compare.py", "good.h5", other)
+        assert (code, err) == (0, "")
+        assert "agree within their errors" in out
+        assert "Hotelling's T^2 over " in out
+    assert is_png(runs / "good.samplers.png")
+    _, table = read_table(runs / "good.samplers.csv", ["delta_log_g", "delta_error"])
+    assert np.mean(np.abs(table["delta_log_g"]) < 3 * table["delta_error"]) > 0.9
+
+
+def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
+    alone, other_space = tmp_path / "alone.h5", tmp_path / "space.h5"
+    run = draw("worse", ABSOLUTE, 3)
+    put_run(alone, run, CONFIG, "worse", run.rounds)
+    run.n_values = 7
+    put_run(other_space, run, CONFIG, "worse", run.rounds)
+    empty = tmp_path / "empty.h5"
+    put_run(empty, draw("worse", ABSOLUTE, 3), CONFIG, "worse", 8, committed=0)
+    z = ["--range", 2, 4]
+    for script, arguments, words in [
+        ("normalize.py", ["good.h5", alone, *z], "python -m omniinput_hpc.rescore"),
+        ("normalize.py", ["good.h5", other_space, *z], "different input spaces: "),
+        ("normalize.py", ["good.h5", empty, *z], "no committed round"),
+        ("normalize.py", ["good.h5", "none.h5", *z], "no such run file"),
+        ("normalize.py", ["good.h5", "worse.h5", "--range", 4, 2], "must be below the second"),
+        ("normalize.py", ["good.h5", "worse.h5", "--range", 20, 30], "no counts in the range"),
+        ("compare.py", ["good.h5"], "give two run files or more"),
+        ("compare.py", ["good.h5", "worse.h5"], "give --rule"),
+        ("compare.py", ["good.h5", "worse.h5", "--rule", "none:rule"], "cannot import none"),
+        ("compare.py", ["good.h5", other_space, "--rule", "a:b"], "different input spaces: "),
+        ("compare.py", ["good.h5", "again.h5", "good.h5"], "two of them at a time"),
+        ("compare.py", ["good.h5", empty, "--rule", "my_pair_rules:is_right"], "no committed"),
+    ]:
+        code, _, err = inside(script, *arguments)
+        lines = err.splitlines()
+        assert (code, len(lines)) == (2, 1), (arguments, err)
+        assert lines[0].startswith("error: ") and words in lines[0], (arguments, err)

@@ -1,0 +1,219 @@
+"""The draw's mean score estimates r in a wide bin; draws that ignore the weights do not."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from lattice import Lattice, first_is_zero, independent_run
+
+from omniinput_hpc.annotation import choose, mix
+from omniinput_hpc.annotation.shown import Shown, values_as_text
+from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density import density_of_run
+
+MODEL = Lattice()
+BETA_K = np.array([-4.0, 0.0, 4.0])
+FINE = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
+EDGES = np.array([FINE[0], FINE[13], FINE[-1]])  # two wide bins, r far from constant in each
+PER_BIN, TRIALS = 40, 400
+
+
+def exact_r():
+    count, right = (MODEL.bin_sums(EDGES, v) for v in (MODEL.count_l(), MODEL.right_l()))
+    return right / count
+
+
+@pytest.fixture(scope="module")
+def run():
+    return independent_run(MODEL, BETA_K, FINE, rounds=40, walkers=8, moves=20, seed=3)
+
+
+@pytest.fixture(scope="module")
+def density(run):
+    return density_of_run(run)
+
+
+@pytest.fixture(scope="module")
+def pool(run, density):
+    """Per bin: weight and score of each distinct recorded input, and of each sample."""
+    all_ = choose.recorded(run, density, EDGES)
+    x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
+    bin_i = np.searchsorted(EDGES, all_.z_i, side="right") - 1
+    pools = []
+    for b in range(2):
+        i = np.flatnonzero(bin_i == b)
+        x_u, of_i = np.unique(x_i[i], axis=0, return_inverse=True)
+        w_u = np.bincount(of_i.reshape(-1), np.exp(all_.log_w_i[i] - all_.log_w_i[i].max()))
+        pools.append((w_u / w_u.sum(), first_is_zero(x_u), first_is_zero(x_i[i])))
+    return pools
+
+
+def test_names_tell_inputs_apart(run, density):
+    all_ = choose.recorded(run, density, EDGES)
+    x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
+    assert len(np.unique(all_.name_i, axis=0)) == len(np.unique(x_i, axis=0))
+    assert (run.z_rks[all_.round_i, all_.rung_i, all_.index_i] == all_.z_i).all()
+    assert (all_.lane_i == all_.index_i % run.walkers).all()
+
+
+def test_all_weighted_samples_give_r(pool):
+    """The pool itself is right: what the draw is unbiased for."""
+    for (weight_u, score_u, _), r in zip(pool, exact_r(), strict=True):
+        assert abs((weight_u * score_u).sum() - r) < 0.03
+
+
+def sigmas(means, truth):
+    means = np.asarray(means)
+    return abs(means.mean() - truth) / (means.std(ddof=1) / np.sqrt(len(means)))
+
+
+def plain(draw):
+    return lambda p, w, s, rng: draw(p, w, s, rng).mean()
+
+
+def successive(weight_u, score_u, rng):
+    """The tempting wrong way: without replacement, in proportion to what is left."""
+    return score_u[rng.choice(len(weight_u), PER_BIN, replace=False, p=weight_u)].mean()
+
+
+def by_weight(weight_u, score_u, rng):
+    draws_u = choose.systematic_draw(weight_u, PER_BIN, rng)
+    return (draws_u * score_u).sum() / draws_u.sum()
+
+
+def deduplicated(weight_u, score_u, rng):
+    """Wrong: how often an input was drawn is forgotten."""
+    return score_u[choose.systematic_draw(weight_u, PER_BIN, rng) > 0].mean()
+
+
+def any_rung(weight_u, score_u, rng):
+    """Wrong: the scores of a uniform draw without their weights."""
+    return score_u[choose.uniform_draw(weight_u, PER_BIN, rng) > 0].mean()
+
+
+def test_the_mean_of_a_draw_is_unbiased_for_the_weighted_mean(pool):
+    rng = np.random.default_rng(5)
+    for weight_u, score_u, _ in pool:
+        truth = (weight_u * score_u).sum()
+        assert sigmas([by_weight(weight_u, score_u, rng) for _ in range(TRIALS)], truth) < 4
+
+
+def test_wrong_draws_are_far_off(pool):
+    rng = np.random.default_rng(5)
+    weight_u, score_u, _ = pool[0]
+    truth = (weight_u * score_u).sum()
+    assert sigmas([any_rung(weight_u, score_u, rng) for _ in range(TRIALS)], truth) > 8
+    skewed = np.arange(1, 81.0) ** 3  # a few heavy inputs, as of a walker that stood still
+    skewed /= skewed.sum()
+    score_u = (np.arange(80) > 60) * 1.0
+    truth = (skewed * score_u).sum()
+    for wrong in (successive, deduplicated):
+        assert sigmas([wrong(skewed, score_u, rng) for _ in range(TRIALS)], truth) > 8, wrong
+    assert sigmas([by_weight(skewed, score_u, rng) for _ in range(TRIALS)], truth) < 4
+
+
+def test_a_systematic_draw_takes_the_floor_or_the_ceiling():
+    rng = np.random.default_rng(0)
+    weight = rng.random(30) ** 4
+    share = 20 * weight / weight.sum()
+    draws = np.array([choose.systematic_draw(weight, 20, rng) for _ in range(4000)])
+    assert (draws.sum(axis=1) == 20).all()
+    assert (draws >= np.floor(share)).all() and (draws <= np.ceil(share)).all()
+    error = np.sqrt((share % 1) * (1 - share % 1) / len(draws))
+    assert (abs(draws.mean(axis=0) - share) < 4.5 * error + 1e-12).all()
+
+
+def test_choose_draws_in_every_bin_and_reports_it(run, density):
+    chosen, reports = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    assert [r.lower for r in reports] == EDGES[:2].tolist()
+    for b, report in enumerate(reports):
+        mine = [c for c in chosen if c.bin_lower == EDGES[b]]
+        assert sum(c.draws for c in mine) == PER_BIN and len(mine) == report.drawn
+        assert len({tuple(c.x) for c in mine}) == len(mine)
+        assert all(EDGES[b] <= c.z < EDGES[b + 1] for c in mine)
+        assert report.samples > report.distinct >= report.effective > 1
+        assert report.near == choose.near_pairs(np.stack([c.x for c in mine]))
+    for c in chosen:
+        assert MODEL.z(c.x) == np.float32(c.z) and 0 <= c.lane < run.walkers
+    again, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    assert [c.x.tolist() for c in again] == [c.x.tolist() for c in chosen]
+
+
+def test_the_log_weights_of_a_uniform_draw_give_r(run, density):
+    chosen, _ = choose.choose(run, density, EDGES, 10**6, "uniform", seed=1)
+    for b, r in enumerate(exact_r()):
+        mine = [c for c in chosen if c.bin_lower == EDGES[b]]
+        w = np.exp([c.log_weight for c in mine])
+        assert abs(w.sum() - 1) < 1e-9
+        assert abs((w * first_is_zero(np.stack([c.x for c in mine]))).sum() - r) < 0.03
+
+
+def test_near_pairs():
+    x = np.array([[0] * 10, [0] * 8 + [1] * 2, [0] * 7 + [2] * 3, [5] * 10])
+    assert choose.near_pairs(x) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "width"), [(0, 1, 0.3), (1, 0, 0.1), (0, 1, -1), (0, 1, 2)]
+)
+def test_ranges_without_whole_bins(low, high, width):
+    with pytest.raises(UserError, match="--range"):
+        choose.bin_edges(low, high, width)
+    assert len(choose.bin_edges(2.0, 4.0, 0.1)) == 21
+
+
+def test_a_range_without_samples(run, density):
+    with pytest.raises(UserError, match="no recorded samples with outputs from 50 to 51"):
+        choose.choose(run, density, np.array([50.0, 51.0]), 5, "by-weight", 1)
+
+
+HEADER = {
+    "law": "by-weight", "runs": [{"path": "a.h5", "model_fingerprint": "m", "range": [0, 7]}],
+    "width": 3.5, "range": [0, 7], "per_bin": PER_BIN, "duplicates": 0,
+}  # fmt: skip
+SHOWN = Shown("text", values_as_text, None, "")
+
+
+def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
+    chosen, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    path = tmp_path / "a.tasks.jsonl"
+    gold = [mix.Gold("a gold item", 0.75)]
+    n = mix.write_task_set(path, [mix.Part(chosen, SHOWN)], HEADER, gold=gold)
+    tasks = read_tasks(path)
+    key = read_key(key_path(path), tasks.tasks_id)
+    assert n == len(tasks.tasks) == len(chosen) + round(0.1 * len(chosen)) + 1
+    by_id = key.by_id()
+    for task in tasks.tasks:
+        item = by_id[task.id]
+        expected = "a gold item" if item.gold is not None else " ".join(map(str, item.x))
+        assert task.text == expected
+        if item.repeats:
+            assert item.draws == 0 and by_id[item.repeats].x == item.x
+    assert [i.gold for i in key.items if i.gold is not None] == [0.75]
+    for line in path.read_text().splitlines()[1:]:
+        assert sorted(json.loads(line)) == ["id", "text"]
+    order = [by_id[t.id].bin_lower for t in tasks.tasks if by_id[t.id].draws]
+    changes = sum(a != b for a, b in itertools.pairwise(order))
+    assert changes > len(order) / 3  # bins are mixed, and ids do not follow the order
+    assert [t.id for t in tasks.tasks] != sorted(t.id for t in tasks.tasks)
+
+
+def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, density):
+    chosen, _ = choose.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    path = tmp_path / "both.tasks.jsonl"
+    header = {**HEADER, "runs": HEADER["runs"] * 2}
+    mix.write_task_set(path, [mix.Part(chosen, SHOWN)] * 2, header, repeats=0)
+    assert sorted(i.run for i in read_key(key_path(path)).items) == [0] * len(chosen) + [1] * len(
+        chosen
+    )
+    (tmp_path / "both.scores.ana.jsonl").write_text("")
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="has scores already"):
+        mix.write_task_set(path, [mix.Part(chosen, SHOWN)] * 2, header)
+    assert path.read_bytes() == before
+    with pytest.raises(UserError, match="cannot be mixed"):
+        mix.common_kind(
+            [mix.Part([], SHOWN), mix.Part([], Shown("image", values_as_text, None, ""))]
+        )

@@ -1,0 +1,255 @@
+"""The page's server without a browser: what it refuses, hides, saves and says."""
+
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+from page_server import ROOT, Server
+from task_files import make_tasks
+
+from omniinput_hpc.annotation.scores import read_scores, scores_path
+from omniinput_hpc.annotation.session import order_of
+from omniinput_hpc.annotation.tasks import Task, TaskSet, key_path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def tasks(folder):
+    return make_tasks(folder, 12)
+
+
+@pytest.fixture(scope="module")
+def server(tasks):
+    with Server(tasks.path, "ana") as running:
+        yield running
+
+
+def test_the_address_sets_a_cookie_that_other_sites_cannot_send(server):
+    status, headers, body = server.call("GET", f"/?token={server.token}", headers={"Cookie": None})
+    assert status == 200 and b"<title>" in body
+    assert headers["set-cookie"] == f"{server.cookie}; Path=/; HttpOnly; SameSite=Strict"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert b"http://" not in body and b"https://" not in body
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("GET", "/", {"Cookie": None}),
+        ("GET", "/?token=", {"Cookie": None}),
+        ("GET", "/?token=wrong", {"Cookie": None}),
+        ("GET", "/api/first", {"Cookie": None}),
+        ("GET", "/page.js", {"Cookie": "omniinput=wrong"}),
+        ("GET", "/api/first?token={token}", {"Cookie": None}),
+        ("GET", "/api/first", {"Host": "evil.example"}),
+        ("GET", "/api/first", {"Host": "evil.example:{port}"}),
+        ("GET", "/api/first", {"Host": "localhost.evil.example:{port}"}),
+        ("GET", "/api/first", {"Origin": "http://evil.example"}),
+        ("POST", "/api/score", {"Origin": "http://evil.example"}),
+        ("POST", "/api/score", {"Origin": "null"}),
+        ("POST", "/api/score", {"Origin": "http://localhost:1"}),
+        ("POST", "/api/score", {"Origin": None}),
+        ("POST", "/api/score", {"Content-Type": "text/plain"}),
+        ("POST", "/api/score", {"Cookie": None}),
+        ("POST", "/api/undo", {"Origin": None}),
+    ],
+)
+def test_requests_that_are_refused(server, method, path, headers):
+    known = {"token": server.token, "port": server.port}
+    headers = {k: v if v is None else v.format(**known) for k, v in headers.items()}
+    body = {"id": "id0000", "score": 1, "nonce": "12345678"} if method == "POST" else None
+    status, answered, text = server.call(method, path.format(**known), body, headers)
+    assert status == 403 and json.loads(text)["error"]
+    assert (
+        "set-cookie" not in answered and "default-src 'none'" in answered["content-security-policy"]
+    )
+    assert server.get("/api/first")[1]["progress"]["done"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": "other", "score": 0.5},
+        {"id": "../../etc/passwd", "score": 0.5},
+        {"id": "id0000", "score": 1.5},
+        {"id": "id0000", "score": "1"},
+        {"id": "id0000", "score": True},
+        {"id": "id0000", "score": None},
+        {"id": "id0000"},
+        {"id": ["id0000"], "score": 0.5},
+        {"id": "id0000", "score": 0.5, "seconds": -1},
+        {"id": "id0000", "score": 0.5, "seconds": "x"},
+        {"id": "id0000", "score": 0.5, "nonce": ""},
+        {"id": "id0000", "score": 0.5, "nonce": {}},
+    ],
+)
+def test_a_wrong_score_is_refused_in_words(server, body):
+    status, answer = server.post("/api/score", **body)
+    assert status == 400 and answer["error"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "NaN", '{"score": NaN}', "[" * 3000])
+def test_a_body_that_is_no_object(server, text):
+    status, _, body = server.call("POST", "/api/score", text)
+    assert status == 400 and json.loads(body)["error"]
+
+
+def test_large_requests_are_refused(server):
+    assert server.call("POST", "/api/score", "x" * 5000)[0] == 413
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(
+            f"POST /api/score HTTP/1.1\r\nHost: localhost:{server.port}\r\nCookie: {server.cookie}"
+            f"\r\nOrigin: http://localhost:{server.port}\r\nContent-Type: application/json\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        raw.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n" + b"10\r\n" + b"x" * 16 + b"\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 413")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000)
+        assert raw.recv(100).startswith(b"HTTP/1.1 4")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../setup.cfg", "/%2e%2e/setup.cfg", "/page/page.js", "/toy.tasks.key.jsonl", "/api/item/999",
+     "/api/item/-1", "/api/item/x", "/docs", "/openapi.json"],
+)  # fmt: skip
+def test_no_path_reaches_the_file_system(server, path):
+    status, _, body = server.call("GET", path)
+    assert status in (400, 404) and b"root" not in body and len(body) < 100
+
+
+def test_the_page_tells_nothing_of_z_the_bin_or_others(server, tasks):
+    item = server.get("/api/first")[1]["item"]
+    assert sorted(item) == ["id", "kind", "png", "position", "prefix", "score", "text"]
+    key = key_path(tasks.path).read_text()
+    seen = [server.get(f"/api/item/{i}")[1]["item"]["id"] for i in range(12)]
+    assert sorted(seen) == sorted(tasks.ids) and seen != sorted(seen) and "log_weight" in key
+
+
+def test_scoring_going_back_undoing_and_resuming(folder):
+    tasks = make_tasks(folder, 6, name="resume")
+    path = scores_path(tasks.path, "ana")
+    with Server(tasks.path, "ana") as server:
+        first = server.get("/api/first")[1]["item"]
+        _, view = server.post("/api/score", id=first["id"], score=0.25, seconds=2.0)
+        assert read_scores(path).by_id() == {first["id"]: 0.25}
+        second = view["item"]
+        assert second["position"] == 1 and view["progress"]["seconds_left"] == 10.0
+        server.post("/api/score", id=second["id"], score=0.5, seconds=4.0)
+        assert server.get("/api/item/0")[1]["item"]["score"] == 0.25
+        server.post("/api/score", id=first["id"], score=1.0)
+        undone = server.post("/api/undo")[1]["item"]
+        assert (undone["id"], undone["score"]) == (first["id"], 0.25)
+        server.kill()
+        server.start()
+        nonce = {"nonce": "abcdefgh01"}
+        for _ in range(3):  # sent again: counts once
+            undone = server.post("/api/undo", **nonce)[1]["item"]
+            assert (undone["id"], undone["score"]) == (second["id"], None)
+        server.kill()
+        server.start()
+        assert server.post("/api/undo", **nonce)[1]["item"]["id"] == second["id"]
+        assert server.post("/api/undo")[1]["item"]["id"] == first["id"]
+        assert server.post("/api/undo")[0] == 400
+        for _ in range(2):
+            server.post("/api/score", id=first["id"], score=0.75, nonce="1234567890")
+    assert server.process.returncode == 0
+    assert "taking over the lock" in server.error and "Traceback" not in server.error
+    back = read_scores(path)
+    assert back.by_id() == {first["id"]: 0.75} and len(back.lines) == 7
+    assert not path.with_name(path.name + ".lock").exists()
+
+
+def test_the_token_stays_the_same_and_private(folder, tasks):
+    with Server(tasks.path, "tok") as server:
+        token = server.token
+        (file,) = folder.glob("omniinput_hpc/*-tok.token")
+        assert file.stat().st_mode & 0o077 == 0
+        server.kill()
+        server.start()
+        assert server.token == token
+        server.kill()
+        file.chmod(0o644)  # others may have read it
+        server.start()
+        assert server.token != token
+
+
+def refused(*arguments):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "analysis/annotate.py"), *map(str, arguments)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+def test_bad_input_is_one_plain_line(server, tasks, folder):
+    words = refused(tasks.path, "--annotator", "ana")
+    assert "is being written by another process" in words
+    assert f"port {server.port} cannot be used: it is taken" in refused(
+        tasks.path, "--annotator", "new", "--port", server.port
+    )
+    assert not scores_path(tasks.path, "new").with_suffix(".jsonl.lock").exists()
+    assert "letters, digits" in refused(tasks.path, "--annotator", "../x")
+    assert "no such file" in refused(folder / "none.tasks.jsonl", "--annotator", "x")
+    assert "is no task file" in refused(key_path(tasks.path), "--annotator", "x")
+    assert "cannot be read" in refused(tasks.path, "--annotator", "x", "--guideline", "none.md")
+
+
+def test_scores_of_another_run_are_refused_and_kept(folder):
+    tasks = make_tasks(folder, 3, name="mine")
+    path = scores_path(tasks.path, "ana")
+    path.write_text('{"id": "foreign", "score": 1, "when": "now", "annotator": "ana"}\n')
+    assert "the scores of another task file?" in refused(tasks.path, "--annotator", "ana")
+    assert "foreign" in path.read_text()
+
+
+def test_the_guideline_is_shown_as_text_where_it_holds_html(folder):
+    tasks = make_tasks(folder, 2, name="guide")
+    guideline = folder / "g.md"
+    guideline.write_text("# Rules\n<script>alert(1)</script>\n\n![x](http://x/y.png) **b**")
+    with Server(tasks.path, "ana", guideline=guideline) as server:
+        body = server.call("GET", "/")[2].decode()
+        assert "<h1>Rules</h1>" in body and "<strong>b</strong>" in body
+        assert "<script>alert" not in body and "<img src" not in body
+        item = server.get("/api/first")[1]["item"]
+        server.post("/api/score", id=item["id"], score=0.5)
+    (line,) = read_scores(scores_path(tasks.path, "ana")).lines
+    assert line.guideline and len(line.guideline) == 12
+
+
+def test_the_order_is_the_annotators_own_and_repeats_are_apart(folder):
+    texts = [f"t{i}" for i in range(60)] + [f"t{i}" for i in range(15)]
+    made = [Task(f"{i:x}", text=text) for i, text in enumerate(texts)]
+    tasks = TaskSet(folder, "set", "text", made)
+    orders = {name: order_of(tasks, name) for name in ("ana", "ben")}
+    assert orders["ana"] == order_of(tasks, "ana") != orders["ben"]
+    for order in orders.values():
+        assert sorted(t.id for t in order) == sorted(t.id for t in made)
+        place = {}
+        for i, task in enumerate(order):
+            assert i - place.get(task.text, -99) >= 18
+            place[task.text] = i
+
+
+def test_saving_is_quick(folder):
+    tasks = make_tasks(folder, 60, name="quick")
+    with Server(tasks.path, "ana") as server:
+        item, took = server.get("/api/first")[1]["item"], []
+        while item:
+            begin = time.perf_counter()
+            item = server.post("/api/score", id=item["id"], score=0.5)[1]["item"]
+            took.append(time.perf_counter() - begin)
+    print(f"request, fsync and answer: median {1e3 * statistics.median(took):.1f} ms")
+    assert len(read_scores(scores_path(tasks.path, "ana")).by_id()) == 60
