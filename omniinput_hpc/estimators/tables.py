@@ -126,7 +126,8 @@ def _rounds_of(run: RunData) -> str:
 def summarize_density(density: Density) -> list[str]:
     """Return the plain lines that the script prints."""
     filled = density.count_b > 0
-    error = density.log_g_error_b[filled]
+    bounded_b = np.isfinite(density.log_g_upper_b)
+    error = density.log_g_error_b[filled & ~bounded_b]
     known = np.isfinite(error)
     lines = [
         f"{filled.sum()} of {len(filled)} bins have counts, {density.count_b.sum():,} in all; "
@@ -145,11 +146,10 @@ def summarize_density(density: Density) -> list[str]:
             f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
             f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
         )
-    bounded = int(np.isfinite(density.log_g_upper_b).sum())
-    if bounded:
+    if bounded_b.any():
         lines.append(
-            f"{bounded} bins have fewer than {FEWEST_EFFECTIVE:.0f} effective counts: their upper "
-            "bounds count, not their errors"
+            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective "
+            "counts: their upper bounds count, not their errors"
         )
     return lines + verdict_lines(density)
 
