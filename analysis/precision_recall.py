@@ -1,17 +1,22 @@
-"""Score a run's samples by a rule: its precision-recall curve, RUN.pr.csv and .png."""
+"""A run's precision-recall curve from a rule or from people's scores: RUN.pr.csv, .png, .roc.png.
+
+With --exact or --scores also RUN.rho_r.png or RUN.r.png; every picture also as PDF.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from _common import beside, run_script
+from _common import beside, run_script, scored_of, scores_arguments
 
-from omniinput_hpc import figures
+from omniinput_hpc import figures, score_figures
 from omniinput_hpc.estimators.compare import compare_curve, read_exact
 from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 from omniinput_hpc.estimators.rules import load_rule
+from omniinput_hpc.estimators.score_tables import summarize_scores
+from omniinput_hpc.estimators.scored import coarsen_exact
 from omniinput_hpc.estimators.tables import (
     curve_columns,
     describe_curve,
@@ -27,33 +32,45 @@ def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
-    parser.add_argument("--rule", required=True, metavar="MODULE:FUNCTION", help="scores inputs")
+    scores_arguments(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r")
-    parser.add_argument("--side", choices=["low", "high"], default="low", help="the confident end")
     options = parser.parse_args(arguments)
+    side, extra = options.side, []
 
-    rule = load_rule(options.rule)
     with open_run(options.run) as run:
-        density = density_of_run(run)
-        exact = read_exact(options.exact, density.edges, ["r"]) if options.exact else None
-        curve = precision_recall(density, sum_scores(run, density, rule), options.side)
-        source, z_label = describe_run(run), figures.z_label(run.config)
-    truth = compare_curve(density, curve, exact, options.side) if exact else None
+        fine = density = density_of_run(run)
+        exact = read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
+        source, label = describe_run(run), figures.z_label(run.config)
+        if options.rule:
+            curve, by = (
+                precision_recall(density, sum_scores(run, density, load_rule(options.rule)), side),
+                options.rule,
+            )
+        else:
+            joined, result = scored_of(run, density, options)
+            density, curve, by = result.density, result.curve, ", ".join(joined.scored.annotators)
+            extra = [*joined.notes, *summarize_scores(result, joined.scored, side)]
+            exact = coarsen_exact(exact, fine.edges, density.edges) if exact else None
+    truth = compare_curve(density, curve, exact, side) if exact else None
 
-    table, picture = beside(options.run, ".pr.csv"), beside(options.run, ".pr.png")
-    header = describe_curve(curve, options.side, options.rule) + describe_density(density, source)
+    table = beside(options.run, ".pr.csv")
+    header = describe_curve(curve, side, by) + extra + describe_density(density, source)
     write_table(table, header, curve_columns(curve))
-    figures.save(figures.curve_figure(density, curve, exact, truth), picture)
-    paths = [table, picture]
-    if exact is not None:
-        paths.append(beside(options.run, ".rho_r.png"))
-        figures.save(figures.rho_r_figure(density, curve, z_label, exact), paths[-1])
+    pictures = {
+        ".pr.png": figures.curve_figure(density, curve, exact, truth),
+        ".roc.png": score_figures.roc_figure(density, curve),
+    }
+    if options.scores:
+        pictures[".r.png"] = score_figures.r_figure(density, curve, label, exact)
+    elif exact is not None:
+        pictures[".rho_r.png"] = figures.rho_r_figure(density, curve, label, exact)
+    for ending, picture in pictures.items():
+        figures.save(picture, beside(options.run, ending))
 
-    print(source)
-    print("\n".join(summarize_curve(density, curve)))
+    print("\n".join([source, *summarize_curve(density, curve), *extra]))
     if truth is not None:
         print(truth)
-    print("\n".join(str(path) for path in paths))
+    print("\n".join(str(beside(options.run, ending)) for ending in (".pr.csv", *pictures)))
 
 
 if __name__ == "__main__":

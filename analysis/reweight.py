@@ -12,6 +12,7 @@ from pathlib import Path
 from _common import beside, run_script
 
 from omniinput_hpc import figures
+from omniinput_hpc.estimators import EstimateError, unbinned
 from omniinput_hpc.estimators.compare import compare_density, read_exact
 from omniinput_hpc.estimators.density import density_of_runs
 from omniinput_hpc.estimators.tables import (
@@ -31,12 +32,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--exact", type=Path, metavar="FILE.csv", help="exact density to compare with"
     )
+    parser.add_argument(
+        "--unbinned", action="store_true", help="compare with MBAR on one run's recorded samples"
+    )
     options = parser.parse_args(arguments)
+    if options.unbinned and len(options.run) > 1:
+        raise EstimateError("--unbinned takes one run file")
 
     with ExitStack() as files:
         runs = [files.enter_context(open_run(path)) for path in options.run]
         density = density_of_runs(runs)
         source, config = describe_run(*runs), runs[0].config
+        without_bins = [unbinned.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = read_exact(options.exact, density.edges) if options.exact else None
 
     joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
@@ -46,7 +53,7 @@ def main(arguments: list[str]) -> None:
     figures.save(figures.density_figure(density, figures.z_label(config), exact), picture)
 
     print(source)
-    print("\n".join(summarize_density(density)))
+    print("\n".join(summarize_density(density) + without_bins))
     if exact is not None:
         for fewest in (10_000, 1_000):
             print(compare_density(density, exact, fewest))

@@ -43,12 +43,12 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
         )
     with open_run(path) as run:
         stored = input_file.parse(run.config_toml, f"{path} (stored input)")
-        found = {
+        found: dict[str, Any] = {
             "resume": True,
             "rounds": run.rounds,
             "burn_in": run.burn_in_committed,
             "planned": run.rounds_planned,
-            "attributes": {k: v for k, v in run.attributes.items() if isinstance(v, str)},
+            "attributes": run.texts,
         }
         differences = _differences(stored, config)
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:

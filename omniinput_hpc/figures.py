@@ -25,6 +25,7 @@ LN10 = float(np.log(10.0))
 STYLE: Any = {
     "figure.dpi": 150,
     "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
     "font.size": 11,
     "axes.labelsize": 11,
     "axes.titlesize": 11,
@@ -47,17 +48,19 @@ def z_label(config: dict[str, Any]) -> str:
     return "output z (the model's own unit)"
 
 
-def _figure(heights: list[float], width: float = 7.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels one above the other that share their x axis."""
+def panels(
+    heights: list[float], width: float = 7.2, share_x: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels one above the other."""
     figure = Figure(figsize=(width, sum(heights)))
     FigureCanvasAgg(figure)
-    panels = figure.subplots(
-        len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    axes = figure.subplots(
+        len(heights), 1, sharex=share_x, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
-    return figure, list(panels[:, 0])
+    return figure, list(axes[:, 0])
 
 
-def _points(
+def points(
     axes: Axes, x: FloatArray, y: FloatArray, error: FloatArray, label: str, colour: str = SAMPLED
 ) -> None:
     """Draw points with one-standard-error bars; hollow where the error is not known."""
@@ -82,7 +85,7 @@ def _bounds(axes: Axes, x: FloatArray, y: FloatArray, upper: FloatArray) -> None
         )  # fmt: skip
 
 
-def _exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
+def exact_line(axes: Axes, density: Density, exact_b: FloatArray) -> None:
     """Draw exact values at the bins' middles as a line with gaps where there are none."""
     middle = 0.5 * (density.edges[:-1] + density.edges[1:])
     shown = np.flatnonzero(np.isfinite(exact_b))
@@ -100,10 +103,10 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     few = np.isfinite(density.log_g_upper_b)
     bins = (density.count_b > 0) & ~few
     log10_g, error = (density.log_g_b + shift) / LN10, density.log_g_error_b / LN10
-    _points(axes, middle[bins], log10_g[bins], error[bins], SAMPLED_LABEL)
+    points(axes, middle[bins], log10_g[bins], error[bins], SAMPLED_LABEL)
     _bounds(axes, middle[few], log10_g[few], (density.log_g_upper_b[few] + shift) / LN10)
     if exact is not None:
-        _exact_line(axes, density, exact.log_g_b / LN10)
+        exact_line(axes, density, exact.log_g_b / LN10)
     absolute = density.absolute or exact is not None
     what = "number of inputs" if absolute else "share of inputs"
     axes.set_ylabel(rf"$\log_{{10}}$ {what} per bin")
@@ -121,8 +124,8 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     if rare.all():
         rare[:] = False
     if rare.any():
-        _points(axes, middle[rare], delta[rare], error[rare], "rare", FAINT)
-    _points(axes, middle[~rare], delta[~rare], error[~rare], SAMPLED_LABEL)
+        points(axes, middle[rare], delta[rare], error[rare], "rare", FAINT)
+    points(axes, middle[~rare], delta[~rare], error[~rare], SAMPLED_LABEL)
     axes.axhline(0.0, color=EXACT, linewidth=1.1, zorder=4)
     limit = 1.6 * reach[~rare].max(initial=1e-6)
     axes.set_ylim(-limit, limit)
@@ -135,7 +138,7 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
 def density_figure(density: Density, label: str, exact: Exact | None = None) -> Figure:
     """Return the density above its errors, or above its difference from the exact one."""
     with mpl.rc_context(STYLE):
-        figure, (top, bottom) = _figure([3.2, 2.0])
+        figure, (top, bottom) = panels([3.2, 2.0])
         _density_panel(top, density, exact)
         bins = np.flatnonzero(density.count_b)
         middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
@@ -165,16 +168,16 @@ def density_figure(density: Density, label: str, exact: Exact | None = None) -> 
 def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Figure:
     """Return sampled against exact: inputs per bin, their difference, and mean score r(z)."""
     with mpl.rc_context(STYLE):
-        figure, (top, middle_panel, bottom) = _figure([3.0, 1.5, 2.3])
+        figure, (top, middle_panel, bottom) = panels([3.0, 1.5, 2.3])
         _density_panel(top, density, exact)
         _difference_panel(middle_panel, density, exact)
         known = np.isfinite(curve.r_b) & ~curve.interpolated_b
         middle = 0.5 * (density.edges[:-1] + density.edges[1:])
-        _points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], SAMPLED_LABEL)
+        points(bottom, middle[known], curve.r_b[known], curve.r_error_b[known], SAMPLED_LABEL)
         gaps = curve.interpolated_b
         if gaps.any():
             bottom.plot(middle[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
-        _exact_line(bottom, density, exact.r_b)
+        exact_line(bottom, density, exact.r_b)
         bottom.set_ylim(-0.05, 1.05)
         bottom.set_ylabel("mean score r(z)")
         bottom.set_xlabel(label)
@@ -191,7 +194,7 @@ def curve_figure(
     """Return precision over log10 recall with its 95% band."""
     shift = 0.0 if exact is None else offset(density, exact)
     with mpl.rc_context(STYLE):
-        figure, (axes,) = _figure([4.0])
+        figure, (axes,) = panels([4.0])
         shown = np.isfinite(curve.log_recall_t)
         x = (curve.log_recall_t[shown] + shift) / LN10
         axes.fill_between(
@@ -202,6 +205,12 @@ def curve_figure(
         digits = int(np.clip(1 - np.log10(error), 4, 8)) if 0 < error < np.inf else 4
         name = f"sampled, AUPR {curve.aupr:.{digits}f} $\\pm$ {error:.{digits}f}"
         axes.plot(x, curve.precision_t[shown], ".-", color=SAMPLED, markersize=3, label=name)
+        thin = curve.thin_b[curve.bin_t][shown]
+        if thin.any():
+            axes.plot(
+                x[thin], curve.precision_t[shown][thin], "o", markersize=4, color=SAMPLED,
+                markerfacecolor="white", label="with a bin of too few inputs or lanes",
+            )  # fmt: skip
         if exact_curve is not None:
             axes.plot(
                 exact_curve.log_recall_t / LN10, exact_curve.precision_t, "--", color=EXACT,
@@ -217,6 +226,7 @@ def curve_figure(
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG, and as PDF (vectors) beside it."""
     with mpl.rc_context(STYLE):
         figure.savefig(path, format="png")
+        figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})

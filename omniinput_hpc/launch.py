@@ -175,9 +175,11 @@ def _check_resume(
     path = Path(config.run.output)
     with run_reader.open_run(path) as run:
         fits = store.Geometry(**{**vars(run.geometry), "rounds": g.rounds}) == g
-        stored_z = np.asarray(run.attributes["model_probe_z"])
+        stored_z = run.probe_z
+        run.checkpoint(range(run.geometry.n_rungs))  # refuses what nobody can go on from
         threads = run.config["run"].get("threads", 1)
-    if not fits or np.abs(stored_z - probe_z).max() > PROBE_TOLERANCE:
+    same = fits and stored_z.shape == (len(probe_z),)
+    if not same or not np.abs(stored_z - probe_z).max() <= PROBE_TOLERANCE:
         raise UserError(
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"
@@ -265,7 +267,9 @@ def _sample(
     writer = lock.GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
     lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
-    progress = Progress(first, g.rounds, config.run.burn_in, moves, shown=world.rank == 0)
+    progress = Progress(
+        first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+    )
     clock = Clock(world)
     try:
         totals = sampler.run(

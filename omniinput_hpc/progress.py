@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from tqdm import tqdm
 log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
+LONGEST_ROUND = 300.0
+"""Seconds that a stop or a kill may lose before the user hears of it."""
 
 
 class Progress:
@@ -23,14 +26,24 @@ class Progress:
     first, last : the rounds from which and up to which this process runs; burn-in is negative
     burn_in : number of burn-in rounds
     moves_per_round : moves of all walkers of all rungs in a round
+    exchanges : exchanges per round, as the input file says
+    clock : seconds that pass, from any origin
     """
 
     def __init__(
-        self, first: int, last: int, burn_in: int, moves_per_round: int, shown: bool
+        self,
+        first: int,
+        last: int,
+        burn_in: int,
+        moves_per_round: int,
+        shown: bool,
+        exchanges: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first, self._last, self._burn_in = first, last, burn_in
         self._moves, self._shown = moves_per_round, shown
-        self._begin = self._last_line = time.monotonic()
+        self._exchanges, self._clock = exchanges, clock
+        self._begin = self._last_line = clock()
         terminal = shown and sys.stderr.isatty()
         self._bar = (
             tqdm(total=last + burn_in, initial=first + burn_in, unit="round") if terminal else None
@@ -40,9 +53,11 @@ class Progress:
         """Report that a round is in the file; `swap_rate_k` [K - 1] is its swap acceptance."""
         if not self._shown:
             return
-        now = time.monotonic()
+        now = self._clock()
         done = round_ + 1 - self._first
         seconds_per_round = (now - self._begin) / done
+        if done == 1 and (advice := shorter_rounds(seconds_per_round, self._exchanges)):
+            log.warning("warning: %s", advice)
         rate = self._moves / seconds_per_round
         swaps = (
             f"swaps lowest {np.min(swap_rate_k):.0%}, mean {np.mean(swap_rate_k):.0%}"
@@ -75,6 +90,20 @@ class Progress:
         """End the bar."""
         if self._bar is not None:
             self._bar.close()
+
+
+def shorter_rounds(seconds: float, exchanges: int) -> str | None:
+    """Return what to set where a round of that many seconds is too long to lose, else None."""
+    if seconds <= LONGEST_ROUND:
+        return None
+    words = f"a round takes {duration(seconds)}, and as much is lost at every stop or kill; "
+    fewer = int(exchanges * LONGEST_ROUND / seconds)
+    if fewer < 1:
+        steps = "" if exchanges == 1 else "sampler.exchanges = 1 and "
+        words += f"set {steps}a smaller sampler.steps"
+    else:
+        words += f"set sampler.exchanges = {fewer} instead of {exchanges}"
+    return f"{words} (and more run.rounds) in a new run"
 
 
 def duration(seconds: float) -> str:

@@ -60,7 +60,7 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
         file["progress/rounds_committed"][0] = 0
         file.attrs["format"] = FORMAT
         file.attrs["format_version"] = FORMAT_VERSION
-        file.attrs["run_created"] = str(run.attributes["created"])
+        file.attrs["run_created"] = run.texts.get("created", "")
         file.attrs["run_fingerprint"] = run.fingerprint
         for name, value in attributes.items():
             file.attrs[name] = value
@@ -160,7 +160,7 @@ class RescoredReader:
     def belongs_to(self, run: RunReader) -> bool:
         """Return whether these are the outputs of this very run's samples."""
         same = (self.run_created, self.run_fingerprint) == (
-            str(run.attributes["created"]),
+            run.texts.get("created", ""),
             run.fingerprint,
         )
         return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc import strangers
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
 
@@ -68,7 +69,7 @@ class RunReader:
             raise UserError(f"{path} is not a readable HDF5 file") from None
         try:
             self._read_header()
-        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        except strangers.ERRORS as error:
             self._file.close()
             raise BrokenRun(f"{path} is not a whole run file: {_words(error)}") from None
         except UserError:
@@ -76,42 +77,66 @@ class RunReader:
             raise
 
     def _read_header(self) -> None:
-        attrs = self._file.attrs
-        if attrs.get("format") != FORMAT:
+        file = self._file
+        if "format" not in file.attrs or strangers.attribute(file, "format") != FORMAT:
             raise UserError(f"{self.path} is an HDF5 file, but not an omniinput_hpc run")
-        if int(attrs["format_version"]) != FORMAT_VERSION:
+        version = strangers.attribute(file, "format_version")
+        if version != FORMAT_VERSION:
             raise UserError(
-                f"{self.path} has format version {attrs['format_version']}; this program reads "
+                f"{self.path} has format version {version}; this program reads "
                 f"version {FORMAT_VERSION}"
             )
-        self.config_toml = str(attrs["config"])
-        self.config: dict[str, Any] = tomllib.loads(self.config_toml)
-        self.fingerprint = str(attrs["model_fingerprint"])
-        self.n_values, self.n_sites = int(attrs["n_values"]), int(attrs["n_sites"])
-        self.beta_k: NDArray[np.float64] = self._file["ladder/beta"][:]
-        self.edges: NDArray[np.float64] = self._file["bins/edges"][:]
-        self.rounds_planned, n_rungs, self.samples_per_round = self._file["samples/z"].shape
-        self.walkers = int(self._file["state/z"].shape[2])
-        self.geometry = Geometry(
-            rounds=self.rounds_planned,
-            n_rungs=n_rungs,
-            n_walkers=self.walkers,
-            n_bins=len(self.edges) - 1,
-            samples_per_round=self.samples_per_round,
-            n_sites=self.n_sites,
-            n_values=self.n_values,
-            n_kernels=int(self._file["kernel/attempted"].shape[2]),
-            n_tuned=int(self._file["state/kernel"].shape[2]),
-            flat=int(self._file["state/entropy"].shape[2]) > 0,
-            log_q="samples/log_q" in self._file,
-        )
-        for name, field in layout(self.geometry).items():
-            if self._file[name].shape != field.shape or self._file[name].dtype != field.dtype:
-                raise ValueError(f"dataset {name} has another shape or type")
-        self.rounds = int(self._file["progress/rounds_committed"][0])
-        self.burn_in_committed = int(self._file["progress/burn_in_committed"][0])
+        self.config_toml = strangers.text(file, "config")
+        self.config: dict[str, Any] = _stored_input(self.config_toml)
+        self.fingerprint = strangers.text(file, "model_fingerprint")
+        self.n_values = strangers.whole_number(file, "n_values", 2)
+        self.n_sites = strangers.whole_number(file, "n_sites", 1)
+        self.geometry = self._geometry()
+        self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
+        self.samples_per_round = self.geometry.samples_per_round
+        self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
+        self.edges: NDArray[np.float64] = file["bins/edges"][:]
+        if np.isinf(self.beta_k).any():
+            raise ValueError("ladder/beta holds an infinite number")
+        if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
+            raise ValueError("bins/edges are not finite numbers in ascending order")
+        self.rounds = int(file["progress/rounds_committed"][0])
+        self.burn_in_committed = int(file["progress/burn_in_committed"][0])
         if not 0 <= self.rounds <= self.rounds_planned or self.burn_in_committed < 0:
             raise ValueError("the progress counters are out of range")
+
+    def _geometry(self) -> Geometry:
+        """Check all datasets, before anything of them is read, and return what they agree on."""
+
+        def shape(name: str, n_axes: int) -> tuple[int, ...]:
+            found: tuple[int, ...] = strangers.dataset(self._file, name).shape
+            if len(found) != n_axes:
+                raise ValueError(f"dataset {name} has another shape or type")
+            return found
+
+        rounds, n_rungs, samples_per_round = shape("samples/z", 3)
+        g = Geometry(
+            rounds=rounds,
+            n_rungs=n_rungs,
+            n_walkers=shape("state/z", 3)[2],
+            n_bins=shape("bins/edges", 1)[0] - 1,
+            samples_per_round=samples_per_round,
+            n_sites=self.n_sites,
+            n_values=self.n_values,
+            n_kernels=shape("kernel/attempted", 3)[2],
+            n_tuned=shape("state/kernel", 3)[2],
+            flat=shape("state/entropy", 3)[2] > 0,
+            log_q="samples/log_q" in self._file,
+        )
+        if min(g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.n_kernels) < 1:
+            raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
+        if g.samples_per_round % g.n_walkers:
+            raise ValueError("its samples are no multiple of its walkers")
+        for name, field in layout(g).items():
+            found = strangers.dataset(self._file, name)
+            if found.shape != field.shape or found.dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        return g
 
     def __enter__(self) -> RunReader:
         """Return the reader itself."""
@@ -131,9 +156,23 @@ class RunReader:
         self._file.close()
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """All attributes of the file."""
-        return dict(self._file.attrs)
+    def texts(self) -> dict[str, str]:
+        """All attributes of the file that are short texts."""
+        found = {}
+        for name in self._file.attrs:
+            try:
+                found[name] = strangers.text(self._file, name)
+            except strangers.ERRORS:
+                continue  # a number, or nothing of ours
+        return found
+
+    @property
+    def probe_z(self) -> NDArray[np.float64]:
+        """The model's z at the inputs that tell whether it is still the same, float64 [n]."""
+        try:
+            return np.asarray(strangers.attribute(self._file, "model_probe_z"), dtype=np.float64)
+        except strangers.ERRORS as error:
+            raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -240,24 +279,12 @@ class RunReader:
         where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
         return np.asarray(self._file[name][where if where is not None else slice(0)])
 
-    def scattered(self) -> list[str]:
-        """Return the datasets that are not stored as `store.layout` wants: in one piece, here."""
-        names = []
-        for name, field in layout(self.geometry).items():
-            dataset = self._file[name].id
-            creation = dataset.get_create_plist()
-            in_one_piece = creation.get_layout() == h5py.h5d.CONTIGUOUS
-            here = in_one_piece and creation.get_external_count() == 0
-            if not here or (0 not in field.shape and dataset.get_offset() is None):
-                names.append(name)
-        return names
-
     @property
     def last_round(self) -> int | None:
         """The last committed round, negative in burn-in, None where none is committed."""
         if self.rounds:
             return self.rounds - 1
-        burn_in = int(self.config["run"].get("burn_in", 0))
+        burn_in = self.config["run"].get("burn_in", 0)
         return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
 
     def checkpoint(self, rungs: range) -> Checkpoint | None:
@@ -266,7 +293,7 @@ class RunReader:
         if last is None:
             return None
         some = slice(rungs.start, rungs.stop)
-        return Checkpoint(
+        found = Checkpoint(
             x_kwd=self._file["state/x"][last % 2, some],
             z_kw=self._file["state/z"][last % 2, some],
             walker_kw=self._file["state/walker"][last % 2, some],
@@ -275,6 +302,19 @@ class RunReader:
             z_sum_kb=self.z_sum_kb()[some],
             adapted={name: self._file[f"state/{name}"][last % 2] for name in ADAPTED},
         )
+        n_walkers = self.geometry.n_rungs * self.walkers
+        right = (
+            found.x_kwd.max(initial=0) < self.n_values
+            and np.isfinite(found.z_kw).all()
+            and ((found.walker_kw >= 0) & (found.walker_kw < n_walkers)).all()
+            and np.isin(found.direction_kw, (0, 1, 2)).all()
+        )
+        if not right:
+            raise BrokenRun(
+                f"{self.path} cannot be gone on with: what it holds of the walkers is damaged "
+                "(--verify says more)"
+            )
+        return found
 
 
 def open_run(path: str | Path) -> RunReader:
@@ -286,6 +326,20 @@ def open_run(path: str | Path) -> RunReader:
         There is no such file, or it is not a whole run file.
     """
     return RunReader(Path(path))
+
+
+def _stored_input(toml: str) -> dict[str, Any]:
+    """Parse the stored input, and check what is read of it here."""
+    config = tomllib.loads(toml)
+    for table in ("run", "model"):
+        if not isinstance(config.get(table, {}), dict):
+            raise ValueError(f"the stored input's {table} is no table")
+    if "run" not in config:
+        raise ValueError("the stored input has no table [run]")
+    burn_in = config["run"].get("burn_in", 0)
+    if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
+        raise ValueError("the stored input's run.burn_in is no number of rounds")
+    return config
 
 
 def _words(error: Exception) -> str:

@@ -144,8 +144,6 @@ def _summary(run: RunReader) -> str:
 def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
     """Compare layout, counters, ladder and bins with the stored input."""
     g = run.geometry
-    for name in run.scattered():
-        findings.add("layout", f"{name} is not stored in one piece in this file")
     for name, stored, wanted in (
         ("rounds", g.rounds, config.run.rounds),
         ("rungs", g.n_rungs, len(config.beta_k)),

@@ -10,7 +10,7 @@ import pytest
 from run_tools import LATTICE, ROOT, command, environment
 
 from omniinput_hpc import launch, store
-from omniinput_hpc.run_reader import RunReader, open_run
+from omniinput_hpc.run_reader import open_run
 from omniinput_hpc.verify import verify_file
 
 K, W, B, S = 4, 8, 19, 40  # rungs, walkers, bins, samples a rung and round
@@ -217,9 +217,9 @@ DAMAGE = {
     ),
     "a dataset in pieces": (
         replace("samples/z", chunks=(1, 1, S)),
-        ["layout: samples/z is not stored in one piece"],
+        ["samples/z is not stored in one piece"],
     ),
-    "a dataset in another file": (replace_outside, ["layout: samples/z is not stored in one"]),
+    "a dataset in another file": (replace_outside, ["samples/z is not stored in one"]),
     "another number of walkers in the input": (
         set_config("walkers = 8", "walkers = 4"),
         ["layout: 8 walkers, but the stored input says 4"],
@@ -277,7 +277,7 @@ def test_a_disk_that_fails_is_a_finding(path, monkeypatch):
     def fail(*arguments):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(RunReader, "scattered", fail)
+    monkeypatch.setattr("omniinput_hpc.verify._cumulative", fail)
     assert any("reading: " in line for line in verify_file(path)[1])
 
 

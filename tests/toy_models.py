@@ -67,15 +67,13 @@ class AutoregressiveModel:
     function of one-hot inputs.
     """
 
-    n_sites, n_values = 3, 4
-
-    def __init__(self, device="cpu", predicted_from=1, scale=1.0):
-        self.predicted_from = predicted_from
+    def __init__(self, device="cpu", predicted_from=1, n_values=3):
+        self.n_sites, self.n_values, self.predicted_from = 3, n_values, predicted_from
         random = np.random.default_rng(9)
         shape = (self.n_sites, self.n_values)
 
         def normal(*shape):
-            return torch.from_numpy(scale * random.normal(size=shape)).to(device)
+            return torch.from_numpy(random.normal(size=shape)).to(device)
 
         self.site, self.past, self.coupling = normal(*shape), normal(*shape), normal(*shape)
         self.pair = normal(self.n_values, self.n_values)
@@ -111,6 +109,31 @@ class AutoregressiveModel:
 
     def all_inputs(self):
         return all_inputs(self)
+
+
+class Prefix:
+    def __init__(self, x, log_p):
+        self.x, self.log_p, self.used = x, log_p, False
+
+
+class CachedModel(AutoregressiveModel):
+    """The same with begin, extend and fork, as a language model has them."""
+
+    def begin(self, x):
+        n, t = x.shape
+        whole = torch.cat([x, torch.zeros((n, self.n_sites - t), dtype=torch.int64)], dim=1)
+        row = self.rows(self._one_hot(whole))[:, min(t, self.n_sites - 1)]
+        if t < self.predicted_from:
+            row = torch.full_like(row, -np.log(self.n_values))
+        return Prefix(x, row)
+
+    def extend(self, prefix, values):
+        assert not prefix.used, "extend uses its argument up"
+        prefix.used = True
+        return self.begin(torch.cat([prefix.x, values[:, None]], dim=1))
+
+    def fork(self, prefix):
+        return Prefix(prefix.x, prefix.log_p)
 
 
 def all_inputs(model):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
 STEP_SIZES = (1e-3, 1e6)
 """Smallest and largest step size of the discrete Langevin proposal."""
 
+Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -64,6 +66,42 @@ class DiscreteLangevin(KernelTable):
         return 2
 
 
+class ProposalWeights(Table):
+    """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
+
+    site: NotNegative = 0.0
+    block: NotNegative = 0.0
+    suffix: NotNegative = 0.0
+    flip: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _some(self) -> ProposalWeights:
+        if not any(getattr(self, name) for name in ProposalWeights.model_fields):
+            raise ValueError("expected a weight above 0")
+        return self
+
+
+class LmConditional(KernelTable):
+    """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
+
+    name: Literal["lm-conditional"]
+    weights: ProposalWeights = ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1)
+    block_lengths: Lengths | None = None
+    suffix_lengths: Lengths | None = None
+
+    @field_validator("block_lengths", "suffix_lengths")
+    @classmethod
+    def _ascend(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError(f"expected [shortest, longest], found {value}")
+        return value
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The four kinds of stretches."""
+        return tuple(ProposalWeights.model_fields)
+
+
 class MetropolisPart(Metropolis):
     """A ``[[kernel.parts]]`` with ``name = "metropolis"``."""
 
@@ -82,13 +120,20 @@ class DiscreteLangevinPart(DiscreteLangevin):
     weight: Weight = 1.0
 
 
+class LmConditionalPart(LmConditional):
+    """A ``[[kernel.parts]]`` with ``name = "lm-conditional"``."""
+
+    weight: Weight = 1.0
+
+
 def named(table: Any) -> Any:
     """Return a kernel's table with the name that it has where none is given."""
     return {"name": "metropolis", **table} if isinstance(table, dict) else table
 
 
 Part = Annotated[
-    MetropolisPart | GibbsWithGradientsPart | DiscreteLangevinPart, Field(discriminator="name")
+    MetropolisPart | GibbsWithGradientsPart | DiscreteLangevinPart | LmConditionalPart,
+    Field(discriminator="name"),
 ]
 
 
@@ -112,5 +157,6 @@ class Mixture(KernelTable):
 
 
 Kernel = Annotated[
-    Metropolis | GibbsWithGradients | DiscreteLangevin | Mixture, Field(discriminator="name")
+    Metropolis | GibbsWithGradients | DiscreteLangevin | LmConditional | Mixture,
+    Field(discriminator="name"),
 ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.curves import Side, accumulate, area, common_range, curve_range
-from omniinput_hpc.estimators.density import Density
+from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density
 from omniinput_hpc.estimators.precision_recall import Curve
 from omniinput_hpc.estimators.tables import read_table
 
@@ -44,6 +44,11 @@ class Comparison:
     largest_delta : largest abs(log_g - exact)
     rms_z : root mean square of (log_g - exact) / error, over bins whose error is known
     largest_error : largest standard error of log_g
+    chi_square : mean of ((log_g - exact) / error)^2 over bins with an interval (at least 50
+        effective counts): chi-square per bin
+    expected, spread : its mean and standard deviation if the errors are right, correlations of the
+        bins included; NaN where lanes are too few to tell
+    n_independent : how many independent bins those bins are worth
     """
 
     fewest: float
@@ -52,6 +57,10 @@ class Comparison:
     largest_delta: float
     rms_z: float
     largest_error: float
+    chi_square: float
+    expected: float
+    spread: float
+    n_independent: float
 
     def __str__(self) -> str:
         """Return one plain line."""
@@ -61,7 +70,9 @@ class Comparison:
         return (
             f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
             f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
-            f"standard error {self.largest_error:.4f}"
+            f"standard error {self.largest_error:.4f}; chi-square per bin {self.chi_square:.2f}, "
+            f"expected {self.expected:.2f} +- {self.spread:.2f} (the bins go up and down together "
+            f"like {self.n_independent:.0f} independent ones)"
         )
 
 
@@ -126,7 +137,11 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
     error = density.log_g_error_b[both]
     known = np.isfinite(error) & (error > 0)
-    rms = np.sqrt(np.mean((delta[known] / error[known]) ** 2)) if known.any() else np.nan
+    score = delta[known] / error[known]
+    rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
+    firm = (density.effective_b[both] >= FEWEST_EFFECTIVE)[known]
+    n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
+    expected, spread = _chi_square_law(len(density.lanes_g), n_independent)
     return Comparison(
         fewest,
         int(both.sum()),
@@ -134,7 +149,42 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
         float(np.abs(delta).max()) if both.any() else np.nan,
         float(rms),
         float(error.max()) if both.any() else np.nan,
+        float(np.mean(score[firm] ** 2)) if firm.any() else np.nan,
+        expected,
+        spread,
+        n_independent,
     )
+
+
+def independent_bins(density: Density, bins: NDArray[np.int64]) -> float:
+    """Return how many independent bins some bins are worth: B^2 / sum_bc rho_bc^2.
+
+    rho_bc is the correlation of log_g between bins over the replicates; of J of them, chance alone
+    gives squares of 1 / (J - 1), which is taken off. (A full chi-square would need the inverse of
+    the bins' covariance, which J replicates do not have.)
+    """
+    theta_jb = density.log_g_jb[:, bins]
+    n_groups = len(theta_jb)
+    if n_groups < 3 or not len(bins) or not np.isfinite(theta_jb).all():
+        return np.nan
+    theta_jb = theta_jb - theta_jb.mean(axis=0)
+    theta_jb = theta_jb / np.sqrt((theta_jb**2).sum(axis=0))
+    squares = float(np.sum((theta_jb @ theta_jb.T) ** 2))  # = sum over pairs of bins of r^2
+    n, chance = len(bins), 1.0 / (n_groups - 1)
+    pairs = max(0.0, (squares - n - n * (n - 1) * chance) / (1.0 - chance))
+    return n * n / (n + pairs)
+
+
+def _chi_square_law(n_groups: int, n_independent: float) -> tuple[float, float]:
+    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees.
+
+    Of each square: nu / (nu - 2) and 2 nu^2 (nu - 1) / ((nu - 2)^2 (nu - 4)), nu = G - 1.
+    """
+    nu = n_groups - 1
+    if nu < 5:
+        return np.nan, np.nan
+    variance = 2.0 * nu**2 * (nu - 1) / ((nu - 2) ** 2 * (nu - 4))
+    return nu / (nu - 2), float(np.sqrt(variance / n_independent))
 
 
 @dataclass(frozen=True)

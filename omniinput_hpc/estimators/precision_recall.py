@@ -153,9 +153,9 @@ def sum_scores(
         No samples inside the bins.
     """
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
-    ladder = (density.beta_k, density.f_k, density.n_k)
-    middle_b = 0.5 * (density.edges[:-1] + density.edges[1:])
-    reference_b = log_sample_weights(np.where(density.count_b > 0, density.z_b, middle_b), *ladder)
+    # each of n counts in a bin stands for g / n inputs, about
+    reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
+    log_q = run.samples_log_q()
     group_w = lane_groups(run.walkers)
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
@@ -163,15 +163,18 @@ def sum_scores(
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
     distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
     for x_ksd, z_ks in run.samples():
+        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
         lane_s = np.arange(z_ks.shape[1]) % run.walkers  # time-major
         group_s = group_w[lane_s]
-        for x_sd, z_s in zip(x_ksd, z_ks.astype(np.float64), strict=True):
+        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
             bin_s = bin_of(z_s, density.edges)
             inside = (bin_s >= 0) & (bin_s < n_bins)
             if not inside.any():
                 continue
             r_i = rule(x_sd[inside].astype(np.int64))
-            w_i = np.exp(log_sample_weights(z_s[inside], *ladder) - reference_b[bin_s[inside]])
+            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
+            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
+            w_i = np.exp(log_w_i - reference_b[bin_s[inside]])
             cell_i = group_s[inside] * n_bins + bin_s[inside]
             weight += np.bincount(cell_i, w_i, size)
             score += np.bincount(cell_i, w_i * r_i, size)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.compare import Exact
 from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
 from omniinput_hpc.estimators.density import Density, upper_bounds
 from omniinput_hpc.estimators.draws import LEVEL, N_DRAWS, bands, draw_together
@@ -196,15 +197,14 @@ def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> Flo
     return np.where(known, np.clip(r_mb, 0.0, 1.0), np.nan)
 
 
-def coarsen(density: Density, edges: FloatArray) -> Density:
-    """Return the density in wider bins, each made of whole bins of the run.
+def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
+    """Return which of the run's bins make up each wider bin.
 
     Raises
     ------
     EstimateError
         An edge is none of the run's.
     """
-    fine = density.edges
     nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
     index = nearest.astype(np.int64)
     off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
@@ -215,7 +215,31 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
             f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); choose tasks with a "
             "width that is a multiple of the run's"
         )
-    spans = [slice(a, b) for a, b in pairwise(index)]
+    return [slice(a, b) for a, b in pairwise(index)]
+
+
+def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
+    """Return exact values in wider bins."""
+    spans = spans_of(fine, edges)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_right_b = np.where(
+            np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
+        )
+        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
+        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
+    return Exact(log_g_b, r_b)
+
+
+def coarsen(density: Density, edges: FloatArray) -> Density:
+    """Return the density in wider bins, each made of whole bins of the run.
+
+    Raises
+    ------
+    EstimateError
+        An edge is none of the run's.
+    """
+    fine = density.edges
+    spans = spans_of(fine, edges)
 
     def joined(log_g: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -234,7 +258,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
     effective_b = total(density.effective_b)
     return replace(
         density,
-        edges=fine[index],
+        edges=fine[[s.start for s in spans] + [spans[-1].stop]],
         z_b=z_b,
         count_b=total(density.count_b),
         log_g_b=log_g_b,

@@ -27,14 +27,21 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
     header : lines, each written after ``# ``
     columns : name to [n]; whole numbers are written as such, others with 12 digits
     """
-    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(f"# {line}\n" for line in header)
-        file.write(",".join(columns) + "\n")
-        for row in zip(*columns.values(), strict=True):
-            file.write(",".join(f % value for f, value in zip(formats, row, strict=True)) + "\n")
+    partial.write_text(table_text(header, columns), encoding="utf-8")
     os.replace(partial, path)
+
+
+def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
+    """Return the text of such a file."""
+    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
+    rows = [
+        ",".join(f % value for f, value in zip(formats, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return "".join(
+        f"{line}\n" for line in [*(f"# {line}" for line in header), ",".join(columns), *rows]
+    )
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
@@ -119,7 +126,8 @@ def _rounds_of(run: RunData) -> str:
 def summarize_density(density: Density) -> list[str]:
     """Return the plain lines that the script prints."""
     filled = density.count_b > 0
-    error = density.log_g_error_b[filled]
+    bounded_b = np.isfinite(density.log_g_upper_b)
+    error = density.log_g_error_b[filled & ~bounded_b]
     known = np.isfinite(error)
     lines = [
         f"{filled.sum()} of {len(filled)} bins have counts, {density.count_b.sum():,} in all; "
@@ -138,11 +146,10 @@ def summarize_density(density: Density) -> list[str]:
             f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
             f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
         )
-    bounded = int(np.isfinite(density.log_g_upper_b).sum())
-    if bounded:
+    if bounded_b.any():
         lines.append(
-            f"{bounded} bins have fewer than {FEWEST_EFFECTIVE:.0f} effective counts: their upper "
-            "bounds count, not their errors"
+            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective "
+            "counts: their upper bounds count, not their errors"
         )
     return lines + verdict_lines(density)
 
@@ -151,6 +158,7 @@ def summarize_curve(density: Density, curve: Curve) -> list[str]:
     """Return the plain lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
+    lines += thin_lines(density, curve)
     return [*lines, aupr_line(curve), *verdict_lines(density)]
 
 
@@ -223,6 +231,19 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
     if gaps:
         lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
     return lines
+
+
+def thin_lines(density: Density, curve: Curve) -> list[str]:
+    """Return a line that names the counted bins of too few inputs or lanes, if there are any."""
+    thin = np.flatnonzero(curve.thin_b)
+    if not thin.size:
+        return []
+    names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
+    more = f" and {thin.size - 6} more" if thin.size > 6 else ""
+    return [
+        f"{thin.size} bins have fewer than {FEWEST_INPUTS} inputs or {FEWEST_LANES} lanes and are "
+        f"drawn hollow: {', '.join(names)}{more}"
+    ]
 
 
 def aupr_line(curve: Curve) -> str:

@@ -15,6 +15,7 @@ from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
+from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.state import Info, State
@@ -60,6 +61,7 @@ _KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {
     "metropolis": Metropolis,
     "gibbs-with-gradients": GibbsWithGradients,
     "discrete-langevin": DiscreteLangevin,
+    "lm-conditional": LmConditional,
 }
 
 

@@ -25,12 +25,13 @@ class Cache:
     Attributes
     ----------
     gradient : of z
-    log_s : float64 [W, D], ln of each site's share of the proposal at x; None where the ensemble's
-        slope may have changed since
+    beta : of the canonical ensemble that log_s was computed for; else None
+    log_s : float64 [W, D], ln of each site's share of the proposal at x; None where not known
     """
 
     gradient: Gradient
-    log_s: torch.Tensor | None
+    beta: float | None = None
+    log_s: torch.Tensor | None = None
 
 
 class GibbsWithGradients(Untuned):
@@ -51,14 +52,16 @@ class GibbsWithGradients(Untuned):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers with the gradient at x."""
         _, gradient = gradients.evaluate(self._model, x)
-        return State(x, z, Cache(gradient, None))
+        return State(x, z, Cache(gradient))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """See `omniinput_hpc.kernels.Kernel`."""
         x, z, kept = state.x, state.z, state.cache
         slope = ensemble.slope(z.double())  # [W]
+        # Another ensemble's slope at the same z may differ when it is asked again: it learns.
+        beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         log_s = kept.log_s
-        if log_s is None:
+        if log_s is None or beta is None or kept.beta != beta:
             log_s = self._log_shares(kept.gradient, x, slope)  # [W, D]
         site = draw(log_s, stream.uniform(len(x)))  # [W]
         old = pick(x, site)
@@ -75,9 +78,8 @@ class GibbsWithGradients(Untuned):
 
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
-        # Another ensemble's slope at the same z may differ when it is asked again: it learns.
-        keep = accept(accepted, log_s_new, log_s) if isinstance(ensemble, Canonical) else None
-        cache = Cache(gradient.where(accepted, kept.gradient), keep)
+        shares = accept(accepted, log_s_new, log_s)
+        cache = Cache(gradient.where(accepted, kept.gradient), beta, shares)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted)
 

@@ -20,6 +20,10 @@ CHUNK = 1 << 22
 """Numbers of a gradient that are worked on at once: 16 MB in float32, whatever V and D."""
 
 
+LARGE = 1 << 24
+"""Numbers of a gradient beyond which its factors are kept instead, where a model has them."""
+
+
 class Gradient(Protocol):
     """A gradient of a batch: what is kept may be far smaller than [W, D, n_values]."""
 
@@ -60,6 +64,46 @@ class Dense:
         return Dense(accept(accepted, self.g, other.g))
 
 
+@dataclass(frozen=True)
+class Factored:
+    """A gradient in factors: g[w, i, v] = e[w, i] @ embedding[v] + t[w, i, v].
+
+    Attributes
+    ----------
+    model : gives t of a site, ``target_rows(rest, site)``
+    embedding : [n_values, E]
+    e : [W, D, E]
+    rest : tensors whose first axis is W
+    """
+
+    model: Any
+    embedding: torch.Tensor
+    e: torch.Tensor
+    rest: tuple[torch.Tensor, ...]
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """See `Gradient`."""
+        site = torch.empty(len(self.e), dtype=torch.int64, device=self.e.device)
+        targets = [self.model.target_rows(self.rest, site.fill_(t)) for t in range(begin, end)]
+        return torch.stack(targets, dim=1).add_(self.e[:, begin:end] @ self.embedding.T)
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """See `Gradient`."""
+        e = self.e[torch.arange(len(site), device=site.device), site]  # [W, E]
+        target: torch.Tensor = self.model.target_rows(self.rest, site)
+        return torch.addmm(target, e, self.embedding.T)
+
+    def where(self, accepted: torch.Tensor, other: Factored) -> Factored:
+        """See `Gradient`."""
+        rest = zip(self.rest, other.rest, strict=True)
+        return Factored(
+            self.model,
+            self.embedding,
+            accept(accepted, self.e, other.e),
+            tuple(accept(accepted, mine, its) for mine, its in rest),
+        )
+
+
 def require_gradient(model: Model, kernel: str) -> None:
     """Check that a model has a gradient.
 
@@ -76,13 +120,18 @@ def require_gradient(model: Model, kernel: str) -> None:
 
 
 def evaluate(model: Any, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
-    """Return z [W] and the gradient at x, int64 [W, D].
+    """Return z [W] and the gradient at x, int64 [W, D]: in factors where it would be large.
 
     Raises
     ------
     UserError
         The model's gradient has the wrong shape.
     """
+    if x.numel() * model.n_values > LARGE and getattr(model, "embedding", None) is not None:
+        z, e, rest = model.output_and_factors(x)
+        if hasattr(model, "watch"):
+            model.watch(x, z)
+        return z, Factored(model, model.embedding, e, rest)
     z, g = model.output_and_gradient(x)
     shape = (*x.shape, model.n_values)
     if tuple(g.shape) != shape or tuple(z.shape) != shape[:1]:

@@ -51,6 +51,9 @@ class Model(Protocol):
         ``extend`` appends one value each, int64 [n], and uses its argument up; ``fork`` returns
         an independent copy. ``s.log_p``, float32 [n, n_values], is row t of l (uniform, -ln V,
         where site t is not predicted).
+    ``extend_rows(s, values) -> l`` (beside ``extend``)
+        Appends k values at once, int64 [n, k], and returns the k rows that follow them, float32
+        [n, k, n_values]; uses s up.
     ``render(x)``; ``note(x) -> list[str]``
         What a person sees, and a remark on each, "" where there is none.
 

@@ -157,6 +157,11 @@ class CausalLanguageModel:
         """See `omniinput_hpc.models.Model` and `Decoder`."""
         return self._decoder.extend(prefixes, values)
 
+    @torch.no_grad()
+    def extend_rows(self, prefixes: Prefixes, values: torch.Tensor) -> torch.Tensor:
+        """See `omniinput_hpc.models.Model` and `Decoder`."""
+        return self._decoder.extend_rows(prefixes, values)
+
     def fork(self, prefixes: Prefixes) -> Prefixes:
         """See `omniinput_hpc.models.Model` and `Decoder`."""
         return self._decoder.fork(prefixes)

@@ -52,6 +52,18 @@ class Decoder:
         """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
         return self._advance(prefixes.cache, self._token_ids[values][:, None])
 
+    def extend_rows(self, prefixes: Prefixes, values: torch.Tensor) -> torch.Tensor:
+        """Append k values, int64 [n, k], at once; `prefixes` is used up.
+
+        Returns
+        -------
+        float32 [n, k, n_values], log-probabilities of the values after each one
+        """
+        tokens = self._token_ids[values]
+        logits = self._lm(input_ids=tokens, past_key_values=prefixes.cache, use_cache=True).logits
+        log_p: torch.Tensor = logits.float().log_softmax(-1)
+        return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
+
     def fork(self, prefixes: Prefixes) -> Prefixes:
         """Return a copy, so that both can be extended."""
         twin = copy.copy(prefixes.cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 
 import torch
 
@@ -18,7 +19,8 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
         A GPU is wanted where torch sees none.
     """
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
+    torch.set_deterministic_debug_mode("warn")
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
     if wanted == "cpu" or not torch.cuda.is_available():
@@ -37,6 +39,5 @@ def amount_free(device: str) -> int:
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes the outputs."""
-    import transformers
-
-    return {"torch": str(torch.__version__), "transformers": transformers.__version__}
+    # The import would take a third of a second, and a model of one's own does not need it
+    return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}

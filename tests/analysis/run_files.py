@@ -19,6 +19,18 @@ rounds = {rounds}
 kind = "causal-lm"
 path = "none"
 length = 8
+[sampler]
+walkers = {walkers}
+steps = {moves}
+exchanges = 1
+[ladder]
+betas = {betas}
+[bins]
+lower = {lower}
+upper = {upper}
+width = {width}
+[samples]
+every = 1
 """
 
 
@@ -28,7 +40,16 @@ def write_run(
     """Write a run file; return the same run in memory."""
     run = independent_run(MODEL, beta_k, edges, **options)
     planned = run.rounds if planned is None else planned
-    config = CONFIG.format(rounds=planned, seed=config_seed)
+    config = CONFIG.format(
+        rounds=planned,
+        seed=config_seed,
+        walkers=run.walkers,
+        moves=run.samples_per_round // run.walkers,
+        betas=list(map(float, beta_k)),
+        lower=edges[0],
+        upper=edges[-1],
+        width=edges[1] - edges[0],
+    )
     put_run(path, run, config, "exact", planned, committed)
     return run
 

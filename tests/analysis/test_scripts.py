@@ -1,6 +1,5 @@
 """The scripts as a user calls them: results, pictures, plain messages, exit codes."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from _common import run_script
 from run_files import BETA_K, EDGES, MODEL, write_exact, write_run
+from script_tools import is_plain, is_png
 
 from omniinput_hpc.estimators.tables import read_table
 
@@ -27,32 +26,6 @@ def call(script, *arguments, folder):
     )  # fmt: skip
 
 
-def is_plain(code, stderr, word):
-    """Exit code 2, one line on stderr, no traceback."""
-    lines = stderr.splitlines()
-    return code == 2 and len(lines) == 1 and lines[0].startswith("error: ") and word in lines[0]
-
-
-@pytest.fixture
-def inside(tmp_path, monkeypatch, capsys):
-    """Return a way to call a script in this process, which is faster: (code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call_inside(script, *arguments):
-        spec = importlib.util.spec_from_file_location(
-            f"script_{script[:-3]}", ROOT / "analysis" / script
-        )
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        code = run_script(module.main, [str(a) for a in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    yield call_inside
-    sys.modules.pop("my_rules", None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a folder with a good run, its exact values, and rules."""
@@ -62,10 +35,6 @@ def folder(tmp_path_factory):
     write_exact(path / "exact.csv")
     (path / "my_rules.py").write_text(RULE)
     return path
-
-
-def is_png(path):
-    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
 
 
 def test_reweight(folder):
@@ -95,8 +64,8 @@ def test_precision_recall(folder):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    names = ["runs/lattice.pr.csv", "runs/lattice.pr.png", "runs/lattice.rho_r.png"]
-    assert done.stdout.splitlines()[-3:] == names
+    names = [f"runs/lattice.{end}" for end in ("pr.csv", "pr.png", "roc.png", "rho_r.png")]
+    assert done.stdout.splitlines()[-4:] == names
     header, columns = read_table(folder / names[0], [])
     assert list(columns)[:7] == [
         "threshold", "precision", "precision_low", "precision_high",

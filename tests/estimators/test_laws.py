@@ -4,13 +4,17 @@ z-scores are (estimate - exact) / standard error per bin: each within 4 sigmas, 
 square within 0.5 to 1.5 (as in test_density.py).
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
-from lattice import Lattice, ancestral_run, independent_run, weighted_run
+from lattice import Lattice, ancestral_run, first_is_zero, independent_run, weighted_run
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.compare import Exact, compare_density
 from omniinput_hpc.estimators.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.laws import canonical
+from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -210,3 +214,37 @@ def test_draws_that_were_not_all_recorded_are_refused():
     run.log_q = run.log_q[:, :, ::2]
     with pytest.raises(EstimateError, match="not every draw"):
         density_of_run(run)
+
+
+def test_chi_square_per_bin_follows_its_law():
+    """60 runs of independent draws: mean within 4 sigmas of 15/13, spread as foretold by half."""
+    exact = Exact(EXACT, np.full(len(EXACT), np.nan))
+    found = []
+    for seed in range(60):
+        run = independent_run(MODEL, np.r_[HOT, 0.0, COLD], EDGES, walkers=16, seed=seed, moves=10)
+        found.append(compare_density(density_of_run(run), exact, 1))
+    chi = np.array([c.chi_square for c in found])
+    expected, spread = found[0].expected, np.mean([c.spread for c in found])
+    assert expected == pytest.approx(15 / 13)
+    assert abs(chi.mean() - expected) < 4 * chi.std() / np.sqrt(len(chi))
+    assert 0.5 < chi.std() / spread < 2.0
+    assert 3 < np.median([c.n_independent for c in found]) < found[0].n_bins
+    density = density_of_run(run)
+    shrunk = dataclasses.replace(density, log_g_error_b=density.log_g_error_b / 2)
+    wrong = compare_density(shrunk, exact, 1)
+    assert wrong.chi_square == pytest.approx(4 * found[-1].chi_square)
+
+
+def test_scores_of_ancestral_and_of_gaussian_rungs_are_weighted_by_their_own_laws():
+    """Mean score in a bin two levels wide, within 4 sigmas; canonical weights are far off."""
+    edges = np.append(EDGES[::6], EDGES[-1] + 6)
+    g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
+    draws = ancestral_run(MODEL, np.outer([3.0, 6.0], CENTRE * [3.0, *[1.0] * 7]), edges, moves=60)
+    density = density_of_run(draws)
+    curve = precision_recall(density, sum_scores(draws, density, first_is_zero))
+    good = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0) & (density.effective_b > 100)
+    z_score = ((curve.r_b - right_b / g_b)[good]) / curve.r_error_b[good]
+    assert good.sum() >= 2 and np.abs(z_score).max() < 4.0
+    draws.log_q = np.zeros_like(draws.log_q)  # as if all draws were alike
+    curve = precision_recall(density, sum_scores(draws, density, first_is_zero))
+    assert np.abs((curve.r_b - right_b / g_b)[good] / curve.r_error_b[good]).max() > 8.0

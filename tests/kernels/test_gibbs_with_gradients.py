@@ -33,7 +33,7 @@ from omniinput_hpc.kernels.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
 
 COUPLED = CoupledModel(dtype=torch.float64)
-AUTOREGRESSIVE = AutoregressiveModel()
+AUTOREGRESSIVE = AutoregressiveModel(n_values=4)
 ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
 OPTIONS = Options(name="gibbs-with-gradients")
 DRAWS = [Draw(3, site_changed), Draw(4, value_given)]
@@ -78,6 +78,17 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
 def test_what_a_rejected_move_leaves_in_the_cache_is_exact():
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
     check_exact(kernel, COUPLED, Canonical(1.0), DRAWS, start=rejected)
+
+
+def test_what_was_cached_at_another_beta_is_not_used():
+    def at_another_beta(kernel, x, z):
+        new = rejected(kernel, x, z)
+        assert new.cache.beta == 1.0
+        return new
+
+    kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
+    for ensemble in (Canonical(2.0), Gaussian()):
+        check_exact(kernel, COUPLED, ensemble, DRAWS, start=at_another_beta)
 
 
 def test_what_an_accepted_move_leaves_in_the_cache_is_as_new():
@@ -172,7 +183,7 @@ class WalkersMixed(GibbsWithGradients):
 
     def start(self, x, z):
         state = super().start(x, z)
-        return State(x, z, Cache(Dense(state.cache.gradient.g.roll(1, 0)), None))
+        return State(x, z, Cache(Dense(state.cache.gradient.g.roll(1, 0))))
 
 
 class StaleGradient(GibbsWithGradients):

@@ -5,6 +5,7 @@ import torch
 from language_folders import DECODERS, POSITIONS, V, save_decoder
 
 from omniinput_hpc.config import CausalLm
+from omniinput_hpc.kernels import gradients
 from omniinput_hpc.models import causal_lm
 
 D = 7
@@ -187,3 +188,27 @@ def test_text_and_note(tmp_path):
 def test_the_longest_input_is_as_long_as_the_positions(folder):
     options = CausalLm(kind="causal-lm", path=str(folder), length=POSITIONS)
     assert causal_lm.build(options, "cpu").output(torch.zeros((1, POSITIONS)).long()).isfinite()
+
+
+@pytest.mark.parametrize("t", [0, 1, 4])
+def test_rows_at_once_are_those_of_the_whole_input(model, t):
+    x = inputs(model)
+    rows = model.extend_rows(model.begin(x[:, :t]), x[:, t:-1])
+    _, expected = model.conditional_logits(x)
+    torch.testing.assert_close(rows, expected[:, t + 1 :], atol=1e-5, rtol=0)
+
+
+def test_kernels_see_the_same_gradient_in_factors(model, monkeypatch):
+    x, other = inputs(model), inputs(model, seed=2)
+    site = torch.arange(len(x)) % D
+    _, dense = gradients.evaluate(model, x)
+    monkeypatch.setattr(gradients, "LARGE", 0)
+    z, factored = gradients.evaluate(model, x)
+    assert isinstance(factored, gradients.Factored)
+    torch.testing.assert_close(z, model.output(x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(factored.rows(0, 3), dense.rows(0, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(factored.rows(3, D), dense.rows(3, D), atol=1e-5, rtol=0)
+    torch.testing.assert_close(factored.at(site), dense.at(site), atol=1e-5, rtol=0)
+    mixed = factored.where(torch.arange(len(x)) < 4, gradients.evaluate(model, other)[1])
+    torch.testing.assert_close(mixed.at(site)[:4], factored.at(site)[:4])
+    torch.testing.assert_close(mixed.at(site)[4:], gradients.evaluate(model, other)[1].at(site)[4:])

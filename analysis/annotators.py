@@ -1,0 +1,51 @@
+"""Annotators beside each other: RUN.annotators.csv and RUN.convergence.csv, each with pictures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from _common import beside, run_script, scored_of, scores_arguments
+
+from omniinput_hpc import figures, score_figures
+from omniinput_hpc.estimators.annotators import annotator_columns, convergence
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.score_tables import agreement_lines
+from omniinput_hpc.estimators.tables import describe_run, write_table
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, estimate, write, and print where the results are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
+    scores_arguments(parser)
+    options = parser.parse_args(arguments)
+
+    with open_run(options.run) as run:
+        density = density_of_run(run)
+        joined, result = scored_of(run, density, options)
+        source, label = describe_run(run), figures.z_label(run.config)
+    settled = convergence(density, joined.scored, options.side, fewest_lanes=options.fewest_lanes)
+
+    lines = agreement_lines(
+        joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
+    )
+    table = beside(options.run, ".annotators.csv")
+    write_table(table, [*lines, f"source: {source}"], annotator_columns(joined.scored))
+    picture = beside(options.run, ".annotators.png")
+    figures.save(score_figures.annotators_figure(joined.scored, result.used_b, label), picture)
+    steps = beside(options.run, ".convergence.csv")
+    names = ("per_bin", "aupr", "low", "high")
+    columns = {name: np.array([getattr(step, name) for step in settled]) for name in names}
+    write_table(steps, ["AUPR from a part of the scores, 95% interval", source], columns)
+    curves = beside(options.run, ".convergence.png")
+    figures.save(score_figures.convergence_figure(settled, density.absolute), curves)
+
+    print("\n".join([source, *joined.notes, *lines]))
+    print(f"{table}\n{picture}\n{steps}\n{curves}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

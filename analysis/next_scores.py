@@ -1,0 +1,52 @@
+"""Where the next scores shrink the AUPR's error most: a table, RUN.next.csv.
+
+With --against another run of absolute density and its --against-scores: the error of the
+difference of their AUPRs over the common range of recall.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from _common import beside, run_script, scored_of, scores_arguments
+
+from omniinput_hpc.estimators.allocation import allocate, range_of
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.score_tables import allocation_columns, allocation_lines
+from omniinput_hpc.estimators.tables import write_table
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, estimate, write, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
+    scores_arguments(parser)
+    parser.add_argument(
+        "--against", type=Path, metavar="OTHER.h5", help="the model to compare with"
+    )
+    parser.add_argument("--against-scores", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--budget", type=int, default=100, help="further scores (default 100)")
+    options = parser.parse_args(arguments)
+
+    paths, scores = [options.run], [options.scores]
+    if options.against:
+        paths, scores = (
+            [*paths, options.against],
+            [*scores, options.against_scores or options.scores],
+        )
+    results = []
+    for path, files in zip(paths, scores, strict=True):
+        with open_run(path) as run:
+            options.scores = files
+            results.append(scored_of(run, density_of_run(run), options)[1])
+    found = allocate(results, options.budget, options.side, range_of(results))
+    for path, result, allocation in zip(paths, results, found, strict=True):
+        lines = allocation_lines(path.name, result, allocation, options.budget)
+        write_table(beside(path, ".next.csv"), lines, allocation_columns(result, allocation))
+        print("\n".join([*lines, str(beside(path, ".next.csv"))]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

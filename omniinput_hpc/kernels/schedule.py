@@ -1,0 +1,86 @@
+"""Which sites a move of an autoregressive kernel rewrites: drawn independently of the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.errors import UserError
+
+FULL_LENGTH = 0.1
+"""Share of suffixes that are redrawn whole on top of their log-uniform law (the default's)."""
+LONGEST_BLOCK = 8
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Sites begin to end - 1, to be rewritten by part number `part` of the kernel."""
+
+    part: int
+    begin: int
+    end: int
+
+
+class Schedule:
+    """Draws stretches of D sites.
+
+    Raises
+    ------
+    UserError
+        Lengths beyond D, or moves that never change some site.
+    """
+
+    def __init__(self, options: Options, n_sites: int) -> None:
+        weights = [getattr(options.weights, name) for name in options.part_names]
+        self._names, self._n_sites = options.part_names, n_sites
+        self._parts = np.cumsum(weights) / np.sum(weights)
+        block = _range("block_lengths", options.block_lengths, n_sites)
+        suffix = _range("suffix_lengths", options.suffix_lengths, n_sites)
+        whole = FULL_LENGTH if options.suffix_lengths is None else 0.0
+        self._lengths = {
+            "block": _log_uniform(*(block or (min(2, n_sites), min(LONGEST_BLOCK, n_sites)))),
+            "suffix": _log_uniform(*(suffix or (1, n_sites)), whole),
+        }
+        only_suffixes = options.weights.suffix == sum(weights)
+        if only_suffixes and suffix is not None and suffix[1] < n_sites:
+            raise UserError(
+                f"kernel.suffix_lengths = {list(suffix)}: with suffixes alone, the first of "
+                f"{n_sites} sites would never change; add another of kernel.weights"
+            )
+
+    def draw(self, u: NDArray[np.float64]) -> Stretch:
+        """Return a stretch, given three uniform numbers: for the part, the length, the place."""
+        part = _inverse(self._parts, u[0])
+        name, length = self._names[part], 1
+        if name in self._lengths:
+            lengths, cumulative = self._lengths[name]
+            length = int(lengths[_inverse(cumulative, u[1])])
+        begin = self._n_sites - length
+        if name != "suffix":
+            begin = int(u[2] * (begin + 1))
+        return Stretch(part, begin, begin + length)
+
+
+def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    if given[1] > n_sites:
+        raise UserError(f"kernel.{key} = {given}: the model has only {n_sites} sites")
+    return given[0], given[1]
+
+
+def _log_uniform(
+    low: int, high: int, longest: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the lengths low to high and their cumulative law: 1/length, mixed with the longest."""
+    lengths = np.arange(low, high + 1)
+    p = (1 - longest) / lengths / np.sum(1 / lengths)
+    p[-1] += longest
+    return lengths, np.cumsum(p)
+
+
+def _inverse(cumulative: NDArray[np.float64], u: float) -> int:
+    return min(int(np.searchsorted(cumulative, u, "right")), len(cumulative) - 1)

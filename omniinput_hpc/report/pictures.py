@@ -1,0 +1,51 @@
+"""Figures as part of the page: SVG whose colours follow the page's, light, dark or printed."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from omniinput_hpc.figures import EXACT, FAINT, OTHER, SAMPLED, STYLE
+from omniinput_hpc.report.page import text
+
+INK = "#010203"  # stands for the page's own colour of text
+COLOURS = {
+    INK: "currentColor",
+    STYLE["grid.color"]: "var(--grid)",
+    SAMPLED: "var(--blue)",
+    EXACT: "var(--red)",
+    OTHER: "var(--green)",
+    FAINT: "var(--soft)",
+    "#595959": "var(--soft)",
+    "#ffffff": "var(--page)",
+}
+INK_STYLE: Any = {
+    name: INK
+    for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+}
+
+
+def inline_svg(make: Callable[[], Figure], caption: str, salt: str) -> str:
+    """Return a figure as HTML.
+
+    Parameters
+    ----------
+    make : draws the figure (it must be drawn here, in the page's colours)
+    caption : what it shows, also for screen readers
+    salt : any text that no other figure of the page has: its inner names are made from it
+    """
+    with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
+        figure, file = make(), io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, name in COLOURS.items():
+        svg = re.sub(re.escape(colour), name, svg, flags=re.IGNORECASE)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text(caption)}" ', 1)
+    return f"<figure>{svg}<figcaption>{text(caption)}</figcaption></figure>\n"

@@ -1,0 +1,111 @@
+"""Every script of analysis/ on runs that are not what it wants: a plain message, no traceback.
+
+Also the largest run files: bounded memory.
+"""
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+from run_files import write_run
+from test_scripts import ROOT, RULE, inside, is_plain
+
+__all__ = ["inside"]  # the fixture
+NOT_ON_RUNS = {"_common.py", "annotate.py"}
+SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
+SCORES = ["--rule", "my_rules:first_is_zero"]
+ARGUMENTS = {
+    "precision_recall.py": ["RUN", *SCORES],
+    "next_scores.py": ["RUN", *SCORES],
+    "annotators.py": ["RUN", "--scores", "one.scores.ann.jsonl"],
+    "choose.py": ["RUN", "--width", "0.5", "--range", "0.0", "2.0"],
+    "normalize.py": ["RUN", "RUN", "--range", "1.0", "2.0"],
+}
+"""Of scripts that want more than the run file; a script that is missing here gets that alone."""
+STATES = {
+    "missing": "missing.h5",
+    "empty": "empty.h5",
+    "half": "half.h5",
+    "text": "text.h5",
+    "truncated dataset": "lacking.h5",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder with runs in every state; `lacking` is whole HDF5, but half a run."""
+    folder = tmp_path_factory.mktemp("states")
+    write_run(folder / "good.h5", rounds=4, walkers=8)
+    write_run(folder / "empty.h5", rounds=2, committed=0)
+    write_run(folder / "one.h5", planned=9, rounds=1, walkers=4, moves=50)
+    whole = (folder / "good.h5").read_bytes()
+    (folder / "half.h5").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.h5").write_text("no HDF5")
+    shutil.copy(folder / "good.h5", folder / "lacking.h5")
+    with h5py.File(folder / "lacking.h5", "r+") as file:
+        del file["samples/z"]
+    (folder / "my_rules.py").write_text(RULE)
+    return folder
+
+
+@pytest.fixture
+def call(runs, tmp_path, inside):
+    """Return a way to call a script on one of the runs, in a folder of its own."""
+
+    def call_on(script, name):
+        shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+        words = [name if word == "RUN" else word for word in ARGUMENTS.get(script, ["RUN"])]
+        try:
+            code, out, err = inside(script, *words)
+        except SystemExit:
+            pytest.fail(f"{script} {' '.join(words)}: not its arguments; name them in ARGUMENTS")
+        results = {p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".png", ".partial")}
+        return code, out, err, results
+
+    return call_on
+
+
+@pytest.mark.parametrize("name", STATES.values(), ids=STATES.keys())
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_run_that_holds_nothing_is_named(script, name, call):
+    code, _, err, results = call(script, name)
+    assert is_plain(code, err, name), (code, err)
+    assert not results
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_one_round_gives_results_or_a_plain_message(script, call):
+    code, out, err, _ = call(script, "one.h5")
+    if code == 0:
+        assert err == "" and out
+    else:
+        assert is_plain(code, err, ""), (code, err)
+
+
+def test_the_good_run_is_good(call):
+    """The states above fail for what they are, not for the arguments."""
+    for script in ("reweight.py", "precision_recall.py"):
+        code, _, err, results = call(script, "good.h5")
+        assert (code, err) == (0, "") and len(results) >= 2
+
+
+def test_a_large_run_is_analysed_in_bounded_memory(tmp_path):
+    """6 GiB (of holes), 420 MiB of outputs: under half of these above what a small run takes."""
+    path = ROOT / "tests" / "benchmarks" / "large_run.py"
+    spec = importlib.util.spec_from_file_location("large_run", path)
+    before = list(sys.path)
+    large_run = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(large_run)
+    sys.path[:] = before
+    peaks = []
+    for gib in (0.1, 6.0):
+        file = Path(tmp_path) / "large.h5"
+        assert large_run.write(file, gib) > gib * 2**30
+        assert file.stat().st_blocks * 512 < 2**26, "the file system has no holes"
+        _, _, peak, printed = large_run.analyse(file)
+        assert "log_g is absolute" in printed
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 210

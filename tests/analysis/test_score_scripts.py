@@ -1,0 +1,146 @@
+"""The scripts that read score files: results, laws, and users' mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+from run_files import EDGES, MODEL, write_exact, write_run
+from score_files import RANGE, WIDTH, write_score_files
+from script_tools import is_plain, is_png
+
+from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.estimators.tables import read_table
+
+NAMES = ["ana", "ben", "cai"]
+COARSE = RANGE[0] + WIDTH * np.arange(round((RANGE[1] - RANGE[0]) / WIDTH) + 1)
+R_B = MODEL.bin_sums(COARSE, MODEL.right_l()) / MODEL.bin_sums(COARSE, MODEL.count_l())
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Return a run with the scores of three annotators, who differ."""
+    run = write_run(tmp_path / "lattice.h5", walkers=16, seed=1)
+    write_exact(tmp_path / "exact.csv")
+    return run, [p.name for p in write_score_files(tmp_path / "lattice.h5", run, NAMES, bias=0.1)]
+
+
+@pytest.mark.parametrize("law", ["by-weight", "uniform"])
+def test_joined_scores_estimate_r(tmp_path, law):
+    run = write_run(tmp_path / "lattice.h5", walkers=16, seed=2, moves=60)
+    paths = write_score_files(
+        tmp_path / "lattice.h5", run, ["ana"], law=law, per_bin=150, bias=0.0, noise=0.0
+    )
+    joined = join_scores("exact", paths)
+    scored = joined.scored
+    np.testing.assert_allclose(scored.edges, COARSE)
+    total = np.bincount(scored.bin_i, scored.weight_i)
+    r_b = np.bincount(scored.bin_i, scored.weight_i * scored.score_i) / total
+    assert (np.abs(r_b - R_B) < 4 * np.sqrt(R_B * (1 - R_B) / 100)).all()
+    if law == "by-weight":
+        np.testing.assert_array_equal(total, 150)  # repeats count once, gold not at all
+    assert joined.first_ar.shape == joined.second_ar.shape == (1, 8)
+    np.testing.assert_array_equal(joined.gold_g, [0, 0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(joined.given_ag, [joined.gold_g])
+
+
+def test_a_score_taken_back_and_a_word_said_again(tmp_path, scored):
+    path = tmp_path / scored[1][0]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    before = join_scores("exact", [path]).scored
+    lines += [{**lines[0], "score": None}, {**lines[1], "score": 0.125}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    after = join_scores("exact", [path]).scored
+    changed = np.flatnonzero(~(before.score_ai[0] == after.score_ai[0]))
+    # the first items are shown again (repeats), so that the first has a score still
+    assert 1 in changed and after.score_ai[0, 1] == 0.125
+
+
+def test_precision_recall_from_scores(tmp_path, inside, scored):
+    code, out, err = inside(
+        "precision_recall.py", "lattice.h5", "--scores", *scored[1], "--exact", "exact.csv"
+    )
+    assert (code, err) == (0, "")
+    ends = ("pr.csv", "pr.png", "roc.png", "r.png")
+    assert out.splitlines()[-4:] == [f"lattice.{end}" for end in ends]
+    assert all(is_png(tmp_path / f"lattice.{end}") for end in ends[1:])
+    assert all((tmp_path / f"lattice.{e[:-3]}pdf").read_bytes()[:5] == b"%PDF-" for e in ends[1:])
+    header, columns = read_table(tmp_path / "lattice.pr.csv", ["r", "log_wrong_high", "thin"])
+    assert any("scores: ana, ben, cai" in line for line in header)
+    bins = np.rint((columns["threshold"] - COARSE[0]) / WIDTH).astype(int) - 1
+    np.testing.assert_array_equal(bins, np.arange(len(bins)))
+    assert (np.abs(columns["r"] - R_B[bins]) < 4.5 * columns["r_error"]).all()
+    low, high = columns["precision_low"], columns["precision_high"]
+    assert (low <= columns["precision"]).all() and (columns["precision"] <= high).all()
+    assert (high - low > 0.01).all()
+    assert "AUPR by annotator: ana 0." in out
+    code, out, _ = inside(
+        "precision_recall.py", "lattice.h5", "--scores", scored[1][0], "--side", "high"
+    )
+    _, columns = read_table(tmp_path / "lattice.pr.csv", [])
+    assert code == 0 and (np.diff(columns["threshold"]) < 0).all()
+
+
+def test_annotators(tmp_path, inside, scored):
+    code, out, err = inside("annotators.py", "lattice.h5", "--scores", *scored[1])
+    assert (code, err) == (0, "")
+    header, columns = read_table(tmp_path / "lattice.annotators.csv", [])
+    assert "Krippendorff's alpha (interval) of 3 annotators: 0.9" in out and header[0] in out
+    assert "ben: 2" in out and "8 shown twice, differing by 0.0" in out
+    r_ab = np.array([columns[f"r_{name}"] for name in NAMES])
+    np.testing.assert_allclose(columns["mean"], r_ab.mean(axis=0))
+    np.testing.assert_allclose(columns["deviation"], r_ab.std(axis=0, ddof=1))
+    assert (np.diff(r_ab, axis=0) > 0).all()  # ana is strict, cai is lenient
+    _, steps = read_table(tmp_path / "lattice.convergence.csv", [])
+    np.testing.assert_array_equal(steps["per_bin"], [10, 20, 30, 40])
+    width = steps["high"] - steps["low"]
+    assert width[-1] < width[0]
+    assert is_png(tmp_path / "lattice.annotators.png") and is_png(
+        tmp_path / "lattice.convergence.png"
+    )
+    code, out, _ = inside("annotators.py", "lattice.h5", "--scores", scored[1][0])
+    assert code == 0 and "alpha: not known" in out
+
+
+def test_next_scores(tmp_path, inside, scored):
+    code, out, err = inside("next_scores.py", "lattice.h5", "--scores", *scored[1], "--budget", 90)
+    assert (code, err) == (0, "")
+    assert sum(row[-1] for row in _rows(out)) == 90
+    _, columns = read_table(tmp_path / "lattice.next.csv", [])
+    assert columns["next_scores"].sum() == 90 and columns["error_share"].sum() == pytest.approx(1)
+    write_run(tmp_path / "other.h5", walkers=16, seed=3)
+    code, out, err = inside(
+        "next_scores.py", "lattice.h5", "--scores", *scored[1], "--against", "other.h5"
+    )
+    assert (code, err) == (0, "")
+    assert sum(row[-1] for row in _rows(out)) == 100 and (tmp_path / "other.next.csv").exists()
+
+
+def _rows(out):
+    return [[float(w) for w in line.split()] for line in out.splitlines() if line[:3] == "   "
+            and line.strip()[0].isdigit()]  # fmt: skip
+
+
+def test_users_mistakes_get_one_plain_line(tmp_path, inside, scored):
+    run, paths = scored
+    write_run(tmp_path / "empty.h5", rounds=2, committed=0)
+    write_run(tmp_path / "fine.h5", rounds=2, edges=EDGES + 0.01)
+    word = {"id": "nobody", "score": 0.5, "seconds": 1, "when": "", "guideline": None}
+    bad = tmp_path / "lattice.scores.bad.jsonl"
+    bad.write_text(json.dumps({**word, "annotator": "bad", "when": "now"}) + "\n")
+    (tmp_path / "alone.scores.ana.jsonl").write_text("")
+    write_score_files(tmp_path / "foreign.h5", run, ["ana"], fingerprint="another")
+    few = write_score_files(tmp_path / "few.h5", run, ["ana"], per_bin=20)[0].name
+    for name, files, word in [
+        ("lattice.h5", ["lattice.scores.bad.jsonl"], "has a score of nobody"),
+        ("lattice.h5", ["missing.scores.a.jsonl"], "missing.scores.a.jsonl"),
+        ("lattice.h5", ["exact.csv"], "is named RUN.scores.NAME.jsonl"),
+        ("lattice.h5", ["alone.scores.ana.jsonl"], "alone.tasks.key.jsonl"),
+        ("lattice.h5", ["foreign.scores.ana.jsonl"], "no task is of this run's model"),
+        ("lattice.h5", [few], "no bin has scores of 30 distinct inputs from 8 lanes"),
+        ("fine.h5", paths, "do not fit the run's"),
+        ("empty.h5", paths, "no committed round"),
+    ]:
+        for script in ("precision_recall.py", "annotators.py", "next_scores.py"):
+            code, _, err = inside(script, name, "--scores", *files)
+            assert is_plain(code, err, word), (script, name, err)
+    assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.partial"))

@@ -1,0 +1,349 @@
+"""The lm-conditional kernel: exact for every stretch and ensemble; wrong variants are caught."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_models import AutoregressiveModel, CachedModel, CoupledModel
+
+sys.path.insert(0, str(Path(__file__).parent))
+from exactness import (
+    Draw,
+    Explorer,
+    Gaussian,
+    ScriptedStream,
+    Tabulated,
+    check_alone,
+    check_exact,
+    check_matrix,
+    law,
+    shift_of_value,
+    value_at,
+)
+
+from omniinput_hpc import input_file, kernels, streams
+from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import DeviceStream, lm_conditional
+from omniinput_hpc.kernels.lm_conditional import Cache, LmConditional
+from omniinput_hpc.kernels.schedule import Schedule, Stretch
+from omniinput_hpc.kernels.state import Info, State
+
+MODEL = AutoregressiveModel()
+ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
+SITE, BLOCK, SUFFIX, FLIP = range(4)
+STRETCHES = [
+    *(Stretch(SITE, i, i + 1) for i in range(3)),
+    *(Stretch(BLOCK, i, i + 2) for i in range(2)),
+    *(Stretch(SUFFIX, i, 3) for i in range(3)),
+    *(Stretch(FLIP, i, i + 1) for i in range(3)),
+]
+CHOICES = [0.0, 0.0, 0.0]
+
+
+def options(**keys):
+    return Options.model_validate({"name": "lm-conditional", **keys})
+
+
+def rewriting(stretch, model=MODEL, make=LmConditional):
+    """Return a kernel that always rewrites one stretch, and its draws."""
+    kernel = make(options(), model, 64)
+
+    class Always:
+        def draw(self, u):
+            assert len(u) == 3
+            return stretch
+
+    kernel._schedule = Always()
+    if stretch.part == FLIP:
+        return kernel, [Draw(2, shift_of_value(3))]
+    return kernel, [Draw(3, value_at(t)) for t in range(stretch.begin, stretch.end)]
+
+
+def moved_elsewhere(kernel, x, z):
+    """Move from elsewhere at another beta, be put at x, and be rejected once at this beta."""
+    half = torch.full((len(x),), 0.5, dtype=torch.float64)
+    elsewhere = x.roll(1, 0)
+    before = kernel.start(elsewhere, z.roll(1, 0))
+    kernel.step(before, Canonical(0.3), ScriptedStream([half] * 4, CHOICES))
+    return kernel.start(x, z)
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_transition_matrices_are_exact(ensemble):
+    """Each stretch alone leaves the ensemble invariant, in detail; together they go everywhere."""
+    together = np.zeros((27, 27))
+    for stretch in STRETCHES:
+        kernel, draws = rewriting(stretch)
+        start = moved_elsewhere
+        together += check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, start)
+    check_matrix(together / len(STRETCHES), law(MODEL, ensemble))
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
+@pytest.mark.parametrize("predicted_from", [0, 1, 2])
+def test_cached_decoding_and_other_predicted_sites_are_exact(predicted_from, ensemble):
+    model = CachedModel(predicted_from=predicted_from)
+    for stretch in (STRETCHES[1], STRETCHES[3], STRETCHES[5], STRETCHES[9]):
+        kernel, draws = rewriting(stretch, model)
+        check_exact(kernel, model, ensemble, draws, CHOICES, irreducible=False)
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(-1.0), Tabulated()])
+def test_cached_decoding_does_as_whole_evaluations_do(ensemble):
+    for stretch in STRETCHES:
+        matrices = []
+        for model in (MODEL, CachedModel()):
+            kernel, draws = rewriting(stretch, model)
+            matrices.append(Explorer(kernel, model, ensemble, draws, CHOICES).matrix())
+        np.testing.assert_allclose(*matrices, rtol=0, atol=1e-12)
+
+
+def test_rows_at_once_are_used_where_the_model_has_them():
+    class AtOnce(CachedModel):
+        def extend_rows(self, prefix, values):
+            rows = []
+            for t in range(values.shape[1]):
+                prefix = super().extend(prefix, values[:, t])
+                rows.append(prefix.log_p)
+            return torch.stack(rows, dim=1)
+
+        def extend(self, prefix, values):
+            raise AssertionError("one by one")
+
+    kernel, draws = rewriting(Stretch(SITE, 0, 1), AtOnce())
+    check_exact(kernel, MODEL, Canonical(1.0), draws, CHOICES, irreducible=False)
+
+
+def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
+    class Normalized(AutoregressiveModel):
+        def rows(self, one_hot):
+            return super().rows(one_hot).log_softmax(dim=2)
+
+    model = Normalized(predicted_from=0)
+    kernel, draws = rewriting(Stretch(SUFFIX, 0, 3), model)
+    p = Explorer(kernel, model, Canonical(3.0), draws, CHOICES).matrix()  # b = beta / 3 = 1
+    np.testing.assert_allclose(p, np.tile(law(model, Canonical(3.0)), (27, 1)), atol=1e-12)
+
+
+@pytest.mark.parametrize("n_walkers", [1, 64])
+@pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
+def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
+    for model in (MODEL, CachedModel()):
+        for stretch in (STRETCHES[1], STRETCHES[4], STRETCHES[6], STRETCHES[8]):
+            kernel, draws = rewriting(stretch, model)
+            check_alone(kernel, model, ensemble, len(draws), CHOICES, n_walkers=n_walkers)
+
+
+def test_values_that_the_model_forbids_are_not_drawn_whatever_b():
+    row = torch.tensor([[0.0, -torch.inf, 1.0]] * 3)
+    b = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
+    scores = lm_conditional.scores_of(row, b)
+    assert (scores[:, 1] == -torch.inf).all()
+    torch.testing.assert_close(scores[:, 2], torch.tensor([-1.0, 0.0, 2.0]))
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
+def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
+    """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
+    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), law(MODEL, ensemble)
+    stream = DeviceStream(
+        streams.generator(5, "moves"), torch.device("cpu"), 1 << 20, streams.generator(5, "choices")
+    )
+    origin = torch.from_numpy(np.random.default_rng(1).choice(27, size=n, p=pi))
+    x = MODEL.all_inputs()[origin]
+    state = kernel.start(x, MODEL.output(x))
+    moved = np.zeros(4)
+    for _ in range(60):
+        state, info = kernel.step(state, ensemble, stream)
+        moved[info.part] += info.accepted.sum()
+    assert (moved > 1000).all(), "all four parts moved"
+    torch.testing.assert_close(state.z, MODEL.output(state.x))
+    index = (state.x * torch.tensor([9, 3, 1])).sum(dim=1)
+    counts = torch.bincount(index, minlength=27).numpy()
+    chi_square = ((counts - n * pi) ** 2 / (n * pi)).sum()
+    assert chi_square < 26 + 4 * np.sqrt(2 * 26)
+    assert (index != origin).float().mean() > 0.5
+
+
+def test_the_default_schedule():
+    schedule, n = Schedule(options(), 25), 20_000
+    drawn = [schedule.draw(u) for u in np.random.default_rng(3).random((n, 3))]
+    parts = np.bincount([d.part for d in drawn], minlength=4) / n
+    np.testing.assert_allclose(parts, [0.2, 0.3, 0.4, 0.1], atol=4 * 0.5 / np.sqrt(n))
+    suffixes = np.array([d.end - d.begin for d in drawn if d.part == SUFFIX])
+    assert all(d.end == 25 for d in drawn if d.part == SUFFIX)
+    assert np.mean(suffixes == 25) > 0.1
+    share = np.bincount(suffixes, minlength=26)[1:] / len(suffixes)
+    expected = 0.9 / np.arange(1, 26) / np.sum(1 / np.arange(1, 26))
+    expected[-1] += 0.1
+    np.testing.assert_allclose(share, expected, atol=4 * 0.5 / np.sqrt(len(suffixes)))
+    blocks = [d for d in drawn if d.part == BLOCK]
+    assert {d.end - d.begin for d in blocks} == set(range(2, 9))
+    assert {d.begin for d in blocks if d.end - d.begin == 8} == set(range(18))
+    for part in (SITE, FLIP):
+        assert {(d.begin, d.end) for d in drawn if d.part == part} == {
+            (i, i + 1) for i in range(25)
+        }
+
+
+def test_given_lengths_are_kept():
+    schedule = Schedule(
+        options(weights={"block": 1.0, "suffix": 1.0}, block_lengths=[3, 3], suffix_lengths=[1, 2]),
+        5,
+    )
+    drawn = [schedule.draw(u) for u in np.random.default_rng(3).random((300, 3))]
+    assert {(d.begin, d.end) for d in drawn if d.part == BLOCK} == {(0, 3), (1, 4), (2, 5)}
+    assert {(d.begin, d.end) for d in drawn if d.part == SUFFIX} == {(3, 5), (4, 5)}
+
+
+def test_a_model_without_conditionals_is_bad_input():
+    with pytest.raises(UserError, match="needs an autoregressive model with conditional_logits"):
+        kernels.build(options(), CoupledModel(), 8)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"block_lengths": [2, 4]}, r"kernel.block_lengths = \[2, 4\]: the model has only 3"),
+        ({"suffix_lengths": [4, 4]}, r"kernel.suffix_lengths = \[4, 4\]: the model has only 3"),
+        (
+            {"suffix_lengths": [1, 2], "weights": {"suffix": 1.0}},
+            "would never change; add another of kernel.weights",
+        ),
+    ],
+)
+def test_lengths_that_do_not_fit_the_model_are_bad_input(keys, message):
+    with pytest.raises(UserError, match=message):
+        kernels.build(options(**keys), MODEL, 8)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("weights = { site = -1.0 }", "kernel.weights.site: expected a number of at least 0"),
+        ("weights = { site = 0.0 }", "kernel.weights: expected a weight above 0"),
+        ("weights = { sight = 1.0 }", 'kernel.weights.sight: unknown key (did you mean "site"?)'),
+        ("block_lengths = [3, 2]", "kernel.block_lengths: expected [shortest, longest]"),
+        ("suffix_lengths = [0, 2]", "kernel.suffix_lengths[0]: expected a number of at least 1"),
+        ("suffix_lengths = [1]", "kernel.suffix_lengths"),
+    ],
+)
+def test_bad_input(keys, message, lattice_toml):
+    text = lattice_toml.format(output="a.h5") + f'[kernel]\nname = "lm-conditional"\n{keys}\n'
+    with pytest.raises(UserError) as caught:
+        input_file.parse(text, "a.toml")
+    assert message in str(caught.value)
+
+
+def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
+    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z)
+
+
+def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
+    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio / 2
+
+
+@pytest.mark.parametrize("decide", [without_proposal_term, mean_over_sites])
+@pytest.mark.parametrize("stretch", [STRETCHES[1], STRETCHES[4], STRETCHES[5]])
+def test_wrong_acceptances_fail(decide, stretch, monkeypatch):
+    monkeypatch.setattr(lm_conditional, "decide", decide)
+    kernel, draws = rewriting(stretch)
+    with pytest.raises(AssertionError, match=r"invariant|balance"):
+        check_exact(kernel, MODEL, Canonical(2.0), draws, CHOICES, irreducible=False)
+
+
+class Identity(LmConditional):
+    def step(self, state, ensemble, stream):
+        return state, Info(torch.zeros(len(state.z), dtype=torch.bool))
+
+
+class WithoutNormalizers(LmConditional):
+    """Z_t is dropped."""
+
+    def _log_q(self, known, b, stretch):
+        return super()._log_q(Cache(known.beta, known.log_p, known.log_z * 0), b, stretch)
+
+
+class WalkersMixed(LmConditional):
+    """The neighbour's normalizers are used."""
+
+    def _evaluate(self, x, b, beta):
+        known = super()._evaluate(x, b, beta)
+        return Cache(beta, known.log_p, known.log_z.roll(1, 0))
+
+
+class Stale(LmConditional):
+    """What was known before a swap is kept."""
+
+    def start(self, x, z):
+        kept = getattr(self, "kept", None)
+        return State(x, z, kept if kept is not None and len(kept.log_p) == len(x) else None)
+
+    def step(self, state, ensemble, stream):
+        new, info = super().step(state, ensemble, stream)
+        self.kept = Cache(2.0, new.cache.log_p, new.cache.log_z)
+        return new, info
+
+
+class StaleBeta(LmConditional):
+    """The normalizers of another beta are used."""
+
+    def _evaluate(self, x, b, beta):
+        return super()._evaluate(x, b * 0.5, beta)
+
+
+class OldExponent(LmConditional):
+    """The way back is paid with the slope at the old z."""
+
+    def step(self, state, ensemble, stream):
+        slope = ensemble.slope(state.z.double())
+
+        class OneSlope:
+            log_weight = staticmethod(ensemble.log_weight)
+            slope = staticmethod(lambda z: slope)
+
+        return super().step(state, OneSlope(), stream)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ensemble"),
+    [
+        (Identity, Canonical(2.0)),
+        (WithoutNormalizers, Canonical(2.0)),
+        (WithoutNormalizers, Gaussian()),
+        (WalkersMixed, Canonical(2.0)),
+        (Stale, Canonical(2.0)),
+        (StaleBeta, Canonical(2.0)),
+        (OldExponent, Gaussian()),
+        (OldExponent, Tabulated()),
+    ],
+)
+def test_wrong_variants_fail(wrong, ensemble):
+    kernel, draws = rewriting(Stretch(SUFFIX, 1, 3), make=wrong)
+    with pytest.raises(AssertionError, match=r"invariant|balance|accepted|rows"):
+        check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, moved_elsewhere)
+
+
+class PositionByState(LmConditional):
+    """Which site is redrawn depends on a value that the move may change, and is not paid for."""
+
+    def step(self, state, ensemble, stream):
+        moves = []
+        for t in (1, 2):
+            kernel, _ = rewriting(Stretch(SITE, t, t + 1))
+            moves.append(kernel.step(state, ensemble, ScriptedStream(stream.columns, CHOICES)))
+        first = state.x[:, 1] < 1
+        x = torch.where(first[:, None], moves[0][0].x, moves[1][0].x)
+        accepted = torch.where(first, moves[0][1].accepted, moves[1][1].accepted)
+        return State(x, MODEL.output(x)), Info(accepted)
+
+
+def test_a_state_dependent_position_that_is_not_paid_for_fails():
+    draw = Draw(3, lambda x, x_new: torch.where(x[:, 1] < 1, x_new[:, 1], x_new[:, 2]))
+    kernel = PositionByState(options(), MODEL, 64)
+    with pytest.raises(AssertionError, match=r"invariant|balance"):
+        check_exact(kernel, MODEL, Canonical(2.0), [draw], irreducible=False)

@@ -1,0 +1,23 @@
+"""Twenty kills, the short form of `campaign.py`; and a writer that the campaign must catch."""
+
+import h5py
+import pytest
+from kills.campaign import CHAIN, Campaign
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_by_twenty_kills(tmp_path):
+    campaign = Campaign(tmp_path, seed=5)
+    campaign.chain(0, 2, "mpio", 0.002, CHAIN[:10])
+    campaign.chain(1, 2, "gather", 0.0, CHAIN[:10])
+    print("\n".join(campaign.lines()))
+    assert not campaign.problems
+    assert campaign.n_kills >= 18
+
+
+def test_a_writer_that_counts_first_is_caught(tmp_path):
+    if not h5py.get_config().mpi:
+        pytest.skip("the wrong writer is a parallel one")
+    campaign = Campaign(tmp_path, seed=5, module="kills.wrong")
+    campaign.chain(0, 1, "mpio", 0.0, ["after a commit"] * 2)
+    assert any("differing" in problem for problem in campaign.problems)
