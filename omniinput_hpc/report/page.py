@@ -63,7 +63,8 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     body = "".join(
         "<tr>" + "".join(f"<td>{text(value)}</td>" for value in row) + "</tr>\n" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+    parts = f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
+    return f'<div class="wide"><table>{parts}</table></div>'
 
 
 def data_link(name: str, content: str) -> str:
