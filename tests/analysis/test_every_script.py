@@ -14,7 +14,7 @@ from run_files import write_run
 from test_scripts import ROOT, RULE, inside, is_plain
 
 __all__ = ["inside"]  # the fixture
-NOT_ON_RUNS = {"_common.py", "annotate.py"}
+NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--rule", "my_rules:first_is_zero"]
 ARGUMENTS = {
