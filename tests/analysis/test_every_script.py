@@ -32,6 +32,7 @@ SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {
     "precision_recall.py": ["RUN", "--rule", "my_rules:first_is_zero"],
     "next_scores.py": ["RUN", *SCORES],
+    "agreement.py": ["RUN", *SCORES],
     "annotators.py": ["RUN", *SCORES],
     "report.py": ["RUN", *SCORES],
     "choose.py": ["RUN", "--width", "0.5", "--range", "0.0", "2.0",
