@@ -236,7 +236,7 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
     -------
     Curve
     """
-    wanted = density.count_b > 0
+    wanted = density.believed_b
     z_b = density.z_b
     bins = np.flatnonzero(wanted)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
