@@ -35,9 +35,7 @@ class Overlaid:
     sets: dict[str, FloatArray]
 
 
-def choose_inputs(
-    x: NDArray[np.integer[Any]], z: FloatArray, n: int
-) -> list[NDArray[np.int64]]:
+def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[NDArray[np.int64]]:
     """Return indices of n different inputs each with the lowest, middle and highest outputs.
 
     Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
@@ -64,7 +62,8 @@ def overlay_figure(models: list[Overlaid], label: str) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.2 + 0.62 * rows))
         FigureCanvasAgg(figure)
-        upper, lower = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
+        parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
+        upper, lower = parts
         axes = upper.subplots()
         for index, model in enumerate(models):
             colour = COLOURS[index % len(COLOURS)]
