@@ -176,8 +176,7 @@ def end_burn_in_round(
     if tuning.after_round(round_, swaps_k2, world.sum(moments_k3)):
         take_betas(tuning, rungs, exchanger)
     if round_ >= -(config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        for rung in rungs:
-            rung.freeze()
+        world.together(lambda: [rung.freeze() for rung in rungs])
     if round_ == -1:
         report_burn_in(rungs, tuning, world)
 
