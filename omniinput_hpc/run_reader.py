@@ -180,10 +180,10 @@ class RunReader:
 
         NaN where the model's conditionals are not log-probabilities or were not drawn from.
         """
+        if "model_beta" not in self._file.attrs:
+            return float("nan")  # a file from before it was stored
         try:
             return float(strangers.attribute(self._file, "model_beta"))
-        except KeyError:
-            return float("nan")  # a file from before it was stored
         except strangers.ERRORS as error:
             raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
 
