@@ -1,5 +1,7 @@
 """Precision, recall and AUPR: by hand, against exact models, and their errors' coverage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lattice import Lattice, first_is_zero, independent_run
@@ -14,6 +16,7 @@ from omniinput_hpc.estimators.precision_recall import (
     precision_recall,
     sum_scores,
 )
+from omniinput_hpc.estimators.tables import thin_lines
 from omniinput_hpc.recorders import bin_of
 
 MODEL = Lattice()
@@ -233,6 +236,33 @@ def test_rules_that_are_always_or_never_right():
     _, never = curve_of(run, rule=lambda x: np.zeros(len(x)))
     assert np.isnan(never.aupr) and (never.precision_t == 0.0).all()
     assert np.isneginf(never.log_recall_t).all() and not np.isnan(never.log_recall_high_t).any()
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_the_range_of_a_rules_curve_ends_with_bins_of_enough_inputs_and_lanes(side):
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=60, seed=20)
+    density = density_of_run(run)
+    sums = sum_scores(run, density, first_is_zero, 40)
+    assert sums.inputs_b[0] == 1 and 40 <= sums.inputs_b[8] < 40 + 960  # one input has z = 0
+    fit = np.flatnonzero((sums.inputs_b >= 30) & (sums.lanes_b >= 8))
+    curve = precision_recall(density, sums, side, whole=False)
+    expected = np.arange(fit[0], fit[-1] + 1)
+    expected = expected[density.count_b[expected] > 0]
+    np.testing.assert_array_equal(np.sort(curve.bin_t), expected)
+    lines = thin_lines(density, curve)
+    assert f"from {LEVEL_EDGES[fit[0]]:g} to {LEVEL_EDGES[fit[-1] + 1]:g};" in lines[0]
+    everything = precision_recall(density, sums, side)
+    assert len(everything.bin_t) > len(curve.bin_t)  # else this test could not fail
+    # inside: 29 inputs, or seven lanes, make a bin hollow
+    inputs_b, lanes_b = sums.inputs_b.copy(), sums.lanes_b.copy()
+    inputs_b[9], lanes_b[11] = 29, 7
+    holed = replace(sums, inputs_b=inputs_b, lanes_b=lanes_b)
+    curve = precision_recall(density, holed, side, whole=False)
+    np.testing.assert_array_equal(np.flatnonzero(curve.thin_b), [9, 11])
+    assert "2 bins have fewer than 30 inputs or 8 lanes" in thin_lines(density, curve)[-1]
+    few = precision_recall(density, sums, side, (10**6, 8), whole=False)
+    assert few.thin_b[few.bin_t].all() and len(few.bin_t) == len(everything.bin_t)
+    assert "all are drawn hollow" in thin_lines(density, few)[-1]
 
 
 def test_one_lane_has_the_widest_bands():
