@@ -16,18 +16,20 @@ ROOT = Path(__file__).resolve().parents[2]
 class Server:
     """analysis/annotate.py in a process of its own."""
 
-    def __init__(self, tasks_path, name, port=None, state=None, guideline=None):
+    def __init__(
+        self, tasks_path, name, port=None, state=None, guideline=None, script="analysis/annotate.py"
+    ):
         self.tasks_path, self.name = Path(tasks_path), name
         self._arguments = [str(tasks_path), "--annotator", name]
         self._arguments += ["--guideline", str(guideline)] if guideline else []
-        self._port = port
+        self._port, self._script = port, ROOT / script
         self._environment = {**os.environ, "XDG_STATE_HOME": str(state or self.tasks_path.parent)}
         self.start()
 
     def start(self):
         port = ["--port", str(self._port)] if self._port else []
         self.process = subprocess.Popen(
-            [sys.executable, "-u", str(ROOT / "analysis/annotate.py"), *self._arguments, *port],
+            [sys.executable, "-u", str(self._script), *self._arguments, *port],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment,
         )  # fmt: skip
         self.printed = ""
