@@ -4,13 +4,25 @@ import http.client
 import json
 import os
 import re
+import resource
 import secrets
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def no_room_beyond(pid, size):
+    """Let a process's files grow no larger, as on a full disk, until the block ends."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 class Server:
