@@ -25,7 +25,7 @@ def cold_start(
     like: torch.Tensor,
     random: np.random.Generator,
 ) -> torch.Tensor:
-    """Return inputs, int64 [W, D]: the first half of the lanes from the model, the others repetitions.
+    """Return inputs, int64 [W, D]: half of the lanes from the model, the others repetitions.
 
     Parameters
     ----------
