@@ -33,10 +33,11 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if options.per_bin < 1:
         raise UserError("--per-bin must be 1 or more")
+    fewest = (options.fewest_inputs, options.fewest_lanes)
     wishes = Wishes(
-        options.rule, options.scores or [], options.key, options.side, options.fewest_inputs,
-        options.fewest_lanes, options.tasks, options.range, options.width, options.per_bin,
-        options.mask, options.render, len(options.run) == 1,
+        options.rule, options.scores or [], options.key, options.side, fewest, options.tasks,
+        options.range, options.width, options.per_bin, options.mask, options.render,
+        alone=len(options.run) == 1,
     )  # fmt: skip
 
     names = [path.stem for path in options.run]

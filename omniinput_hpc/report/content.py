@@ -30,7 +30,7 @@ class Wishes:
     rule : "module:function" that scores inputs, or None
     scores, key : score files and their key (default: the one beside each)
     side : the confident end
-    fewest_inputs, fewest_lanes : what a scored bin needs
+    fewest : distinct scored inputs, and lanes that they come from, that a bin needs
     tasks : a task file whose inputs are shown (default: they are drawn from the run)
     between, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
     masked : whether to mask addresses and phone numbers
@@ -42,8 +42,7 @@ class Wishes:
     scores: Sequence[Path]
     key: Path | None
     side: Side
-    fewest_inputs: int
-    fewest_lanes: int
+    fewest: tuple[int, int]
     tasks: Path | None
     between: tuple[float, float] | None
     width: float | None
@@ -66,6 +65,7 @@ class Content:
     joined, result : of annotators' scores, or None
     inputs : Representatives
     masked : whether addresses and the like are masked in them
+    fewest : distinct scored inputs and lanes that a bin needs
     """
 
     density: Density
@@ -78,6 +78,7 @@ class Content:
     result: ScoredCurve | None
     inputs: Representatives
     masked: bool
+    fewest: tuple[int, int]
 
 
 def content_of(run: RunReader, wishes: Wishes) -> Content:
@@ -94,12 +95,12 @@ def content_of(run: RunReader, wishes: Wishes) -> Content:
     if not wishes.alone:  # of several runs, each has its own score files, or none
         scores = scores_of_model(run.fingerprint, wishes.scores, wishes.key)
     if wishes.rule:
-        sums = sum_scores(run, density, load_rule(wishes.rule))
-        curve, by = precision_recall(density, sums, wishes.side), f"the rule {wishes.rule}"
+        sums = sum_scores(run, density, load_rule(wishes.rule), wishes.fewest[0])
+        curve = precision_recall(density, sums, wishes.side, wishes.fewest, whole=False)
+        by = f"the rule {wishes.rule}"
     elif scores:
         joined = join_scores(run.fingerprint, scores, wishes.key)
-        least = (wishes.fewest_inputs, wishes.fewest_lanes)
-        result = scored_curve(density, joined.scored, wishes.side, *least)
+        result = scored_curve(density, joined.scored, wishes.side, *wishes.fewest)
         curve_density, curve = result.density, result.curve
         by = ", ".join(joined.scored.annotators)
     return Content(
@@ -113,6 +114,7 @@ def content_of(run: RunReader, wishes: Wishes) -> Content:
         result=result,
         inputs=_inputs(run, density, wishes, scores),
         masked=wishes.masked,
+        fewest=wishes.fewest,
     )
 
 

@@ -56,19 +56,16 @@ summary { cursor: pointer; color: var(--blue); }
 
 
 def text(value: object) -> str:
-    """Return text as HTML; control characters and direction marks as visible pictures."""
-    shown = (_visible(character) for character in str(value))
-    return escape("".join(shown))
+    """Return text as HTML; control characters, direction marks and half characters as codes."""
+    return escape("".join(map(_visible, str(value))))
 
 
 def _visible(character: str) -> str:
     code = ord(character)
-    if character in "\n\t" or code >= 0x20:
-        marks = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
-        if marks or code == 0x7F or 0x80 <= code < 0xA0 or 0xD800 <= code < 0xE000:
-            return f"<U+{code:04X}>"
-        return character
-    return chr(0x2400 + code)
+    control = (code < 0x20 and character not in "\n\t") or 0x7F <= code < 0xA0
+    marks = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
+    hidden = control or marks or 0xD800 <= code < 0xE000
+    return f"<U+{code:04X}>" if hidden else character
 
 
 def table(

@@ -179,7 +179,7 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         ),
     }
     joined, result = content.joined, content.result
-    said = _without_verdict(summarize_curve(density, curve))
+    said = _without_verdict(summarize_curve(density, curve, content.fewest))
     if joined is not None and result is not None:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
@@ -221,7 +221,7 @@ def _downloads(content: Content, source: str, name: str) -> str:
     header = describe_density(content.density, source)
     files = {f"{name}.density.csv": table_text(header, density_columns(content.density))}
     if content.curve is not None:
-        first = describe_curve(content.curve, content.side, content.by)
+        first = describe_curve(content.curve, content.side, content.by, content.fewest)
         columns = curve_columns(content.curve)
         files[f"{name}.pr.csv"] = table_text([*first, *header], columns)
     files[f"{name}.representatives.csv"] = csv_text(content.inputs, source, not content.masked)

@@ -38,6 +38,7 @@ ARGUMENTS = {
     "choose.py": ["RUN", "--width", "0.5", "--range", "0.0", "2.0",
                   "--output", "chosen.tasks.jsonl"],
     "compare.py": ["good.h5", "RUN"],
+    "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
 }  # fmt: skip
 """Of scripts that want more than the run file; a script that is missing here gets that alone."""
