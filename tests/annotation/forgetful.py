@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analysis"))
 
 import annotate
-from _common import run_script
+from _script import run_script
 
 from omniinput_hpc.annotation.scores import ScoreFile
 

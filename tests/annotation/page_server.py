@@ -12,6 +12,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from omniinput_hpc.annotation.server import PORTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +36,9 @@ class Server:
         self.tasks_path, self.name = Path(tasks_path), name
         self._arguments = [str(tasks_path), "--annotator", name]
         self._arguments += ["--guideline", str(guideline)] if guideline else []
-        self._port, self._script = port, ROOT / script
+        # another test's server must not take it while this one is down
+        self._port = port if port is not None else PORTS[secrets.randbelow(len(PORTS))]
+        self._script = ROOT / script
         self._environment = {**os.environ, "XDG_STATE_HOME": str(state or self.tasks_path.parent)}
         self.start()
 

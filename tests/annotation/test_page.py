@@ -12,6 +12,7 @@ from page_server import ROOT, Server, no_room_beyond
 from task_files import make_tasks
 
 from omniinput_hpc.annotation.scores import read_scores, scores_path
+from omniinput_hpc.annotation.server import PORTS, bind
 from omniinput_hpc.annotation.session import order_of
 from omniinput_hpc.annotation.tasks import Task, TaskSet, key_path
 
@@ -200,6 +201,16 @@ def test_the_token_stays_the_same_and_private(folder, tasks):
         file.chmod(0o644)  # others may have read it
         server.start()
         assert server.token != token
+
+
+def test_the_port_is_the_annotators_own():
+    with bind(None, "set-ana") as first, bind(None, "set-ben") as other:
+        taken = first.getsockname()[1]
+        assert taken in PORTS and other.getsockname()[1] != taken
+        with bind(None, "set-ana") as third:  # taken: the next one
+            assert third.getsockname()[1] != taken
+    with bind(None, "set-ben"), bind(None, "set-ana") as again:
+        assert again.getsockname()[1] == taken
 
 
 def refused(*arguments):
