@@ -1,8 +1,8 @@
 """An autoregressive model's conditionals along an input that is being rewritten.
 
 Where the model keeps what it has evaluated (``track``), only what follows the first changed site
-is evaluated. Where it offers cached decoding (``begin``, ``extend``, ``fork``), the unchanged prefix is
-evaluated once; ``conditional_logits`` alone will do, more slowly.
+is evaluated. Where it offers cached decoding (``begin``, ``extend``, ``fork``), the unchanged
+prefix is evaluated once; ``conditional_logits`` alone will do, more slowly.
 """
 
 from __future__ import annotations

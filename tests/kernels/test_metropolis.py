@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 from toy_models import CoupledModel, ToyTrack, TrackedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -134,6 +135,30 @@ def test_what_a_track_keeps_is_what_the_walkers_are(monkeypatch):
     monkeypatch.setattr(ToyTrack, "settle", settle)
     with pytest.raises(AssertionError, match="has changed"):
         walked()
+
+
+def after_moves(kernel, beta, n=200_000, moves=3):
+    """Return counts of all inputs after moves of walkers that begin with the exact law, and it."""
+    pi = law(MODEL, Canonical(beta))
+    start = np.random.default_rng(5).choice(len(pi), size=n, p=pi)
+    x = MODEL.all_inputs()[torch.from_numpy(start)]
+    state = kernel.start(x, MODEL.output(x))
+    stream = DeviceStream(np.random.default_rng(6), torch.device("cpu"), n)
+    for _ in range(moves):
+        state, _ = kernel.step(state, Canonical(beta), stream)
+    weights = MODEL.n_values ** torch.arange(MODEL.n_sites - 1, -1, -1)
+    return np.bincount((state.x * weights).sum(dim=1), minlength=len(pi)), pi * n
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("beta", [-2.0, 1.0])
+def test_several_sites_keep_walkers_in_the_ensemble(sites, beta):
+    assert chisquare(*after_moves(Metropolis(Options(sites=sites), MODEL, 200_000), beta))[1] > 1e-3
+
+
+def test_a_wrong_acceptance_of_several_sites_shows():
+    kernel = HalfTheEnergy(Options(sites=2), MODEL, 200_000)
+    assert chisquare(*after_moves(kernel, 1.0))[1] < 1e-6
 
 
 def test_more_sites_than_the_model_has_is_bad_input():
