@@ -78,7 +78,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     device = world.together(
         lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
     )
-    model = world.together(lambda: models.build(config, device))
+    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     geometry = plan.geometry_of(config, model.n_values, model.n_sites)
     world.together(lambda: plan.check_counters(config))
     rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
+from omniinput_hpc.estimators.curves import Side, Trace, area, trace
 from omniinput_hpc.estimators.density import Density, RunData
 from omniinput_hpc.estimators.draws import LEVEL, Bands, draw_together
 from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
@@ -259,7 +259,6 @@ def precision_recall(
     bins = np.flatnonzero(wanted)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
     curve = trace(density.log_g_b[bins], r_b[bins], side)
-    ends = curve_range(curve.precision_t, curve.log_recall_t)
 
     n_groups = len(density.lanes_g)
     r_jb = np.full((n_groups, len(wanted)), np.nan)
@@ -269,7 +268,8 @@ def precision_recall(
         r_jb[j] = mean_scores(weight_b, score_b, z_b, wanted)
     replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
     pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
-    aupr_j = np.array([area(p, x, *ends) for p, x in pairs])
+    # each over its own ends, as the curve itself: their errors are part of the AUPR's
+    aupr_j = np.array([area(p, x) for p, x in pairs])
     theta_b, theta_jb = (
         np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
         for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))

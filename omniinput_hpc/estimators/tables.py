@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,6 +79,37 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
     if rows.shape[1] != len(names):
         raise EstimateError(f"{path}: rows hold {rows.shape[1]} numbers, not {len(names)}")
     return header, dict(zip(names, rows.T, strict=True))
+
+
+def read_test_sets(path: Path) -> dict[str, FloatArray]:
+    """Read the outputs of test sets that ``python -m omniinput_hpc.test_sets`` wrote.
+
+    Returns
+    -------
+    by set's name, in the file's order: z, float64 [n]
+
+    Raises
+    ------
+    EstimateError
+        Missing file, or a row that is not ``set,role,z``.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise EstimateError(f"{path} cannot be read: {error.strerror}") from None
+    found: dict[str, list[float]] = {}
+    rows = list(csv.reader(line for line in lines if not line.startswith("#")))
+    if not rows or rows[0] != ["set", "role", "z"]:
+        raise EstimateError(f"{path} does not have the columns set, role, z")
+    for number, row in enumerate(rows[1:], start=1):
+        try:
+            name, _, z = row
+            found.setdefault(name, []).append(float(z))
+        except ValueError:
+            raise EstimateError(f"{path}, row {number}: expected set, role, z") from None
+    if not found:
+        raise EstimateError(f"{path} holds no outputs")
+    return {name: np.array(z) for name, z in found.items()}
 
 
 def describe_density(density: Density, source: str) -> list[str]:

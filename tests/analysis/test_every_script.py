@@ -26,7 +26,7 @@ def first_is_zero(x):
     return (x[:, 0] == 0) * 1.0
 """
 MODEL = 'kind = "python"\nfactory = "my_rules:make"'
-NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
+NOT_ON_RUNS = {"_common.py", "_script.py", "annotate.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {
@@ -38,6 +38,7 @@ ARGUMENTS = {
     "choose.py": ["RUN", "--width", "0.5", "--range", "0.0", "2.0",
                   "--output", "chosen.tasks.jsonl"],
     "compare.py": ["good.h5", "RUN"],
+    "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
 }  # fmt: skip
 """Of scripts that want more than the run file; a script that is missing here gets that alone."""
