@@ -139,6 +139,16 @@ def test_curve_within_its_bands(side):
     assert (np.abs(delta_t) < width).all()
     truth = compare_curve(density, curve, exact, side)
     assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error < 0.2
+    accepted = np.cumsum(np.exp(exact.log_g_b[order]))[shared]
+    many = accepted >= 999.5  # the numbers that precision_recall.py --exact prints
+    assert truth.precision.n == truth.log_recall.n == many.sum() > 10
+    delta_p = np.abs(curve.precision_t - precision[shared])[many]
+    assert truth.precision.largest == pytest.approx(delta_p.max())
+    assert truth.precision.held == pytest.approx(inside[many].mean())
+    assert truth.log_recall.largest == pytest.approx(np.abs(delta_t[many[known]]).max())
+    assert truth.r.n > 5 and truth.r.held > 0.7 and truth.r.largest < 0.1
+    wrong = compare_curve(density, curve, Exact(exact.log_g_b, 0.7 * exact.r_b), side)
+    assert wrong.r.held < 0.3 and wrong.precision.held < 0.3
     known_b = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0)
     z_score = (curve.r_b[known_b] - exact.r_b[known_b]) / curve.r_error_b[known_b]
     assert np.abs(z_score).max() < 4.3
@@ -203,28 +213,36 @@ def test_bands_of_r_and_aupr_in_a_scarce_run():
     assert (groups_b == 1).sum() >= 1
     assert np.isposinf(curve.r_error_b[groups_b == 1]).all()
     assert np.isfinite(curve.r_error_b[groups_b >= 2]).all()
-    # a replicate's AUPR is taken over the full curve's range, not over its own
+    # a replicate's AUPR is taken over its own range, as the curve's is: over the curve's range the
+    # errors of 800 runs of tests/benchmarks/coverage.py are 5% too small
     sums = sum_scores(run, density, first_is_zero)
-    ends = curve_range(curve.precision_t, curve.log_recall_t)
     bins, seen = curve.bin_t, density.count_b > 0
     aupr_j = np.empty(4)
     for j in range(4):
         rest = np.arange(4) != j
         parts = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_b = mean_scores(*parts, density.z_b, seen)
-        aupr_j[j] = area(*accumulate(density.log_g_jb[j, bins], r_b[bins], "low"), *ends)
+        aupr_j[j] = area(*accumulate(density.log_g_jb[j, bins], r_b[bins], "low"))
     error = np.sqrt(3 / 4 * ((aupr_j - aupr_j.mean()) ** 2).sum())
     assert curve.aupr_error == pytest.approx(error)
 
 
 def test_rules_that_are_always_or_never_right():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=15)
-    _, always = curve_of(run, rule=lambda x: np.ones(len(x)))
+    density, always = curve_of(run, rule=lambda x: np.ones(len(x)))
+    b = always.bin_t
+    # all right among n is no certainty: Jeffreys' lower end is about 1 - 2.5 / n
+    n_b = np.minimum(density.effective_b, run.lane_counts_kgb().sum(axis=(0, 1)))[b]
+    assert (always.r_high_b[b] == 1.0).all() and (always.r_error_b[b] == 0).any()
+    some = (n_b > 100) & (always.r_error_b[b] == 0)
+    assert some.any()
+    np.testing.assert_allclose((1 - always.r_low_b[b][some]) * n_b[some], 2.5, atol=0.3)
     assert always.aupr == pytest.approx(1.0)
     np.testing.assert_allclose(always.precision_t, 1.0)
     assert always.aupr_low <= 1.0 and always.aupr_high == pytest.approx(1.0, abs=1e-12)
     _, never = curve_of(run, rule=lambda x: np.zeros(len(x)))
     assert np.isnan(never.aupr) and (never.precision_t == 0.0).all()
+    assert (never.r_low_b[b] == 0.0).all() and (never.r_high_b[b] > 0).all()
     assert np.isneginf(never.log_recall_t).all() and not np.isnan(never.log_recall_high_t).any()
 
 
@@ -288,6 +306,7 @@ def test_coverage_of_the_95_percent_intervals():
     _, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], "low")
     levels = [4, 8, 11, 15, 20]
     names = [*(f"log g of level {i}" for i in levels), "r of level 8", "log recall", "AUPR"]
+    names.append("r of level 8, interval")
     held = np.zeros((n_runs, len(names)), dtype=bool)
     narrow = np.zeros(n_runs, dtype=bool)
     for i in range(n_runs):
@@ -306,6 +325,7 @@ def test_coverage_of_the_95_percent_intervals():
         both = compare_curve(density, curve, exact, "low")
         error = both.sampled_common - both.aupr_common
         held[i, 7] = abs(error) <= t95 * curve.aupr_error
+        held[i, 8] = curve.r_low_b[8] <= exact.r_b[8] <= curve.r_high_b[8]
         narrow[i] = np.abs(delta_b[2]) <= error_b[2]
     share = held.mean(axis=0)
     print(dict(zip(names, share.round(3), strict=True)))
