@@ -66,6 +66,25 @@ def test_hundreds_of_nats():
     assert np.log(right) > 275 and 0 < curve.aupr_error < 0.05
 
 
+@pytest.mark.parametrize(("levels", "wide"), [(1, False), (6, True)])
+def test_bins_too_wide_for_their_weights_are_not_believed(levels, wide):
+    """Six levels a bin at beta up to 14: log g is 0.6 too low, as the verdict says (to 30%)."""
+    model = Lattice(n_sites=100, unit=0.05)
+    betas = np.array([0.0, 2.0, 5.0, 9.0, 14.0])
+    edges = (np.arange(len(model.z_l()) // levels + 2) * levels - 0.5) * model.unit
+    result = density_of_run(independent_run(model, betas, edges, walkers=16, rounds=16, moves=40))
+    reason = [text for text in result.verdict.reasons if "too wide" in text]
+    assert bool(reason) == wide
+    with np.errstate(divide="ignore"):
+        exact_b = np.log(model.bin_sums(edges, model.count_l()))
+    firm = result.effective_b >= 50
+    low_b = exact_b[firm] - result.log_g_b[firm]
+    assert (np.abs(low_b / result.log_g_error_b[firm]).max() > 10) == wide
+    if wide:
+        about, width = (float(reason[0].split(word)[1].split()[0]) for word in ("about ", "of "))
+        assert about == pytest.approx(low_b.max(), rel=0.3) and 0.02 < width < 0.15
+
+
 def long_ladder(model):
     """Return betas from one end of the outputs to the other, 1.2 standard deviations apart."""
     sides = []
