@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ def _rescore(
     try:
         for round_ in rounds:
             z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
-            x_ksd = world.together(lambda r=round_: _inputs(run, r, mine_k))
+            x_ksd = world.together(partial(_inputs, run, round_, mine_k))
             for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
                 z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
             model.raise_if_nonfinite()

@@ -48,11 +48,10 @@ def shim(folder):
     return path
 
 
-def launch(folder, ranks=2):
+def launch(folder, library, modes="NEST", wrong="", ranks=2):
     """Run the campaign on some ranks; return the finished process."""
-    library = shim(folder)
-    assert library is not None
-    words = command(folder, library, ranks=ranks, module="faults.campaign")
+    more = [modes, wrong] if wrong else [modes]
+    words = command(folder, library, *more, ranks=ranks, module="faults.campaign")
     preload = {**environment(), "LD_PRELOAD": str(library)}
     return subprocess.run(words, capture_output=True, text=True, timeout=500, env=preload)
 
@@ -60,10 +59,10 @@ def launch(folder, ranks=2):
 class Faults:
     """The campaign on this rank: all ranks do the same, and one of them has the failing disk."""
 
-    def __init__(self, folder, library, world, commit_of=None):
+    def __init__(self, folder, library, world, modes):
         from omniinput_hpc import store
 
-        self.folder, self.world, self.store = Path(folder), world, store
+        self.folder, self.world, self.store, self.modes = Path(folder), world, store, modes
         self.lib = ctypes.CDLL(library)
         self.lib.fault_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_char]
         self.lib.fault_disarm.restype = ctypes.c_long
@@ -107,10 +106,12 @@ class Faults:
             calls = self.lib.fault_disarm()
         return result, calls
 
-    def count(self, label, calls, noticed, problem):
+    def count(self, label, n, calls, noticed, problem):
+        """Count what became of the failure of call n (-1: none failed), of so many."""
         counts = self.table.setdefault(label, Counter())
-        counts["calls"] = max(counts["calls"], calls)
-        counts["failed"] += 1
+        if n < 0:
+            counts["calls"] = calls
+        counts["failed"] += 0 <= n < calls
         counts["noticed"] += noticed
         if problem:
             counts["wrong"] += 1
@@ -123,7 +124,7 @@ class Faults:
             self.on_rank_0(lambda one=one: self.make(one))
             self.fill(one, kind, range(rounds))
         for victim in range(self.world.size if kind == "mpio" else 1):
-            for mode in MODES:
+            for mode in self.modes:
                 n, calls = -1, 0  # -1: to count the calls
                 while n < calls:
                     seen = self.one_commit(kind, (path, whole, begun), victim, mode, n)
@@ -148,7 +149,7 @@ class Faults:
         if not problem and self.world.on_rank_0(lambda: contents(path) != contents(whole)):
             problem = "what goes on from it differs"
         label = (f"a commit, {kind}, rank {victim}", MODES[mode])
-        self.count(label, calls, not fine, problem and f"call {n}: {problem}")
+        self.count(label, n, calls, not fine, problem and f"call {n}: {problem}")
         return calls
 
     def look(self, path, whole, fine):
@@ -179,7 +180,7 @@ class Faults:
         self.make(whole, 7)
         if grows:
             self.fill_alone(whole, range(ROUNDS))
-        for mode in MODES:
+        for mode in self.modes:
             n, calls = -1, 0
             while n < calls:
                 path.unlink(missing_ok=True)
@@ -196,7 +197,7 @@ class Faults:
                 if not noticed and contents(path) != contents(whole):
                     problem = "nobody noticed, and it is not whole"
                 label = ("growth" if grows else "creation", MODES[mode])
-                self.count(label, calls, noticed, problem and f"call {n}: {problem}")
+                self.count(label, n, seen, noticed, problem and f"call {n}: {problem}")
                 n += 1
 
     def made(self, path, grows):
@@ -244,14 +245,14 @@ def lines(table):
         yield f"| {place} | {mode} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |"
 
 
-def on_this_rank(folder, library):
+def on_this_rank(folder, library, modes, wrong=""):
     world = World()
-    faults = Faults(folder, library, world)
+    faults = Faults(folder, library, world, modes)
+    if wrong:
+        import kills.wrong  # noqa: F401  # counts first
     for kind in WRITERS if h5py.get_config().mpi else ("gather",):
         faults.commits(kind)
-        if world.rank == 0:
-            print(kind, file=sys.stderr, flush=True)
-    if world.rank == 0:
+    if world.rank == 0 and not wrong:
         for grows in (False, True):
             faults.making(grows)
         print("\n".join([*lines(faults.table), *(f"WRONG  {p}" for p in faults.problems)]))
@@ -262,16 +263,17 @@ def on_this_rank(folder, library):
 def main():
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omniinput-faults-") as folder:
-        if shim(folder) is None:
+        library = shim(folder)
+        if library is None:
             print("no C compiler (cc) here: nothing was run")
             return 0
-        done = launch(folder)
+        done = launch(folder, library)
     print(done.stdout + done.stderr[-3000:] + f"{time.monotonic() - begin:.0f} s")
     return done.returncode
 
 
 if __name__ == "__main__":
-    if "LD_PRELOAD" in os.environ and len(sys.argv) == 3:
+    if "LD_PRELOAD" in os.environ and len(sys.argv) > 3:
         from omniinput_hpc import commit
         from omniinput_hpc.comm import World
         from omniinput_hpc.errors import UserError
