@@ -65,5 +65,11 @@ def scored_of(
 ) -> tuple[Joined, ScoredCurve]:
     """Read the score files that the arguments name, and return them and the curve they give."""
     joined = join_scores(run.fingerprint, options.scores, options.key)
+    judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]
+    if judges and len(judges) < len(joined.judges):
+        raise UserError(
+            f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave the "
+            "judges' files out, or set them beside people by agreement.py"
+        )
     least = (options.fewest_inputs, options.fewest_lanes)
     return joined, scored_curve(density, joined.scored, options.side, *least)

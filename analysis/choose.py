@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     for i, (path, (low, high)) in enumerate(zip(options.runs, ranges, strict=True)):
         edges = bin_edges(low, high, options.width)
         with open_run(path) as run:
-            shown, density = shown_of(run.config), density_of_run(run)
+            density, shown = density_of_run(run), shown_of(run.config)
             seed = options.seed + 1_000_003 * i
             chosen, reports = choose(run, density, edges, options.per_bin, options.law, seed)
             about = {"path": str(path), "model_fingerprint": run.fingerprint, "range": [low, high]}

@@ -36,16 +36,16 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r")
     options = parser.parse_args(arguments)
     side, extra = options.side, []
+    fewest = (options.fewest_inputs, options.fewest_lanes)
 
     with open_run(options.run) as run:
         fine = density = density_of_run(run)
         exact = read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = describe_run(run), figures.z_label(run.config)
         if options.rule:
-            curve, by = (
-                precision_recall(density, sum_scores(run, density, load_rule(options.rule)), side),
-                options.rule,
-            )
+            sums = sum_scores(run, density, load_rule(options.rule), fewest[0])
+            curve = precision_recall(density, sums, side, fewest, whole=False)
+            by = options.rule
         else:
             joined, result = scored_of(run, density, options)
             density, curve, by = result.density, result.curve, ", ".join(joined.scored.annotators)
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     truth = compare_curve(density, curve, exact, side) if exact else None
 
     table = beside(options.run, ".pr.csv")
-    header = describe_curve(curve, side, by) + extra + describe_density(density, source)
+    header = describe_curve(curve, side, by, fewest) + extra + describe_density(density, source)
     write_table(table, header, curve_columns(curve))
     pictures = {
         ".pr.png": figures.curve_figure(density, curve, exact, truth),
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     for ending, picture in pictures.items():
         figures.save(picture, beside(options.run, ending))
 
-    print("\n".join([source, *summarize_curve(density, curve), *extra]))
+    print("\n".join([source, *summarize_curve(density, curve, fewest), *extra]))
     if truth is not None:
         print(truth)
     print("\n".join(str(beside(options.run, ending)) for ending in (".pr.csv", *pictures)))

@@ -1,4 +1,4 @@
-"""One HTML page about runs, which needs nothing else to be read: RUN.report.html."""
+"""One HTML page about one run or several, which needs nothing else to be read: RUN.report.html."""
 
 from __future__ import annotations
 
@@ -6,29 +6,14 @@ import argparse
 import os
 from pathlib import Path
 
-from _common import beside, run_script, scored_of, scores_arguments
+from _common import beside, run_script, scores_arguments
 
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
-from omniinput_hpc.estimators.rules import load_rule
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.report.content import Wishes, content_of
 from omniinput_hpc.report.page import page
-from omniinput_hpc.report.sections import Content, section
-from omniinput_hpc.run_reader import RunReader, open_run
-
-
-def content_of(run: RunReader, options: argparse.Namespace) -> Content:
-    """Estimate what the page shows of a run."""
-    fine = density = density_of_run(run)
-    curve, by, joined, result = None, "", None, None
-    if options.rule:
-        sums = sum_scores(run, density, load_rule(options.rule))
-        curve, by = precision_recall(density, sums, options.side), options.rule
-    elif options.scores:
-        joined, result = scored_of(run, density, options)
-        density, curve, by = result.density, result.curve, ", ".join(joined.scored.annotators)
-    tasks = options.tasks or beside(run.path, ".tasks.jsonl")
-    tasks = tasks if options.tasks or tasks.exists() else None
-    return Content(fine, density, curve, by, options.side, joined, result, tasks)
+from omniinput_hpc.report.sections import overview, rounds_of, section
+from omniinput_hpc.representatives import PER_BIN
+from omniinput_hpc.run_reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -36,19 +21,38 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
     scores_arguments(parser, rule=True, required=False)
-    parser.add_argument(
-        "--tasks", type=Path, help="whose inputs to show (default: RUN.tasks.jsonl)"
-    )
+    parser.add_argument("--tasks", type=Path, help="show these inputs (default: drawn from a run)")
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z shown")
+    parser.add_argument("--width", type=float, help="of a bin of inputs (default: at most 12 bins)")
+    parser.add_argument("--per-bin", type=int, default=PER_BIN, help="inputs shown a bin")
     parser.add_argument("--mask", action="store_true", help="mask addresses and phone numbers")
+    parser.add_argument(
+        "--render", action="store_true", help="build a python model for its render: runs its code"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
+    if options.per_bin < 1:
+        raise UserError("--per-bin must be 1 or more")
+    fewest = (options.fewest_inputs, options.fewest_lanes)
+    wishes = Wishes(
+        options.rule, options.scores or [], options.key, options.side, fewest, options.tasks,
+        options.range, options.width, options.per_bin, options.mask, options.render,
+        alone=len(options.run) == 1,
+    )  # fmt: skip
 
-    parts = []
-    for path in options.run:
+    names = [path.stem for path in options.run]
+    if len(set(names)) < len(names):
+        names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
+    parts, found = [], []
+    for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
         with open_run(path) as run:
-            parts.append(section(run, content_of(run, options), options.mask))
-    html = page(", ".join(path.stem for path in options.run), "\n".join(parts))
-    target = beside(options.run[0], ".report.html")
+            content = content_of(run, wishes)
+            found.append((rounds_of(run), content))
+            parts.append(section(run, content, number, name))
+    first = [overview(names, found)] if len(names) > 1 else []
+    target = options.output or beside(options.run[0], ".report.html")
     partial = target.with_name(target.name + ".partial")
+    html = page(f"Runs: {', '.join(names)}" if first else names[0], "".join(first + parts))
     partial.write_text(html, encoding="utf-8", errors="backslashreplace")
     os.replace(partial, target)
     print(target)

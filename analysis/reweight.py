@@ -12,7 +12,7 @@ from pathlib import Path
 from _common import beside, run_script
 
 from omniinput_hpc import figures
-from omniinput_hpc.estimators import EstimateError, unbinned
+from omniinput_hpc.estimators import EstimateError, known_constant, unbinned
 from omniinput_hpc.estimators.compare import compare_density, read_exact
 from omniinput_hpc.estimators.density import density_of_runs
 from omniinput_hpc.estimators.tables import (
@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> None:
         runs = [files.enter_context(open_run(path)) for path in options.run]
         density = density_of_runs(runs)
         source, config = describe_run(*runs), runs[0].config
+        constants = known_constant.describe(density, runs[0])
         without_bins = [unbinned.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = read_exact(options.exact, density.edges) if options.exact else None
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
     figures.save(figures.density_figure(density, figures.z_label(config), exact), picture)
 
     print(source)
-    print("\n".join(summarize_density(density) + without_bins))
+    print("\n".join(summarize_density(density) + constants + without_bins))
     if exact is not None:
         for fewest in (10_000, 1_000):
             print(compare_density(density, exact, fewest))

@@ -172,6 +172,16 @@ class World:
             return value  # type: ignore[return-value]
         raise UserError("\n".join(dict.fromkeys(text for text in self.texts(message) if text)))
 
+    def one_a_host_first(self, function: Callable[[], T]) -> T:
+        """Call a function on every rank, as `together`, but on one rank of each host first.
+
+        What that one reads from a parallel file system the others find in their host's memory.
+        """
+        leads = self.local_rank() == 0
+        first = self.together(lambda: function() if leads else None)
+        others = self.together(lambda: None if leads else function())
+        return first if leads else others  # type: ignore[return-value]
+
     def abort(self, error: BaseException, where: str = "") -> NoReturn:
         """End all ranks at once: print the traceback, each line with the rank, and MPI_Abort."""
         head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "

@@ -84,6 +84,11 @@ class Flat:
         """Return the table's entry of each z's bin, float64."""
         return self.table[bin_of(np.asarray(z, dtype=np.float64), self.edges) + 1]
 
+    def inside(self, z: Any) -> NDArray[np.bool_]:
+        """Return whether outputs lie in the window, bool like z."""
+        b = bin_of(np.asarray(z, dtype=np.float64), self.edges)
+        return np.asarray((b >= self.window[0]) & (b < self.window[1]))
+
     def slope(self, z: Any) -> Any:
         """Return dS/dz by `slopes`."""
         z = np.asarray(z, dtype=np.float64)

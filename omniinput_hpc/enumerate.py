@@ -230,7 +230,7 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     device = world.together(
         lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
     )
-    model = world.together(lambda: models.build(config, device))
+    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     begin = time.monotonic()
     census = count_all(model, config, rule, device, world, args.max_hours)
     source = [

@@ -43,8 +43,19 @@ STYLE: Any = {
 
 def z_label(config: dict[str, Any]) -> str:
     """Return the axis label of the output, with its unit where the model's kind tells it."""
-    if config.get("model", {}).get("kind") == "causal-lm":
+    model = config.get("model", {})
+    kind = model.get("kind")
+    if kind == "causal-lm":
         return "output z, mean NLL (nats per token)"
+    if kind in ("image-classifier", "sequence-classifier"):
+        image = kind == "image-classifier"
+        what = model.get("target" if image else "output", "logit")
+        whose = model.get("label", 0) if image else model.get("target")
+        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
+        if what == "log-likelihood":
+            return f"output z, {minus}log-likelihood up to a constant (nats)"
+        words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
+        return f"output z, {minus}{words.get(what, what)} of class {whose} (nats)"
     return "output z (the model's own unit)"
 
 

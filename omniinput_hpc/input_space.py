@@ -15,8 +15,8 @@ from typing import Any
 
 from omniinput_hpc.errors import UserError
 
-RESTRICTIONS = ("tokens", "prefix")
-"""Keys of ``[model]`` that say which inputs there are, beyond their shape."""
+RESTRICTIONS = {"tokens": "all", "prefix": None}
+"""Keys of ``[model]`` that say which inputs there are, beyond their shape; what holds without."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) 
     """Return the space of a model, from its parsed input file and its shape."""
     model = config.get("model", {})
     folder = model.get("path") if model.get("kind") == "causal-lm" else None
-    restriction = {key: model[key] for key in RESTRICTIONS if key in model}
+    restriction = {key: model.get(key, default) for key, default in RESTRICTIONS.items()}
     return Space(
         name, n_sites, n_values, vocabulary_of(Path(folder)) if folder else None, restriction
     )

@@ -78,11 +78,12 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     device = world.together(
         lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
     )
-    model = world.together(lambda: models.build(config, device))
+    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     geometry = plan.geometry_of(config, model.n_values, model.n_sites)
     world.together(lambda: plan.check_counters(config))
     rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
+    about["model_beta"] = rungs[0].model_beta
 
     folder = Path(config.run.output).absolute().parent
     hosts = world.hosts()
@@ -214,6 +215,7 @@ def _prepare_file(
                 "model_fingerprint": about["fingerprint"],
                 "package_version": __version__,
                 "model_probe_z": np.array(probe_z),
+                "model_beta": np.nan if about["model_beta"] is None else about["model_beta"],
                 **here,
             }
             store.create(path, g, _first_values(config), attributes)

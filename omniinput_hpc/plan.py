@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,11 +137,39 @@ def describe(plan: Plan) -> str:
         f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
         "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
         f"of {g.n_walkers} inputs each",
-        "memory": f"{weights}about {amount(host)} of records a rank",
+        "memory": f"{weights}{amount(_batch_bytes(g))} of logits or gradients of a batch + "
+        f"{amount(host)} of records a rank",
+        "hosts": _hosts(plan, host),
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
     }
     return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+
+
+def _batch_bytes(g: Geometry) -> int:
+    """Return what three float32 arrays [W, D, n_values] take, which most kernels need at once."""
+    return 3 * 4 * g.n_walkers * g.n_sites * g.n_values
+
+
+def _hosts(plan: Plan, records: int) -> str:
+    """Return the peak of a host's memory: all its ranks load their weights there first.
+
+    Parameters
+    ----------
+    records : bytes a rank
+    """
+    n_ranks = max(Counter(plan.hosts).values())
+    if plan.model_bytes is None:
+        return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
+    on_host = any(device == "cpu" for device in plan.devices)
+    batch = _batch_bytes(plan.geometry) if on_host else 0
+    need = n_ranks * (plan.model_bytes + records + batch)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    short = "" if need < there else ": too little; start fewer ranks a host"
+    return (
+        f"up to {n_ranks} rank(s) each, at peak {amount(need)} of memory and the libraries; "
+        f"rank 0's has {amount(there)}{short}"
+    )
 
 
 def _ladder(config: Config) -> str:

@@ -77,7 +77,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         device = world.together(
             lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
         )
-        model = world.together(lambda: models.build(config, device))
+        model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
         if model.n_values and about["n_values"] is None:  # known only now
             shape = {"n_values": model.n_values, "n_sites": model.n_sites}
             world.together(lambda: _check(run, config, args.input, shape, rounds))

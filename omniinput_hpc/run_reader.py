@@ -181,6 +181,19 @@ class RunReader:
                 f"{self.path} is not a whole run file: {strangers.words(error)}"
             ) from None
 
+    @property
+    def model_beta(self) -> float:
+        """The beta of a language model's own distribution: colder rungs started from two phases.
+
+        NaN where the model's conditionals are not log-probabilities or were not drawn from.
+        """
+        if "model_beta" not in self._file.attrs:
+            return float("nan")  # a file from before it was stored
+        try:
+            return float(strangers.attribute(self._file, "model_beta"))
+        except strangers.ERRORS as error:
+            raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
+
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
         return self.counts_by_round_kb(0, self.rounds)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import streams
 from omniinput_hpc.ensembles import Ensemble, log_weight_b
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import Kernel
 from omniinput_hpc.kernels.anchors import Anchors
 from omniinput_hpc.kernels.batch import Batch
@@ -125,13 +126,44 @@ class Rung:
         self._kernel.adapt(self.recorded.attempted_p, self.recorded.accepted_p)
         if self.learner is not None:
             self.learner.after_segment()
+            self._end_learning_inside()
             self.learner.to_host()
 
     def freeze(self) -> None:
-        """End learning, whether or not it has come to its end."""
+        """End learning, whether or not it has come to its end.
+
+        Raises
+        ------
+        UserError
+            No walker has come into the window.
+        """
         if self.learner is not None:
             self.learner.freeze()
+            self._end_learning_inside()
             self.learner.to_host()
+
+    def _end_learning_inside(self) -> None:
+        """Once the weights are frozen, put walkers that are outside the window beside others.
+
+        The rest of burn-in draws copies apart. A walker outside would never come in: there its
+        weight is 0, and every move is as good as any other.
+        """
+        if self.learner is None or self.learner.learning:
+            return
+        x, z = self.batch.walkers()
+        inside_w = self.learner.flat.inside(z)
+        if inside_w.all():
+            return
+        if not inside_w.any():
+            low, high = (self._edges[i] for i in self.learner.flat.window)
+            raise UserError(
+                f"no walker has come into the window [{low:g}, {high:g}] of rung {self.k}: raise "
+                "run.burn_in, or let the windows of [wang_landau] overlap more"
+            )
+        take = np.arange(len(z))
+        donors = np.flatnonzero(inside_w)
+        take[~inside_w] = np.resize(donors, int((~inside_w).sum()))
+        self.batch.place(x[take], z[take])
 
     def collect(self) -> None:
         """Take the batch's record of the segment to the host."""

@@ -176,10 +176,15 @@ def end_burn_in_round(
     if tuning.after_round(round_, swaps_k2, world.sum(moments_k3)):
         take_betas(tuning, rungs, exchanger)
     if round_ >= -(config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        for rung in rungs:
-            rung.freeze()
+        world.together(lambda: freeze(rungs))
     if round_ == -1:
         report_burn_in(rungs, tuning, world)
+
+
+def freeze(rungs: Sequence[Rung]) -> None:
+    """End all learning."""
+    for rung in rungs:
+        rung.freeze()
 
 
 def take_betas(tuning: LadderTuning, rungs: Sequence[Rung], exchanger: Exchanger) -> None:

@@ -33,7 +33,7 @@ def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[st
     if about["fingerprint"] != run.fingerprint:
         findings.add("model", "its files or options are others than those of the run")
     device = devices.choose("auto", 0, config.run.threads)
-    model = models.build(config, device)
+    model = models.build(config, device, about.get("folder"))
     if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
         findings.add(
             "model",

@@ -52,7 +52,7 @@ def scores(density, exact_log_g_b):
     seen = density.count_b > 0
     assert np.isfinite(exact_log_g_b[seen]).all()
     known = seen & np.isfinite(density.log_g_error_b) & (density.log_g_error_b > 0)
-    return (density.log_g_b - exact_log_g_b)[known] / density.log_g_error_b[known]
+    return (density.log_g_b[known] - exact_log_g_b[known]) / density.log_g_error_b[known]
 
 
 def check(score, n_least):

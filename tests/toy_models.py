@@ -136,6 +136,62 @@ class CachedModel(AutoregressiveModel):
         return Prefix(prefix.x, prefix.log_p)
 
 
+class ToyTrack:
+    """What a `Track` is to kernels, by whole evaluations; it notices where it is misused."""
+
+    def __init__(self, model, n_walkers):
+        self.model, self.n_walkers, self.version, self.kept = model, n_walkers, 0, None
+
+    def load(self, x):
+        self.kept, self.version = x.clone(), self.version + 1
+
+    def evaluate(self, x):
+        self.load(x)
+        return self.model.output(x)
+
+    def propose(self, x, t):
+        assert torch.equal(x[:, :t], self.kept[:, :t]), "a site before t has changed"
+        self.new = x.clone()
+        return self.model.output(x)
+
+    def begin(self, t):
+        self.new, self.t = self.kept.clone(), t
+        self.new[:, t:] = 0
+
+    def row(self):
+        return self._rows(self.new)[:, self.t]
+
+    def extend(self, values):
+        self.new[:, self.t] = values
+        self.t += 1
+
+    def rows_after(self, values):
+        for t in range(self.t, self.t + values.shape[1]):
+            self.new[:, t] = values[:, t - self.t]
+        begin, self.t = self.t + 1, self.t + values.shape[1]
+        yield self._rows(self.new)[:, begin : self.t + 1].transpose(0, 1)
+
+    def kept_rows(self, begin, end):
+        for t in range(begin, end):
+            yield self._rows(self.kept)[None, :, t]
+
+    def settle(self, accepted):
+        if hasattr(self, "t") and self.t < self.model.n_sites:
+            self.new[:, self.t :] = self.kept[:, self.t :]
+        self.kept = torch.where(accepted[:, None], self.new, self.kept)
+        self.version += 1
+
+    def _rows(self, x):
+        return self.model.conditional_logits(x)[1]
+
+
+class TrackedModel(AutoregressiveModel):
+    """The same with a track, as a language model has it."""
+
+    def track(self, n_walkers):
+        return ToyTrack(self, n_walkers)
+
+
 def all_inputs(model):
     """Return every input, int64 [n_values^D, D]."""
     return torch.tensor(list(itertools.product(range(model.n_values), repeat=model.n_sites)))

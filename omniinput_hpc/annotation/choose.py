@@ -1,9 +1,9 @@
 """Choosing representative inputs: a draw per bin under which the mean score estimates r.
 
-Every recorded sample i of any rung stands for w_i = 1 / sum_k n_k exp(f_k - beta_k z_i) inputs, up
-to a constant (`estimators.precision_recall.log_sample_weights`); an input that was recorded c
-times for c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
-are, whatever rung they come from.
+Every recorded sample i of any rung stands for w_i = 1 / sum_k n_k p_k(x_i) inputs, p_k the law of
+rung k (`estimators.density.Density.log_mixture`); an input that was recorded c times for c w. With
+these weights, the recorded samples of a bin are spread as the bin's inputs are, whatever rung they
+come from.
 
 **by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
 distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.tasks import Law
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density import Density, RunData
-from omniinput_hpc.estimators.precision_recall import log_sample_weights
 from omniinput_hpc.recorders import bin_of
 
 FloatArray = NDArray[np.float64]
@@ -120,20 +119,25 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
     rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
+    log_q = run.samples_log_q()
     for round_, (x_ksd, z_ks) in enumerate(run.samples()):
+        log_q_ksj = next(log_q) if log_q is not None else None
         bin_ks = bin_of(z_ks.astype(np.float64), edges)
         rung, index = np.nonzero((bin_ks >= 0) & (bin_ks < len(edges) - 1))
         name = np.zeros((len(rung), 2), dtype=np.uint64)
         for i in range(0, len(rung), 4096):
             part = slice(i, i + 4096)
             name[part] = x_ksd[rung[part], index[part]].astype(np.uint64) @ mix_d2
-        parts.append([np.full(len(rung), round_), rung, index, z_ks[rung, index], name])
+        z_i = z_ks[rung, index].astype(np.float64)
+        log_q_ij = None if log_q_ksj is None else log_q_ksj[rung, index]
+        log_w_i = -density.log_mixture(z_i, log_q_ij)
+        parts.append([np.full(len(rung), round_), rung, index, z_i, name, log_w_i])
     if not any(len(part[0]) for part in parts):
         raise UserError(
             f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
         )
-    round_i, rung_i, index_i, z_i, name_i = (np.concatenate(p) for p in zip(*parts, strict=True))
-    z_i = z_i.astype(np.float64)
+    columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+    round_i, rung_i, index_i, z_i, name_i, log_w_i = columns
     return Recorded(
         round_i=round_i,
         rung_i=rung_i,
@@ -141,7 +145,7 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
         lane_i=index_i % run.walkers,
         z_i=z_i,
         name_i=name_i,
-        log_w_i=log_sample_weights(z_i, density.beta_k, density.f_k, density.n_k),
+        log_w_i=log_w_i,
     )
 
 

@@ -48,6 +48,19 @@ def key_beside(scores_path: Path) -> Path:
     return scores_path.with_name(f"{stem}.tasks.key.jsonl")
 
 
+def scores_of_model(
+    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
+) -> list[Path]:
+    """Return the score files whose key names the model with this fingerprint."""
+    keys = {key_path or key_beside(path) for path in score_paths}
+    named = {
+        path
+        for path in keys
+        if any(run.model_fingerprint == fingerprint for run in read_key(path).runs)
+    }
+    return [path for path in score_paths if (key_path or key_beside(path)) in named]
+
+
 def join_scores(
     fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
 ) -> Joined:

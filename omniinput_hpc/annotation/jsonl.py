@@ -54,25 +54,49 @@ def line_of(value: dict[str, Any]) -> bytes:
 
 
 def write_objects(path: Path, objects: Iterable[dict[str, Any]]) -> None:
-    """Write a file of JSON lines, whole or not at all (beside, fsynced, then renamed)."""
+    """Write a file of JSON lines, whole or not at all."""
+    write_whole(path, b"".join(line_of(value) for value in objects))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all (beside, fsynced, then renamed).
+
+    Raises
+    ------
+    UserError
+        It cannot be written: a full disk, for instance. What was there before stays.
+    """
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.writelines(line_of(value) for value in objects)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        try:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 class Fields:
-    """One line's object; every accessor raises a UserError that names line and field."""
+    """One line's object; every accessor raises a UserError that names line and field.
 
-    def __init__(self, value: dict[str, Any], path: Path, number: int) -> None:
-        self.value, self._where = value, f"{path}, line {number}"
+    Attributes
+    ----------
+    value : the object
+    where : it stands, in words
+    """
+
+    def __init__(self, value: dict[str, Any], path: Path, number: int, where: str = "") -> None:
+        self.value, self.where = value, where or f"{path}, line {number}"
 
     def wrong(self, name: str, expected: str) -> UserError:
         """Return the complaint about a field."""
         got = json.dumps(self.value[name])[:60] if name in self.value else "nothing"
-        return UserError(f'{self._where}: "{name}" must be {expected}, got {got}')
+        return UserError(f'{self.where}: "{name}" must be {expected}, got {got}')
 
     def text(self, name: str) -> str:
         """Return a text that is not empty."""

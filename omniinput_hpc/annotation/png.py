@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import struct
 import zlib
 from typing import Any
@@ -54,6 +55,27 @@ def data_uri(image: Any) -> str:
     if array.ndim == 3 and array.shape[2] != 3:
         raise UserError(f"expected a picture of 1 or 3 channels, got {array.shape[2]}")
     return PNG + base64.b64encode(png_bytes(array)).decode("ascii")
+
+
+def pixels(uri: str) -> NDArray[np.uint8]:
+    """Return the picture of a PNG's data URI, uint8 [h, w] or [h, w, 3]; alpha is left out.
+
+    Raises
+    ------
+    UserError
+        It is no whole PNG.
+    """
+    from matplotlib.image import imread
+
+    data = _decoded(uri)
+    read_png_header(data)
+    try:
+        image = np.asarray(imread(io.BytesIO(data), format="png"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"a picture cannot be read: {error}") from None
+    if image.ndim == 3:
+        image = image[..., :3]
+    return np.asarray(np.rint(image * 255.0), dtype=np.uint8)
 
 
 def _describe(array: NDArray[Any]) -> str:

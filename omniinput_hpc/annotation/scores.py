@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -287,6 +287,28 @@ class ScoreFile:
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             raise NotSaved(f"not saved: {self.path} was replaced by another file; start again")
         return mine.st_size
+
+
+def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> list[tuple[Path, int]]:
+    """Write a new score file for each annotator; return path and number of lines of each.
+
+    Raises
+    ------
+    UserError
+        There is a file of that name: nothing is written.
+    """
+    if not any(lines.values()):
+        raise UserError(f"there is no score of {tasks.path} to add")
+    paths = {name: scores_path(tasks.path, name) for name in lines}
+    there = [path for path in paths.values() if path.exists() and path.stat().st_size]
+    if there:
+        raise UserError(
+            f"{there[0]} is there already; move it away, or choose another name by --annotator"
+        )
+    for name, said in lines.items():
+        with ScoreFile(paths[name], tasks) as file:
+            file.append(*said)
+    return [(paths[name], len(said)) for name, said in lines.items()]
 
 
 def _without_defaults(score: Score) -> dict[str, object]:

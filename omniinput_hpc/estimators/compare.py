@@ -14,8 +14,10 @@ from omniinput_hpc.estimators.curves import Side, accumulate, area, common_range
 from omniinput_hpc.estimators.density import FEWEST_EFFECTIVE, Density
 from omniinput_hpc.estimators.precision_recall import Curve
 from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.estimators.uncertainty import t_quantile
 
 FloatArray = NDArray[np.float64]
+ENOUGH = 1_000  # true inputs of a bin or above a threshold that is compared
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,37 @@ def _chi_square_law(n_groups: int, n_independent: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How sampled values with 95% bands lie on exact ones.
+
+    Attributes
+    ----------
+    n : values compared
+    largest : largest abs(sampled - exact)
+    held : share of the bands that hold the exact value
+    """
+
+    n: int
+    largest: float
+    held: float
+
+    def __str__(self) -> str:
+        """Return a part of a line."""
+        return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
+
+
+def agreement(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Agreement:
+    """Compare values [n] that are finite with exact ones; rounding does not count."""
+    known = np.isfinite(value) & np.isfinite(exact)
+    if not known.any():
+        return Agreement(0, np.nan, np.nan)
+    near = 1e-9 * np.maximum(1.0, np.abs(exact))
+    held = (low - near <= exact) & (exact <= high + near)
+    largest = float(np.abs(value - exact)[known].max())
+    return Agreement(int(known.sum()), largest, float(held[known].mean()))
+
+
+@dataclass(frozen=True)
 class ExactCurve:
     """The exact precision-recall curve and the sampled one's distance from it.
 
@@ -197,6 +230,8 @@ class ExactCurve:
     aupr : float, between its own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
     aupr_common, sampled_common : float, both curves' AUPR over that range
+    r : Agreement, of bins that truly hold 1,000 inputs or more and have 50 effective counts
+    precision, log_recall : Agreement, at thresholds that truly accept 1,000 inputs or more
     """
 
     precision_t: FloatArray
@@ -206,10 +241,16 @@ class ExactCurve:
     upper: float
     aupr_common: float
     sampled_common: float
+    r: Agreement
+    precision: Agreement
+    log_recall: Agreement
 
     def __str__(self) -> str:
-        """Return one plain line."""
+        """Return plain lines."""
         return (
+            f"against the truth, r(z) in bins of {ENOUGH:,} inputs or more: {self.r}\n"
+            f"precision where {ENOUGH:,} or more are accepted: {self.precision}\n"
+            f"ln recall there: {self.log_recall}\n"
             f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
             f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
             f"{self.sampled_common:.6f}, difference {self.sampled_common - self.aupr_common:+.6f}"
@@ -235,4 +276,31 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
         upper,
         area(precision, log_recall, lower, upper),
         area(curve.precision_t, sampled_recall, lower, upper),
+        *_agreements(density, curve, exact, side),
     )
+
+
+def _agreements(
+    density: Density, curve: Curve, exact: Exact, side: Side
+) -> tuple[Agreement, Agreement, Agreement]:
+    """Return how r per bin, and precision and log recall per threshold, lie on the exact ones."""
+    firm = (exact.log_g_b >= np.log(ENOUGH) - 1e-9) & (density.effective_b >= FEWEST_EFFECTIVE)
+    half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
+    r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
+
+    order = slice(None) if side == "low" else slice(None, None, -1)
+    empty = np.isneginf(exact.log_g_b)
+    precision_b, log_recall_b = accumulate(exact.log_g_b, np.where(empty, 0.0, exact.r_b), side)
+    log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
+    at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
+    many = log_all_b[at] >= np.log(ENOUGH) - 1e-9
+    shift = offset(density, exact)
+    low, high = curve.bands.low, curve.bands.high
+    p = (curve.precision_t, low.precision_t, high.precision_t, precision_b[at])
+    x = (
+        curve.log_recall_t + shift,
+        low.log_recall_t + shift,
+        high.log_recall_t + shift,
+        log_recall_b[at],
+    )
+    return agreement(*r), agreement(*(v[many] for v in p)), agreement(*(v[many] for v in x))

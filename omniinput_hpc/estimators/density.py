@@ -53,6 +53,9 @@ class RunData(Protocol):
     def beta_k(self) -> FloatArray: ...  # noqa: D102
     @property
     def edges(self) -> FloatArray: ...  # noqa: D102
+    @property
+    def model_beta(self) -> float: ...  # noqa: D102
+    def round_trips_v(self) -> IntArray: ...  # noqa: D102
     def log_weight_kb(self) -> FloatArray: ...  # noqa: D102
     def kappa_k(self) -> FloatArray: ...  # noqa: D102
     def z0_k(self) -> FloatArray: ...  # noqa: D102
@@ -97,6 +100,8 @@ class Density:
     effective_b : float64 [B], effective number of independent counts
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval is
         to be believed there; NaN elsewhere
+    floor : outputs below it come from rungs that have not equilibrated (see `equilibration`):
+        their errors are not known, and curves leave them out; -inf if there are none
     """
 
     edges: FloatArray
@@ -119,6 +124,12 @@ class Density:
     draws: bool
     effective_b: FloatArray
     log_g_upper_b: FloatArray
+    floor: float = -np.inf
+
+    @property
+    def believed_b(self) -> NDArray[np.bool_]:
+        """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
+        return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
 
     def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
         """Return log sum_k n_k p_k(x_i) [n], p_k the law of rung k over the space of inputs.
@@ -225,6 +236,13 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         replicates_nb = problem.without_each(evidence.blocks, f_k)
         block_error_b = jackknife_error(blocks_b, replicates_nb, one_n)
     log_g_error_b = jackknife_error(log_g_b, log_g_jb, evidence.lanes_g)
+    below_b = evidence.edges[:-1] < evidence.cold.floor
+    for error_b in (log_g_error_b, block_error_b):
+        error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    log_g_upper_b = upper_bounds(
+        log_g_b, log_g_error_b, evidence.effective_b, len(evidence.lanes_g)
+    )
+    log_g_upper_b[below_b] = np.nan
     return Density(
         edges=evidence.edges,
         beta_k=evidence.beta_k,
@@ -254,9 +272,8 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         laws=evidence.laws,
         draws=evidence.draws,
         effective_b=evidence.effective_b,
-        log_g_upper_b=upper_bounds(
-            log_g_b, log_g_error_b, evidence.effective_b, len(evidence.lanes_g)
-        ),
+        log_g_upper_b=log_g_upper_b,
+        floor=evidence.cold.floor,
     )
 
 
@@ -280,7 +297,7 @@ def upper_bounds(
 
 def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:
     """Return why errors or rungs are missing, as sentences for the verdict."""
-    reasons = []
+    reasons = [evidence.cold.reason] if evidence.cold.reason else []
     if len(log_g_jb) < 2:
         reasons.append("the run has one lane only (walkers = 1), so errors are not known")
     elif not np.isfinite(log_g_jb).any(axis=1).all():

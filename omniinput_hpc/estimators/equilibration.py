@@ -7,6 +7,8 @@ barrier that nobody crosses; halves that go on to disagree do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,28 +44,56 @@ def halves_apart(counts_kgb: NDArray[np.int64], z_b: FloatArray) -> FloatArray:
     return np.asarray(np.abs(one.mean(axis=1) - other.mean(axis=1)) / error_k)
 
 
-def not_equilibrated_below(
-    counts_kgb: NDArray[np.int64], z_b: FloatArray, beta_k: FloatArray, cold_beta: float, trips: int
-) -> float:
-    """Return the output below which a cold ladder has not equilibrated; -inf if it has.
+@dataclass(frozen=True)
+class Cold:
+    """What is to be said of the rungs colder than a language model itself.
 
-    That is the mean output of the warmest rung above `cold_beta` whose halves are apart, or, where
+    Attributes
+    ----------
+    floor : the output below which they have not equilibrated; -inf if they have
+    reason : a sentence, empty if they have
+    """
+
+    floor: float = -np.inf
+    reason: str = ""
+
+
+def judge_cold(
+    counts_kgb: NDArray[np.int64],
+    z_b: FloatArray,
+    beta_k: FloatArray,
+    model_beta: float,
+    trips: int,
+) -> Cold:
+    """Return from where on a ladder's cold rungs have not equilibrated.
+
+    That is the mean output of the warmest rung above `model_beta` whose halves are apart, or, where
     no walker has made a round trip, of the warmest rung above it.
 
     Parameters
     ----------
     counts_kgb, z_b : see `halves_apart`
-    beta_k : float64 [K]
-    cold_beta : float, the model's own beta: rungs above it started from two phases
-    trips : int, round trips of all walkers
+    beta_k : float64 [K], ascending
+    model_beta : the model's own beta: rungs above it started from two phases. NaN: there is none
+    trips : round trips of all walkers
     """
-    cold_k = np.flatnonzero(beta_k > cold_beta)
-    if cold_k.size == 0:
-        return -np.inf
-    apart = cold_k[halves_apart(counts_kgb[cold_k], z_b) > APART]
-    if trips == 0 and len(beta_k) > 1:
-        apart = cold_k
-    if apart.size == 0:
-        return -np.inf
-    warmest_b = counts_kgb[apart[0]].sum(axis=0)
-    return float(np.average(np.where(warmest_b > 0, z_b, 0.0), weights=warmest_b))
+    cold_k = np.flatnonzero(beta_k > model_beta)
+    cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
+    if cold_k.size == 0 or np.isnan(model_beta):
+        return Cold()
+    apart_k = cold_k[halves_apart(counts_kgb[cold_k], z_b) > APART]
+    if apart_k.size:
+        k, why = apart_k[0], "lanes that began as repetitions and as the model's own text differ"
+    elif trips == 0:
+        k, why = cold_k[0], "no walker has made a round trip of the ladder"
+    else:
+        return Cold()
+    if trips == 0:
+        k = cold_k[0]
+    counts_b = counts_kgb[k].sum(axis=0)
+    floor = float(np.average(np.where(counts_b > 0, z_b, 0.0), weights=counts_b))
+    return Cold(
+        floor,
+        f"not equilibrated below z = {floor:.3g}: {why} from beta = {beta_k[k]:.4g} on; no errors "
+        "are given there, and curves leave it out",
+    )

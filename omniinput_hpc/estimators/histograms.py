@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.diagnostics import chain_diagnostics, inefficiency
+from omniinput_hpc.estimators.equilibration import Cold, judge_cold
 from omniinput_hpc.estimators.evidence import ChainParts, DrawParts, DrawSums, Parts
 from omniinput_hpc.estimators.laws import Laws
 from omniinput_hpc.estimators.reweight import mean_outputs
@@ -73,6 +74,7 @@ class Evidence:
     log_inputs : float
     laws : Laws of a single run; None of several
     draws : whether a single run's rungs are normalized laws
+    cold : whether rungs colder than a language model itself have equilibrated; of the worst run
     """
 
     edges: FloatArray
@@ -98,6 +100,7 @@ class Evidence:
     laws: Laws | None
     draws: bool
     rows_k: IntArray
+    cold: Cold
 
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
         """Return f of every rung from f of every row: 0 for normalized laws."""
@@ -177,6 +180,7 @@ def gather(runs: Sequence[RunData]) -> Evidence:
         laws=one.laws if one else None,
         draws=bool(one and one.draws),
         rows_k=np.concatenate(row_k),
+        cold=max((_cold(p, z_b) for p in parts), key=lambda cold: cold.floor),
     )
 
 
@@ -217,6 +221,13 @@ def _read(run: RunData) -> _Part:
     draws = run.samples_log_q() is not None
     rhat_k, tau_k = chain_diagnostics(run)
     return _Part(run, laws, draws, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k)
+
+
+def _cold(part: _Part, z_b: FloatArray) -> Cold:
+    if part.draws:
+        return Cold()
+    run, trips = part.run, int(part.run.round_trips_v().sum())
+    return judge_cold(part.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
 
 
 def _uniform(part: _Part) -> IntArray:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
+from omniinput_hpc.estimators.curves import Side, Trace, area, trace
 from omniinput_hpc.estimators.density import Density, RunData
 from omniinput_hpc.estimators.draws import LEVEL, Bands, draw_together
 from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
@@ -40,7 +40,7 @@ class ScoreSums:
     weight_gb : float64 [G, B], sum of w_i
     score_gb : float64 [G, B], sum of w_i r_i
     count_gb : int64 [G, B], samples
-    inputs_b : int64 [B], distinct inputs (counted up to 30 or a little more)
+    inputs_b : int64 [B], distinct inputs (counted as far as was asked for, or a little further)
     lanes_b : int64 [B], lanes that the samples come from
     """
 
@@ -132,7 +132,10 @@ def log_sample_weights(
 
 
 def sum_scores(
-    run: RunData, density: Density, rule: Callable[[NDArray[np.int64]], FloatArray]
+    run: RunData,
+    density: Density,
+    rule: Callable[[NDArray[np.int64]], FloatArray],
+    counted: int = FEWEST_INPUTS,
 ) -> ScoreSums:
     """Score every recorded sample inside the bins, a round and a rung at a time.
 
@@ -141,6 +144,7 @@ def sum_scores(
     run : RunData
     density : Density of the same run
     rule : int64 [n, D] to float64 [n]
+    counted : how far a bin's distinct inputs are counted
 
     Returns
     -------
@@ -180,7 +184,7 @@ def sum_scores(
             score += np.bincount(cell_i, w_i * r_i, size)
             count += np.bincount(cell_i, minlength=size)
             seen_bw[bin_s[inside], lane_s[inside]] = True
-            _note_inputs(distinct, x_sd[inside], bin_s[inside])
+            _note_inputs(distinct, x_sd[inside], bin_s[inside], counted)
     if not count.any():
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     shape = (n_groups, n_bins)
@@ -194,11 +198,11 @@ def sum_scores(
 
 
 def _note_inputs(
-    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: NDArray[np.int64]
+    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: NDArray[np.int64], counted: int
 ) -> None:
     """Add inputs to their bins' sets, until a set holds as many as are asked for."""
     for b in np.unique(bin_i):
-        if len(distinct[b]) < FEWEST_INPUTS:
+        if len(distinct[b]) < counted:
             distinct[b].update(x.tobytes() for x in x_id[bin_i == b])
 
 
@@ -219,7 +223,13 @@ def mean_scores(
     return r_b
 
 
-def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> Curve:
+def precision_recall(
+    density: Density,
+    sums: ScoreSums,
+    side: Side = "low",
+    fewest: tuple[int, int] = (FEWEST_INPUTS, FEWEST_LANES),
+    whole: bool = True,
+) -> Curve:
     """Return the curve with 95% bands from the joint jackknife over lane groups.
 
     For every group of lanes both the density and the mean scores are computed again without it,
@@ -231,17 +241,24 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
     density : Density
     sums : ScoreSums of the same run
     side : "low" or "high"
+    fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
+    whole : whether all bins with counts are taken; else the range ends with the last bin on each
+        side that has what it needs (all are taken where no bin has it)
 
     Returns
     -------
     Curve
     """
-    wanted = density.count_b > 0
+    wanted = density.believed_b
+    thin_b = (sums.inputs_b < fewest[0]) | (sums.lanes_b < fewest[1])
+    if not whole and (wanted & ~thin_b).any():
+        first, last = np.flatnonzero(wanted & ~thin_b)[[0, -1]]
+        place_b = np.arange(len(wanted))
+        wanted = wanted & (place_b >= first) & (place_b <= last)
     z_b = density.z_b
     bins = np.flatnonzero(wanted)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
     curve = trace(density.log_g_b[bins], r_b[bins], side)
-    ends = curve_range(curve.precision_t, curve.log_recall_t)
 
     n_groups = len(density.lanes_g)
     r_jb = np.full((n_groups, len(wanted)), np.nan)
@@ -251,7 +268,8 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
         r_jb[j] = mean_scores(weight_b, score_b, z_b, wanted)
     replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
     pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
-    aupr_j = np.array([area(p, x, *ends) for p, x in pairs])
+    # each over its own ends, as the curve itself: their errors are part of the AUPR's
+    aupr_j = np.array([area(p, x) for p, x in pairs])
     theta_b, theta_jb = (
         np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
         for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
@@ -282,7 +300,7 @@ def precision_recall(density: Density, sums: ScoreSums, side: Side = "low") -> C
         r_b=r_b,
         r_error_b=jackknife_error(r_b, r_jb, sizes),
         interpolated_b=wanted & (sums.count_gb.sum(axis=0) == 0),
-        thin_b=wanted & ((sums.inputs_b < FEWEST_INPUTS) | (sums.lanes_b < FEWEST_LANES)),
+        thin_b=wanted & thin_b,
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
     )

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from omniinput_hpc.estimators import EstimateError
 Rule = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
-def load_rule(name: str) -> Rule:
+def load_rule(name: str, option: str = "--rule") -> Rule:
     """Import a rule by its name ``module:function``; the current directory is importable.
 
     Returns
@@ -28,24 +29,41 @@ def load_rule(name: str) -> Rule:
     EstimateError
         No such module or function, or, at a call, scores of the wrong shape or range.
     """
+    function = load_function(name, option)
+
+    def rule(x: NDArray[np.int64]) -> NDArray[np.float64]:
+        return check_scores(function(x), len(x), name)
+
+    return rule
+
+
+def load_function(name: str, option: str) -> Callable[..., Any]:
+    """Import a function by its name ``module:function``; the current directory is importable.
+
+    Parameters
+    ----------
+    name : as given
+    option : which names it, for complaints
+
+    Raises
+    ------
+    EstimateError
+        No such module or function.
+    """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        raise EstimateError(f'--rule {name}: expected "module:function"')
+        raise EstimateError(f'{option} {name}: expected "module:function"')
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise EstimateError(f"--rule {name}: cannot import {module_name}: {error}") from error
-    function = getattr(module, function_name, None)
+        raise EstimateError(f"{option} {name}: cannot import {module_name}: {error}") from error
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
-        raise EstimateError(f"--rule {name}: {module_name} has no function {function_name}")
-
-    def rule(x: NDArray[np.int64]) -> NDArray[np.float64]:
-        return check_scores(function(x), len(x), name)
-
-    return rule
+        raise EstimateError(f"{option} {name}: {module_name} has no function {function_name}")
+    return function
 
 
 def check_scores(scores: object, n: int, name: str) -> NDArray[np.float64]:

@@ -24,9 +24,6 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         f"of the AUPR's variance, {100 * result.density_share:.0f} % is the density's and the rest "
         f"the scores'; inputs of one lane are alike by a factor {result.scores.design_effect:.2f}",
     ]
-    dropped = np.flatnonzero((result.scores.inputs_b > 0) & ~result.used_b)
-    if dropped.size:
-        lines.append(f"{dropped.size} scored bins at the ends have too few inputs or lanes")
     if len(scored.annotators) > 1:
         parts = [scored.of(a) for a in range(len(scored.annotators))]
         keep = [part.part(result.used_b[part.bin_i]) for part in parts]

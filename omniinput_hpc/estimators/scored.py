@@ -254,11 +254,13 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         if np.isfinite(log_g_b[b]):
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
+    coarse_edges = fine[[s.start for s in spans] + [spans[-1].stop]]
     error_b = jackknife_error(log_g_b, log_g_jb, density.lanes_g)
+    error_b[(coarse_edges[:-1] < density.floor) & np.isfinite(log_g_b)] = np.inf
     effective_b = total(density.effective_b)
     return replace(
         density,
-        edges=fine[[s.start for s in spans] + [spans[-1].stop]],
+        edges=coarse_edges,
         z_b=z_b,
         count_b=total(density.count_b),
         log_g_b=log_g_b,
@@ -320,7 +322,7 @@ def scored_curve(
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
     fit = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
-    fit &= coarse.count_b > 0
+    fit &= coarse.believed_b
     if not fit.any():
         best = int(np.argmax(scores.inputs_b))
         raise EstimateError(
@@ -332,7 +334,7 @@ def scored_curve(
     first, last = np.flatnonzero(fit)[[0, -1]]
     inside = np.zeros(len(fit), dtype=bool)
     inside[first : last + 1] = True
-    used = inside & (coarse.count_b > 0)
+    used = inside & coarse.believed_b
     bins = np.flatnonzero(used)
     rng = np.random.default_rng(seed)
     scored_b = scores.inputs_b > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANE
 from omniinput_hpc.estimators.uncertainty import MOST_BLOCKS
 
 FloatArray = NDArray[np.float64]
+FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
@@ -77,6 +79,37 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
     if rows.shape[1] != len(names):
         raise EstimateError(f"{path}: rows hold {rows.shape[1]} numbers, not {len(names)}")
     return header, dict(zip(names, rows.T, strict=True))
+
+
+def read_test_sets(path: Path) -> dict[str, FloatArray]:
+    """Read the outputs of test sets that ``python -m omniinput_hpc.test_sets`` wrote.
+
+    Returns
+    -------
+    by set's name, in the file's order: z, float64 [n]
+
+    Raises
+    ------
+    EstimateError
+        Missing file, or a row that is not ``set,role,z``.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise EstimateError(f"{path} cannot be read: {error.strerror}") from None
+    found: dict[str, list[float]] = {}
+    rows = list(csv.reader(line for line in lines if not line.startswith("#")))
+    if not rows or rows[0] != ["set", "role", "z"]:
+        raise EstimateError(f"{path} does not have the columns set, role, z")
+    for number, row in enumerate(rows[1:], start=1):
+        try:
+            name, _, z = row
+            found.setdefault(name, []).append(float(z))
+        except ValueError:
+            raise EstimateError(f"{path}, row {number}: expected set, role, z") from None
+    if not found:
+        raise EstimateError(f"{path} holds no outputs")
+    return {name: np.array(z) for name, z in found.items()}
 
 
 def describe_density(density: Density, source: str) -> list[str]:
@@ -154,11 +187,11 @@ def summarize_density(density: Density) -> list[str]:
     return lines + verdict_lines(density)
 
 
-def summarize_curve(density: Density, curve: Curve) -> list[str]:
+def summarize_curve(density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST) -> list[str]:
     """Return the plain lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
-    lines += thin_lines(density, curve)
+    lines += thin_lines(density, curve, fewest)
     return [*lines, aupr_line(curve), *verdict_lines(density)]
 
 
@@ -214,7 +247,9 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
     }
 
 
-def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
+def describe_curve(
+    curve: Curve, side: str, rule: str, fewest: tuple[int, int] = FEWEST
+) -> list[str]:
     """Return the header lines of a precision-recall file, before those of its density."""
     sign = "<=" if side == "low" else ">="
     lines = [
@@ -223,8 +258,8 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
         "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
         "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
         "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
-        f"{FEWEST_INPUTS}) from lanes; thin: 1 where these are fewer than {FEWEST_INPUTS} or "
-        f"{FEWEST_LANES}",
+        f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
+        f"or {fewest[1]}",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())
@@ -233,17 +268,26 @@ def describe_curve(curve: Curve, side: str, rule: str) -> list[str]:
     return lines
 
 
-def thin_lines(density: Density, curve: Curve) -> list[str]:
-    """Return a line that names the counted bins of too few inputs or lanes, if there are any."""
+def thin_lines(density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST) -> list[str]:
+    """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
+    few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
+    lines = []
+    left_out = density.believed_b & (curve.inputs_b > 0)
+    left_out[curve.bin_t] = False
+    ends = np.sort(curve.bin_t)[[0, -1]]
+    if left_out.any():
+        lines.append(
+            f"the curve counts the bins from {density.edges[ends[0]]:g} to "
+            f"{density.edges[ends[1] + 1]:g}; {left_out.sum()} bins at the ends have {few}"
+        )
     thin = np.flatnonzero(curve.thin_b)
-    if not thin.size:
-        return []
     names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
     more = f" and {thin.size - 6} more" if thin.size > 6 else ""
-    return [
-        f"{thin.size} bins have fewer than {FEWEST_INPUTS} inputs or {FEWEST_LANES} lanes and are "
-        f"drawn hollow: {', '.join(names)}{more}"
-    ]
+    if thin.size == len(curve.bin_t):
+        lines.append(f"all bins have {few}: all are counted, and all are drawn hollow")
+    elif thin.size:
+        lines.append(f"{thin.size} bins have {few} and are drawn hollow: {', '.join(names)}{more}")
+    return lines
 
 
 def aupr_line(curve: Curve) -> str:

@@ -7,13 +7,46 @@ Scores are used in the type in which they come (float32 from models); sums are f
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
+
+BLOCK = 64
+"""Weights that are summed in their own type; sums of blocks are float64."""
+
+
+def _blocks(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return exp(scores - largest) in blocks, [..., n_blocks, BLOCK], and largest, [...]."""
+    largest = scores.amax(dim=-1)
+    missing = -scores.shape[-1] % BLOCK
+    weights = (scores - largest[..., None]).exp_()
+    return F.pad(weights, (0, missing)).unflatten(-1, (-1, BLOCK)), largest
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(scores) over the last dimension, float64 [...]."""
-    largest = scores.amax(dim=-1, keepdim=True)
-    total = (scores - largest).exp_().sum(dim=-1, dtype=torch.float64)
-    return total.log() + largest.squeeze(-1)
+    weights, largest = _blocks(scores)
+    return weights.sum(dim=-1).sum(dim=-1, dtype=torch.float64).log() + largest
+
+
+def draw_and_sum(scores: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what `draw` and `log_sum` do, in one pass: first a block is drawn, then one of it.
+
+    Returns
+    -------
+    int64 [...], nondecreasing in u; float64 [...]
+    """
+    weights, largest = _blocks(scores)
+    cumulative = weights.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)  # [..., n_blocks]
+    total = cumulative[..., -1]
+    target = (u * total)[..., None]
+    block = torch.searchsorted(cumulative, target, right=True)
+    block = block.clamp_(max=cumulative.shape[-1] - 1)  # [..., 1]
+    before = F.pad(cumulative, (1, 0)).gather(-1, block)
+    inside = weights.take_along_dim(block[..., None], dim=-2).squeeze(-2)  # [..., BLOCK]
+    within = inside.cumsum(dim=-1, dtype=torch.float64)
+    last = BLOCK - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # u within rounding of its end
+    index = torch.searchsorted(within, target - before, right=True).squeeze(-1)
+    index = torch.minimum(index, last)
+    return block.squeeze(-1) * BLOCK + index, total.log() + largest
 
 
 def draw(scores: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

@@ -120,7 +120,9 @@ class FlatOnDevice:
     def after_move(self, z: torch.Tensor) -> None:
         """Learn from where all walkers are after a move, rejected or not. No synchronization.
 
-        A new bin starts with the lowest S of those visited, and flatness starts anew.
+        A new bin starts with the lowest S of those visited, and flatness starts anew. Outside
+        the window S always grows by the first ln f, so that walkers which wait there are driven
+        in however far the learning inside has come.
         """
         if not self.learning:
             return
@@ -128,14 +130,14 @@ class FlatOnDevice:
         here = torch.zeros_like(self._visited)
         here[entry] = True
         new = here & ~self._visited
-        lowest = self._lowest()
-        self._s = torch.where(new, lowest, self._s)
+        self._s = torch.where(new & self._in_window, self._lowest(), self._s)
         self._visited = self._visited | here
         restart = (new & self._in_window).any()
         self._h = torch.where(restart, 0.0, self._h)
         self._since_new = torch.where(restart, 0.0, self._since_new) + len(entry)
         one = torch.ones_like(entry, dtype=torch.float64)
-        self._s = self._s.index_add(0, entry, self.ln_f * one)
+        growth = torch.where(self._in_window[entry], self.ln_f, self._options.ln_f_first * one)
+        self._s = self._s.index_add(0, entry, growth)
         self._h = self._h.index_add(0, entry, one)
         self._refresh()
 
@@ -197,12 +199,12 @@ class FlatOnDevice:
         self._refresh()
 
     def _lowest(self) -> torch.Tensor:
-        lowest = torch.where(self._visited, self._s, torch.inf).min()
+        lowest = torch.where(self._visited & self._in_window, self._s, torch.inf).min()
         return torch.where(lowest.isinf(), 0.0, lowest)
 
     def _refresh(self) -> None:
         """Make the tables of log-weights and slopes from S."""
-        s = torch.where(self._visited, self._s, self._lowest())
+        s = torch.where(self._visited, self._s, torch.where(self._in_window, self._lowest(), 0.0))
         if self.learning:
             self._table = -s - self._penalty
         else:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from omniinput_hpc.config import LmConditional as Options
 from omniinput_hpc.ensembles import Canonical, Ensemble
 from omniinput_hpc.kernels import conditionals
 from omniinput_hpc.kernels.acceptance import accept, decide
-from omniinput_hpc.kernels.categorical import draw, log_sum, pick
+from omniinput_hpc.kernels.categorical import draw_and_sum, log_sum, pick
 from omniinput_hpc.kernels.conditionals import Conditionals
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.schedule import Schedule, Stretch
@@ -28,11 +30,13 @@ class Cache:
     beta : of the canonical ensemble that log_z was computed for, b = beta / m; else None
     log_p : [W, D], l[t, x_t], 0 at sites that are not predicted
     log_z : float64 [W, D], ln Z_t: of the sum over v of exp(b l[t, v])
+    version : of the model's track of x; 0 where it has none
     """
 
     beta: float | None
     log_p: torch.Tensor
     log_z: torch.Tensor
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class LmConditional(Untuned):
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
         super().__init__()
         conditionals.require_conditionals(model, options.name)
-        self._model = model
+        self._model, self._track = model, conditionals.track_of(model, None, n_walkers)
         self._first = int(getattr(model, "predicted_from", 1))
         self._schedule = Schedule(options, model.n_sites)
         self.parts = options.part_names
@@ -88,7 +92,8 @@ class LmConditional(Untuned):
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         b = self._exponent(ensemble, z)  # [W]
         known = state.cache
-        if known is None or known.beta != beta:
+        self._track = conditionals.track_of(self._model, self._track, len(x))
+        if known is None or known.beta != beta or known.version != self._version:
             known = self._evaluate(x, b, beta)
         new = self._propose(x, b, known, stretch, stream)
         z_new = self._output(new.known.log_p, z.dtype)
@@ -103,13 +108,20 @@ class LmConditional(Untuned):
             )
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)
+        if self._track is not None:
+            self._track.settle(accepted)
         cache = Cache(
             beta,
             accept(accepted, new.known.log_p, known.log_p),
             accept(accepted, new.known.log_z, known.log_z),
+            self._version,
         )
         moved = State(accept(accepted, new.x, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted, stretch.part)
+
+    @property
+    def _version(self) -> int:
+        return 0 if self._track is None else int(self._track.version)
 
     def _exponent(self, ensemble: Ensemble, z: torch.Tensor) -> torch.Tensor:
         """Return b, float64 [W]."""
@@ -127,26 +139,35 @@ class LmConditional(Untuned):
 
     def _evaluate(self, x: torch.Tensor, b: torch.Tensor, beta: float | None) -> Cache:
         """Return what is known at x, from one evaluation of the model."""
-        _, rows = self._model.conditional_logits(x)  # type: ignore[attr-defined]
-        log_p = torch.zeros(x.shape, dtype=rows.dtype, device=x.device)
-        log_z = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-        for t in range(self._first, x.shape[1]):
-            exponent = b if beta is not None else None
-            self._note(rows[:, t], x[:, t], exponent, log_p[:, t], log_z[:, t])
-        return Cache(beta, log_p, log_z)
+        blocks = conditionals.rows_of(self._model, self._track, x, self._first)
+        exponent = b if beta is not None else None
+        parts = [
+            self._note(rows, x[:, some], exponent)
+            for rows, some in self._placed(blocks, self._first)
+        ]
+        log_p, log_z = (torch.cat(columns, dim=1) for columns in zip(*parts, strict=True))
+        unpredicted = (self._first, 0)
+        log_p, log_z = F.pad(log_p, unpredicted), F.pad(log_z, unpredicted)
+        return Cache(beta, log_p, log_z, self._version)
+
+    def _placed(
+        self, blocks: Iterable[torch.Tensor], t: int
+    ) -> Iterator[tuple[torch.Tensor, slice]]:
+        """Yield blocks of rows of l, [k, W, V], with their sites: t on, if they are predicted."""
+        for rows in blocks:
+            begin, t = t, t + len(rows)
+            skipped = max(self._first - begin, 0)
+            if skipped < len(rows):
+                yield rows[skipped:], slice(begin + skipped, t)
 
     def _note(
-        self,
-        row: torch.Tensor,
-        value: torch.Tensor,
-        b: torch.Tensor | None,
-        log_p: torch.Tensor,
-        log_z: torch.Tensor,
-    ) -> None:
-        """Write down l at a site's value, and ln Z for b, into [W] each."""
-        log_p.copy_(pick(row, value))
-        if b is not None:
-            log_z.copy_(log_sum(scores_of(row, b)))
+        self, rows: torch.Tensor, values: torch.Tensor, b: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return l at values [W, k], and ln Z for b (zeros without), of rows [k, W, V]: [W, k]."""
+        log_p = pick(rows, values.T).T
+        if b is None:
+            return log_p, torch.zeros_like(log_p, dtype=torch.float64)
+        return log_p, log_sum(scores_of(rows, b)).T
 
     def _propose(
         self,
@@ -158,29 +179,32 @@ class LmConditional(Untuned):
     ) -> Proposal:
         """Rewrite a stretch, and evaluate what follows it."""
         x_new, log_p, log_z = x.clone(), known.log_p.clone(), known.log_z.clone()
-        ahead = conditionals.begin(self._model, x, stretch.begin)
+        ahead = conditionals.begin(self._model, self._track, x, stretch.begin)
         old_row, canonical = None, known.beta is not None
         if not canonical and stretch.part != self._flip:
-            old_row = ahead.fork()
+            old_row = ahead.unchanged()
         for t in range(stretch.begin, stretch.end):
             u = stream.uniform(len(x))
             row = ahead.row() if t >= self._first else None
             if stretch.part == self._flip:
                 shift = 1 + (u * (self._model.n_values - 1)).long()
                 x_new[:, t] = (x[:, t] + shift) % self._model.n_values
+                if row is not None:
+                    log_z[:, t] = log_sum(scores_of(row, b))
             elif row is None:
                 x_new[:, t] = (u * self._model.n_values).long()
             else:
-                x_new[:, t] = draw(scores_of(row, b), u)
+                x_new[:, t], log_z[:, t] = draw_and_sum(scores_of(row, b), u)
             if row is not None:
-                self._note(row, x_new[:, t], b, log_p[:, t], log_z[:, t])
+                log_p[:, t] = pick(row, x_new[:, t])
             if t + 1 < stretch.end:
                 ahead.extend(x_new[:, t])
         if stretch.end < x.shape[1]:
-            rows = ahead.rows_after(x_new[:, stretch.end - 1 : -1])  # [W, k, V]
-            for t in range(max(stretch.end, self._first), x.shape[1]):
-                row = rows[:, t - stretch.end]
-                self._note(row, x[:, t], b if canonical else None, log_p[:, t], log_z[:, t])
+            blocks = ahead.rows_after(x_new[:, stretch.end - 1 : -1])
+            for rows, some in self._placed(blocks, stretch.end):
+                log_p[:, some], log_z[:, some] = self._note(
+                    rows, x[:, some], b if canonical else None
+                )
         return Proposal(x_new, Cache(known.beta, log_p, log_z), old_row)
 
     def _look_back(
@@ -205,6 +229,10 @@ class LmConditional(Untuned):
         return (drawn.double() - known.log_z[:, some]).sum(dim=1)
 
 
-def scores_of(row: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return b l, [W, n_values], for l [W, n_values] and b [W]; what l forbids stays forbidden."""
-    return (row * b.to(row.dtype)[:, None]).masked_fill_(row == -torch.inf, -torch.inf)
+def scores_of(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return b l, [..., W, n_values], for l and b [W]; what l forbids stays forbidden."""
+    scores = rows * b.to(rows.dtype)[:, None]
+    # -inf times b is what it should be, unless b is 0 or below; on a CPU it costs little to ask
+    if not b.is_cpu or bool((b <= 0).any()):
+        scores.masked_fill_(rows == -torch.inf, -torch.inf)
+    return scores

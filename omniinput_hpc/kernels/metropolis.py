@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from omniinput_hpc.config import Metropolis as Options
 from omniinput_hpc.ensembles import Ensemble
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.acceptance import accept, decide
+from omniinput_hpc.kernels.conditionals import track_of
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
@@ -18,7 +21,9 @@ class Metropolis(Untuned):
     """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
 
     The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
-    the proposal is symmetric (Metropolis et al. 1953).
+    the proposal is symmetric (Metropolis et al. 1953). Where the model keeps what it has evaluated
+    (``track``), all walkers of a batch change the same sites, drawn independently of the state, so
+    that only what follows the first of them is evaluated again.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -29,15 +34,21 @@ class Metropolis(Untuned):
             )
         self.parts = options.part_names
         self._model, self._sites = model, options.sites
+        self._track = track_of(model, None, n_walkers)
         draws_for_sites = 1 if options.sites == 1 else model.n_sites
+        if self._track is not None:
+            draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; nothing is cached."""
+        """Return the state of walkers; what the model keeps of them comes with the first step."""
         return State(x, z)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """See `omniinput_hpc.kernels.Kernel`: one forward of the model."""
+        """See `omniinput_hpc.kernels.Kernel`: one forward of the model, or part of one."""
+        self._track = track_of(self._model, self._track, len(state.x))
+        if self._track is not None:
+            return self._step_on(self._track, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -47,6 +58,36 @@ class Metropolis(Untuned):
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
+
+    def _step_on(
+        self, track: Any, state: State, ensemble: Ensemble, stream: DeviceStream
+    ) -> tuple[State, Info]:
+        """Move all walkers at the same sites; what is cached is the track's version."""
+        x, n_walkers = state.x, len(state.x)
+        if state.cache != track.version:
+            track.evaluate(x)
+        sites = self._shared_sites(x.shape[1], stream)
+        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
+        x_new = x.clone()
+        for index, site in enumerate(sites):
+            x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
+        z_new = track.propose(x_new, min(sites))  # [W]
+        self._watch(x_new, z_new)
+        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        track.settle(accepted)
+        z = accept(accepted, z_new, state.z)
+        return State(accept(accepted, x_new, x), z, track.version), Info(accepted)
+
+    def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
+        """Return a uniformly drawn set of sites."""
+        if self._sites == 1:
+            return [int(stream.choices(1)[0] * n_sites)]
+        return [int(site) for site in stream.choices(n_sites).argsort()[: self._sites]]
+
+    def _watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
+        watch = getattr(self._model, "watch", None)
+        if watch is not None:
+            watch(x, z)
 
     def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
         if self._sites == 1:

@@ -25,7 +25,7 @@ def cold_start(
     like: torch.Tensor,
     random: np.random.Generator,
 ) -> torch.Tensor:
-    """Return inputs, int64 [W, D]: lanes below W / 2 from the model, the others repetitions.
+    """Return inputs, int64 [W, D]: half of the lanes from the model, the others repetitions.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def cold_start(
     stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
     z = torch.zeros(n_walkers, device=like.device)
     state, _ = draws.step(draws.start(like, z), Canonical(m), stream)
-    n_own = n_walkers // 2
+    n_own = (n_walkers + 1) // 2  # the first half of the groups of lanes, as `equilibration` has it
     repeated = repetitions(model, like, n_walkers - n_own)
     return torch.cat([state.x[:n_own], repeated])
 

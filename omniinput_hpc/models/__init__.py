@@ -54,6 +54,9 @@ class Model(Protocol):
     ``extend_rows(s, values) -> l`` (beside ``extend``)
         Appends k values at once, int64 [n, k], and returns the k rows that follow them, float32
         [n, k, n_values]; uses s up.
+    ``track(W) -> Track``
+        Room for W inputs that are evaluated once, and then only from the first changed site on
+        (see `omniinput_hpc.models.track`); the attribute is None where a model has no such thing.
     ``render(x)``; ``note(x) -> list[str]``
         What a person sees, and a remark on each, "" where there is none.
 

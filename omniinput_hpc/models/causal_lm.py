@@ -8,6 +8,7 @@ values are numbers of allowed tokens, and probabilities are still those among al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models import local_folder
 from omniinput_hpc.models.decoding import Decoder, Prefixes
 from omniinput_hpc.models.loading import load
+from omniinput_hpc.models.track import Track
+from omniinput_hpc.models.trunks import Gpt2Trunk, Trunk, is_gpt2
 
 Rest = tuple[torch.Tensor, torch.Tensor]
 
@@ -43,12 +46,16 @@ class CausalLanguageModel:
         self._all_tokens = options.tokens == "all"
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._decoder = Decoder(self.lm, self.token_ids, self._before)
+        self._trunk = self._find_trunk()
+        self._scratch: Track | None = None
         self._text = local_folder.text_of(options, folder, n_vocab)
         self._folder = Path(folder)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean NLL, float32 [W], of x, int64 [W, D]."""
+        if self._trunk is not None:
+            return self._whole(len(x)).output(x)
         tokens = self._tokens(x)
         logits = self._logits(tokens)  # [W, m, V]
         log_norm = logits.logsumexp(dim=-1)  # [W, m]
@@ -62,6 +69,8 @@ class CausalLanguageModel:
 
         The row of a first site that is not predicted is zero.
         """
+        if self._trunk is not None:
+            return self._whole(len(x)).conditional_logits(x)
         tokens = self._tokens(x)
         log_p = self._logits(tokens).log_softmax(-1)  # [W, m, V]
         z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
@@ -170,6 +179,25 @@ class CausalLanguageModel:
     def branch(self, prefixes: Prefixes) -> Prefixes:
         """Append every value to each prefix (see `Decoder`)."""
         return self._decoder.branch(prefixes)
+
+    @property
+    def track(self) -> Callable[[int], Track] | None:
+        """Return a way to follow W inputs (see `Track`); None where the model has no trunk."""
+        return None if self._trunk is None else self._follow
+
+    def _follow(self, n_walkers: int) -> Track:
+        assert self._trunk is not None
+        return Track(self._trunk, self.token_ids, self._before, self.n_sites, n_walkers)
+
+    def _whole(self, n_walkers: int) -> Track:
+        """Return what evaluates whole inputs; room is kept for one W, that of the last call."""
+        if self._scratch is None or self._scratch.n_walkers != n_walkers:
+            self._scratch = self._follow(n_walkers)
+        return self._scratch
+
+    def _find_trunk(self) -> Trunk | None:
+        n_positions = len(self._before) + self.n_sites - 1
+        return Gpt2Trunk(self.lm, n_positions) if is_gpt2(self.lm) and n_positions else None
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input, the prefix in front; token ids without a tokenizer."""

@@ -93,9 +93,15 @@ def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
     Raises
     ------
     UserError
-        z has the wrong shape or type.
+        z has the wrong shape or type, or the device has too little memory.
     """
-    z = model.output(x)
+    try:
+        z = model.output(x)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{name}: a batch of {len(x)} inputs does not fit on {x.device}; set a smaller "
+            'sampler.walkers, or model.dtype = "bfloat16"'
+        ) from None
     if not isinstance(z, torch.Tensor):
         raise UserError(f"{name}: output(x) must return a tensor, found {type(z).__name__}")
     if z.shape != x.shape[:1] or z.dtype != torch.float32:

@@ -101,6 +101,7 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
         n_outputs = None
     else:
         architecture = read_architecture(path)
+        _check_weights(path)
         files = [path / DESCRIPTION, path / WEIGHTS]
         n_outputs = architecture.n_outputs
     shape = shape_of(options)
@@ -160,7 +161,7 @@ def check_label(options: ImageClassifier, n_outputs: int) -> None:
 
 
 def read_architecture(folder: Path) -> Architecture:
-    """Read and check model.json, and that the weights are there.
+    """Read and check model.json.
 
     Raises
     ------
@@ -183,12 +184,15 @@ def read_architecture(folder: Path) -> Architecture:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     if not isinstance(text, dict):
         raise UserError(f"{file} does not hold a table of settings")
-    architecture = _architecture(file, text)
+    return _architecture(file, text)
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise a UserError where a folder has no weights: showing inputs needs none, running does."""
     if not (folder / WEIGHTS).is_file():
         pickled = [f.name for ending in ("bin", "pt", "pth") for f in folder.glob(f"*.{ending}")]
         found = f"; {pickled[0]} would need unpickling and is never loaded" if pickled else ""
         raise UserError(f"model.path = {folder}: weights not found (no {WEIGHTS}){found}")
-    return architecture
 
 
 def _architecture(file: Path, text: dict[str, Any]) -> Architecture:

@@ -20,6 +20,12 @@ _BLOCK = 1 << 22
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 WANTED = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
 """The files of a hub's model that are of use here."""
+MADE_BY = {
+    "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
+    "english": "python -m omniinput_hpc.zoo.english",
+    "toy": "python -m omniinput_hpc.zoo.toy",
+}
+"""The commands that make the folders of inputs/models."""
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -58,8 +64,12 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     }
 
 
-def resolve(path: str) -> Path:
+def resolve(path: str, key: str = "model.path") -> Path:
     """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
+
+    Parameters
+    ----------
+    key : what the user calls the path
 
     Raises
     ------
@@ -69,7 +79,9 @@ def resolve(path: str) -> Path:
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    reason = f"model.path = {path}: no such folder (it must hold config.json and *.safetensors)"
+    reason = f"{key} = {path}: no such folder (it must hold config.json and *.safetensors)"
+    if folder.name in MADE_BY:
+        reason += f"; make it: {MADE_BY[folder.name]}"
     if folder.exists() or not _HUB_NAME.fullmatch(path):
         raise UserError(reason)
     os.environ["HF_HUB_OFFLINE"] = "1"  # fails at once; a firewalled node would wait for minutes

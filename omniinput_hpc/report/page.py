@@ -6,7 +6,10 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'"
+)
 STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1d1d1d; --soft: #595959;
   --grid: #e4e4e4; --card: #f5f6f7; --blue: #0072B2; --red: #D55E00; --green: #007a5a; }
@@ -18,6 +21,7 @@ body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 62rem; background: 
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.35rem; margin-top: 2.5rem;
   border-bottom: 1px solid var(--grid); } h3 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
+h4 { margin: 1rem 0 .3rem; }
 a { color: var(--blue); } .soft { color: var(--soft); }
 .bad { border-left: 4px solid var(--red); padding-left: .7rem; }
 .good { border-left: 4px solid var(--green); padding-left: .7rem; }
@@ -25,46 +29,67 @@ figure { margin: .5rem 0 1rem; } figure svg { max-width: 100%; height: auto; dis
 figcaption { color: var(--soft); font-size: .9rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
   gap: 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem;
+  overflow-wrap: normal; }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--grid);
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+.facts th { display: none; } .facts td { white-space: normal; text-align: left;
+  overflow-wrap: anywhere; }
+.facts td:first-child { color: var(--soft); white-space: nowrap; }
 pre { background: var(--card); padding: .7rem; overflow-x: auto; font-size: .85rem; }
 .inputs { display: flex; flex-wrap: wrap; gap: .6rem; padding: 0; margin: 0; list-style: none; }
-.inputs li { background: var(--card); padding: .4rem .6rem; border-radius: .3rem; max-width: 100%; }
+.inputs li { background: var(--card); padding: .4rem .6rem; border-radius: .3rem; max-width: 100%;
+  overflow: hidden; contain: paint; }
+.inputs .soft { font-size: .85rem; }
 .inputs .text { white-space: pre-wrap; unicode-bidi: isolate; max-width: 46rem; }
 .inputs img { width: 5.5rem; image-rendering: pixelated; display: block; }
 summary { cursor: pointer; color: var(--blue); }
-@media print { body { max-width: none; font-size: 10pt; padding: 0; } figure, li, tr {
-  break-inside: avoid; } h2, h3 { break-after: avoid; } .screen { display: none; }
-  details > *:not(summary) { display: block; } }
+@media print { :root { color-scheme: light; }
+  body { max-width: none; font-size: 10pt; padding: 0; }
+  figure, li, tr { break-inside: avoid; } h2, h3, h4 { break-after: avoid; }
+  .screen, summary { display: none; } pre { white-space: pre-wrap; }
+  details::details-content { display: block; content-visibility: visible; }
+  table { font-size: 8pt; } th, td { white-space: normal; padding: .1rem .3rem; }
+  .wide { overflow: visible; } .figures { display: block; } figure svg { max-width: 80%; } }
 """
 
 
 def text(value: object) -> str:
-    """Return text as HTML; control characters and direction marks as visible pictures."""
-    shown = (_visible(character) for character in str(value))
-    return escape("".join(shown))
+    """Return text as HTML; control characters, direction marks and half characters as codes."""
+    return escape("".join(map(_visible, str(value))))
 
 
 def _visible(character: str) -> str:
     code = ord(character)
-    if character in "\n\t" or code >= 0x20:
-        marks = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
-        if marks or code == 0x7F or 0x80 <= code < 0xA0 or 0xD800 <= code < 0xE000:
-            return f"<U+{code:04X}>"
-        return character
-    return chr(0x2400 + code)
+    control = (code < 0x20 and character not in "\n\t") or 0x7F <= code < 0xA0
+    marks = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
+    hidden = control or marks or 0xD800 <= code < 0xE000
+    return f"<U+{code:04X}>" if hidden else character
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table."""
+def table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    marks: Sequence[str] = (),
+    kind: str = "",
+) -> str:
+    """Return a table.
+
+    Parameters
+    ----------
+    names : of the columns
+    rows : of values, as text
+    marks : HTML of a first column, a cell for each row (default: none)
+    kind : class of the table
+    """
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{text(value)}</td>" for value in row) + "</tr>\n" for row in rows
-    )
+    body = ""
+    for i, row in enumerate(rows):
+        first = f"<td>{marks[i]}</td>" if marks else ""
+        body += f"<tr>{first}" + "".join(f"<td>{text(value)}</td>" for value in row) + "</tr>\n"
     parts = f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
-    return f'<div class="wide"><table>{parts}</table></div>'
+    return f'<div class="wide"><table class="{kind}">{parts}</table></div>\n'
 
 
 def data_link(name: str, content: str) -> str:

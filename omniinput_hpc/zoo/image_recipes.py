@@ -32,7 +32,9 @@ EFFORTS = {
 
 ENERGY_EFFORTS = {
     ("mlp", True): EnergyEffort(steps=800, rate=2e-3),
-    ("resnet", True): EnergyEffort(steps=350, rate=3e-3),
+    ("resnet", True): EnergyEffort(
+        steps=250, moves=40, chains=64, batch=64, rate=2e-3, fresh=0.02, tether=3e-3
+    ),
     ("mlp", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
     ("resnet", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
 }

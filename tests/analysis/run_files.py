@@ -10,15 +10,14 @@ from omniinput_hpc.estimators.tables import write_table
 MODEL = Lattice()
 BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
+NO_MODEL = 'kind = "causal-lm"\npath = "none"\nlength = 8'
 CONFIG = """
 [run]
 output = "runs/lattice.h5"
 seed = {seed}
 rounds = {rounds}
 [model]
-kind = "causal-lm"
-path = "none"
-length = 8
+{model}
 [sampler]
 walkers = {walkers}
 steps = {moves}
@@ -35,14 +34,16 @@ every = 1
 
 
 def write_run(
-    path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES, config_seed=1, **options
-):
+    path, *, planned=None, committed=None, beta_k=BETA_K, edges=EDGES, config_seed=1,
+    model=NO_MODEL, **options,
+):  # fmt: skip
     """Write a run file; return the same run in memory."""
     run = independent_run(MODEL, beta_k, edges, **options)
     planned = run.rounds if planned is None else planned
     config = CONFIG.format(
         rounds=planned,
         seed=config_seed,
+        model=model,
         walkers=run.walkers,
         moves=run.samples_per_round // run.walkers,
         betas=list(map(float, beta_k)),

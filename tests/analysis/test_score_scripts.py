@@ -9,7 +9,7 @@ from score_files import RANGE, WIDTH, write_score_files
 from script_tools import is_plain, is_png
 
 from omniinput_hpc.annotation.join import join_scores
-from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.estimators.tables import read_table, write_table
 
 NAMES = ["ana", "ben", "cai"]
 COARSE = RANGE[0] + WIDTH * np.arange(round((RANGE[1] - RANGE[0]) / WIDTH) + 1)
@@ -144,3 +144,40 @@ def test_users_mistakes_get_one_plain_line(tmp_path, inside, scored):
             code, _, err = inside(script, name, "--scores", *files)
             assert is_plain(code, err, word), (script, name, err)
     assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.partial"))
+
+
+def mark_as_judge(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "judge": "rule x:y"}) + "\n" for line in lines))
+
+
+def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
+    mark_as_judge(tmp_path / scored[1][2])
+    n = len(COARSE) - 1
+    fid = {
+        "run": np.zeros(n, int), "z_lower": COARSE[:-1], "fid": np.linspace(1, 2, n),
+        "fid_of_reference": np.full(n, 0.5),
+    }  # fmt: skip
+    write_table(tmp_path / "a.fid.csv", ["FID"], fid)
+    words = ["lattice.h5", "--scores", *scored[1]]
+    code, out, err = inside("agreement.py", *words, "--fid", "a.fid.csv")
+    assert (code, err) == (0, "") and is_png(tmp_path / "lattice.agreement.png")
+    assert "cai (judge: rule x:y) beside people" in out and "ana (a person) beside the other" in out
+    assert "rank correlation" in out and "FID and people's r over" in out
+    _, columns = read_table(tmp_path / "lattice.agreement.csv", ["alpha_cai", "bias_error_ana"])
+    np.testing.assert_allclose(columns["z_lower"], COARSE[:-1])
+    np.testing.assert_allclose(columns["fid"], fid["fid"])
+    assert (columns["bias_cai"] > 0.05).mean() > 0.7  # the judge is one step above people
+    code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][2])
+    assert is_plain(code, err, "all scores are judges'")
+    code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][0])
+    assert is_plain(code, err, "nobody to set beside")
+
+
+@pytest.mark.parametrize("script", ["precision_recall.py", "annotators.py", "next_scores.py"])
+def test_people_and_judges_are_not_averaged(tmp_path, inside, scored, script):
+    mark_as_judge(tmp_path / scored[1][2])
+    code, _, err = inside(script, "lattice.h5", "--scores", *scored[1])
+    assert is_plain(code, err, "judges (cai) are not averaged")
+    if script == "precision_recall.py":  # a judge alone is as good as a person
+        assert inside(script, "lattice.h5", "--scores", scored[1][2])[0] == 0

@@ -4,5 +4,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("tests/annotation", "tests/estimators", "tests/analysis", "analysis"):
+for folder in (
+    "tests/annotation",
+    "tests/estimators",
+    "tests/analysis",
+    "tests/models",
+    "analysis",
+):
     sys.path.insert(0, str(ROOT / folder))

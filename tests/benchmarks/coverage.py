@@ -44,6 +44,7 @@ QUANTITIES = [
     "AUPR",
 ]  # fmt: skip
 ALLOWED = (0.92, 0.98)
+LANES, AT_ONCE = 16, 40
 
 
 def synthetic_run(seed: int, rounds: int = 16, walkers: int = 16, moves: int = 20) -> ArrayRun:
@@ -60,29 +61,39 @@ def synthetic_run(seed: int, rounds: int = 16, walkers: int = 16, moves: int = 2
     return ArrayRun(x_rksd, MODEL.z(x_rksd), walkers, BETA_K, EDGES, MODEL.n_values)
 
 
-def real_runs(first_seed: int, n: int) -> Iterator:
-    """Yield runs of the sampler: parallel tempering of the same model, read from its file."""
+def real_runs(first_seed: int, n: int) -> Iterator[ArrayRun]:
+    """Yield runs of the sampler: parallel tempering of the same model, every move recorded.
+
+    Lanes are independent copies of the whole ladder, so that one run file of 40 times 16 lanes
+    holds 40 independent runs.
+    """
     from omniinput_hpc import launch
     from omniinput_hpc.run_reader import open_run
 
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         toml = Path(folder) / "lattice.toml"
-        for seed in range(first_seed, first_seed + n):
+        for seed in range(first_seed, first_seed + -(-n // AT_ONCE)):
             output = Path(folder) / f"{seed}.h5"
             toml.write_text(LATTICE.format(output=output))
             betas = ", ".join(map(str, BETA_K))
             settings = [
-                f"run.seed={seed}", "run.rounds=20", "run.burn_in=2", "sampler.walkers=32",
-                "sampler.steps=10", "sampler.exchanges=2", "model.options.n_sites=8",
-                "bins.upper=6.125", f"ladder.betas=[{betas}]", "samples.every=2",
+                f"run.seed={seed}", "run.rounds=40", "run.burn_in=2",
+                f"sampler.walkers={AT_ONCE * LANES}", "sampler.steps=20", "sampler.exchanges=2",
+                "model.options.n_sites=8", "bins.upper=6.125", f"ladder.betas=[{betas}]",
+                "samples.every=1",
             ]  # fmt: skip
             words = [str(toml), *(word for s in settings for word in ("--set", s))]
             if launch.main(words) != 0:
                 raise RuntimeError("a run failed")
             with open_run(output) as run:
-                yield run
+                x_rksd, z_rks = (np.stack(part) for part in zip(*run.samples(), strict=True))
             output.unlink()
+            lane_s = np.arange(z_rks.shape[2]) % (AT_ONCE * LANES)  # time-major
+            for i in range(AT_ONCE):
+                own = lane_s // LANES == i
+                part = x_rksd[:, :, own], z_rks[:, :, own]
+                yield ArrayRun(*part, LANES, BETA_K, EDGES, MODEL.n_values)
 
 
 def truth() -> np.ndarray:

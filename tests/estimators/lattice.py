@@ -77,6 +77,7 @@ class ArrayRun:
         self.samples_per_round = z_rks.shape[2]
         self.kappa, self.z0 = np.zeros((2, len(beta_k)))
         self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
+        self.model_beta, self.round_trips = np.nan, np.ones(walkers * len(beta_k), np.int64)
         self.log_q = None  # of ancestral runs: [rounds, K, S, K]
         self.n_values, self.n_sites = n_values, x_rksd.shape[3]
         n_groups = min(groups, walkers)
@@ -133,6 +134,9 @@ class ArrayRun:
 
     def z0_k(self):
         return self.z0
+
+    def round_trips_v(self):
+        return self.round_trips
 
 
 def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16):

@@ -1,5 +1,7 @@
 """Where to score next: slopes, the greedy allocation against Neyman's, and what it gains."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scored_model import a_density, scored_inputs
@@ -29,6 +31,22 @@ def test_greedy_allocation_is_neymans():
     # what is there already counts: the last bin but one has enough
     next_b = _greedy(c_b, np.array([1.0, 1.0, 5000.0, 1.0]), np.ones(4), 3000)
     np.testing.assert_allclose(next_b, [2000, 1000, 0, 0], atol=2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_greedy_allocation_is_the_best_of_all(seed):
+    """Against every way to share 12 scores among four bins; all at once, or evenly, is worse."""
+    rng = np.random.default_rng(seed)
+    c_b, n_b, worth_b = rng.uniform(0.2, 1.0, 4), rng.uniform(1.0, 4.0, 4), rng.uniform(0.5, 1.0, 4)
+    every = np.array([x for x in product(range(13), repeat=4) if sum(x) == 12])
+    variance = (c_b / (n_b + worth_b * every)).sum(axis=1)
+    found = _greedy(c_b, n_b, worth_b, 12)
+    assert found.sum() == 12
+    best = (c_b / (n_b + worth_b * found)).sum()
+    assert best == pytest.approx(variance.min(), rel=1e-12)
+    at_once = 12 * (np.arange(4) == np.argmax(c_b / n_b))
+    assert (c_b / (n_b + worth_b * at_once)).sum() > best
+    assert (c_b / (n_b + worth_b * 3)).sum() > best
 
 
 def test_scores_where_the_table_says_beat_scores_spread_evenly():

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators.histograms import gather
+from omniinput_hpc.estimators.reweight import canonical_log_weights
 
 RUNS = 120
 
@@ -49,3 +53,20 @@ def test_the_runs_are_correlated_as_they_say(coverage):
     density = coverage.density_of_run(run)
     g_k = 2 * density.verdict.tau_k * 20
     np.testing.assert_allclose(g_k, (1 + coverage.RHO_K) / (1 - coverage.RHO_K), rtol=0.2)
+
+
+def test_correlated_rungs_weigh_less(coverage):
+    """The equations hold with 1 / inefficiency as weights, and not with equal ones."""
+    run = coverage.synthetic_run(2, rounds=64)
+    density, weight_k = coverage.density_of_run(run), gather([run]).weight_k
+    np.testing.assert_allclose(weight_k, (1 - coverage.RHO_K) / (1 + coverage.RHO_K), rtol=0.25)
+    filled = density.count_b > 0
+
+    def log_g(weight_k):
+        n_kb = run.counts_kb()[:, filled] * weight_k[:, None]
+        log_w_kb = canonical_log_weights(run.beta_k, density.z_b[filled])
+        log_nf_k = np.log(n_kb.sum(axis=1)) + density.f_k
+        return np.log(n_kb.sum(axis=0)) - logsumexp(log_nf_k[:, None] + log_w_kb, axis=0)
+
+    np.testing.assert_allclose(log_g(weight_k), density.log_g_b[filled], atol=1e-9)
+    assert np.abs(log_g(np.ones(5)) - density.log_g_b[filled]).max() > 0.02

@@ -1,5 +1,7 @@
 """Precision, recall and AUPR: by hand, against exact models, and their errors' coverage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lattice import Lattice, first_is_zero, independent_run
@@ -14,6 +16,7 @@ from omniinput_hpc.estimators.precision_recall import (
     precision_recall,
     sum_scores,
 )
+from omniinput_hpc.estimators.tables import thin_lines
 from omniinput_hpc.recorders import bin_of
 
 MODEL = Lattice()
@@ -136,6 +139,16 @@ def test_curve_within_its_bands(side):
     assert (np.abs(delta_t) < width).all()
     truth = compare_curve(density, curve, exact, side)
     assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error < 0.2
+    accepted = np.cumsum(np.exp(exact.log_g_b[order]))[shared]
+    many = accepted >= 999.5  # the numbers that precision_recall.py --exact prints
+    assert truth.precision.n == truth.log_recall.n == many.sum() > 10
+    delta_p = np.abs(curve.precision_t - precision[shared])[many]
+    assert truth.precision.largest == pytest.approx(delta_p.max())
+    assert truth.precision.held == pytest.approx(inside[many].mean())
+    assert truth.log_recall.largest == pytest.approx(np.abs(delta_t[many[known]]).max())
+    assert truth.r.n > 5 and truth.r.held > 0.7 and truth.r.largest < 0.1
+    wrong = compare_curve(density, curve, Exact(exact.log_g_b, 0.7 * exact.r_b), side)
+    assert wrong.r.held < 0.3 and wrong.precision.held < 0.3
     known_b = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0)
     z_score = (curve.r_b[known_b] - exact.r_b[known_b]) / curve.r_error_b[known_b]
     assert np.abs(z_score).max() < 4.3
@@ -200,16 +213,16 @@ def test_bands_of_r_and_aupr_in_a_scarce_run():
     assert (groups_b == 1).sum() >= 1
     assert np.isposinf(curve.r_error_b[groups_b == 1]).all()
     assert np.isfinite(curve.r_error_b[groups_b >= 2]).all()
-    # a replicate's AUPR is taken over the full curve's range, not over its own
+    # a replicate's AUPR is taken over its own range, as the curve's is: over the curve's range the
+    # errors of 800 runs of tests/benchmarks/coverage.py are 5% too small
     sums = sum_scores(run, density, first_is_zero)
-    ends = curve_range(curve.precision_t, curve.log_recall_t)
     bins, seen = curve.bin_t, density.count_b > 0
     aupr_j = np.empty(4)
     for j in range(4):
         rest = np.arange(4) != j
         parts = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_b = mean_scores(*parts, density.z_b, seen)
-        aupr_j[j] = area(*accumulate(density.log_g_jb[j, bins], r_b[bins], "low"), *ends)
+        aupr_j[j] = area(*accumulate(density.log_g_jb[j, bins], r_b[bins], "low"))
     error = np.sqrt(3 / 4 * ((aupr_j - aupr_j.mean()) ** 2).sum())
     assert curve.aupr_error == pytest.approx(error)
 
@@ -223,6 +236,33 @@ def test_rules_that_are_always_or_never_right():
     _, never = curve_of(run, rule=lambda x: np.zeros(len(x)))
     assert np.isnan(never.aupr) and (never.precision_t == 0.0).all()
     assert np.isneginf(never.log_recall_t).all() and not np.isnan(never.log_recall_high_t).any()
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_the_range_of_a_rules_curve_ends_with_bins_of_enough_inputs_and_lanes(side):
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=60, seed=20)
+    density = density_of_run(run)
+    sums = sum_scores(run, density, first_is_zero, 40)
+    assert sums.inputs_b[0] == 1 and 40 <= sums.inputs_b[8] < 40 + 960  # one input has z = 0
+    fit = np.flatnonzero((sums.inputs_b >= 30) & (sums.lanes_b >= 8))
+    curve = precision_recall(density, sums, side, whole=False)
+    expected = np.arange(fit[0], fit[-1] + 1)
+    expected = expected[density.count_b[expected] > 0]
+    np.testing.assert_array_equal(np.sort(curve.bin_t), expected)
+    lines = thin_lines(density, curve)
+    assert f"from {LEVEL_EDGES[fit[0]]:g} to {LEVEL_EDGES[fit[-1] + 1]:g};" in lines[0]
+    everything = precision_recall(density, sums, side)
+    assert len(everything.bin_t) > len(curve.bin_t)  # else this test could not fail
+    # inside: 29 inputs, or seven lanes, make a bin hollow
+    inputs_b, lanes_b = sums.inputs_b.copy(), sums.lanes_b.copy()
+    inputs_b[9], lanes_b[11] = 29, 7
+    holed = replace(sums, inputs_b=inputs_b, lanes_b=lanes_b)
+    curve = precision_recall(density, holed, side, whole=False)
+    np.testing.assert_array_equal(np.flatnonzero(curve.thin_b), [9, 11])
+    assert "2 bins have fewer than 30 inputs or 8 lanes" in thin_lines(density, curve)[-1]
+    few = precision_recall(density, sums, side, (10**6, 8), whole=False)
+    assert few.thin_b[few.bin_t].all() and len(few.bin_t) == len(everything.bin_t)
+    assert "all are drawn hollow" in thin_lines(density, few)[-1]
 
 
 def test_one_lane_has_the_widest_bands():

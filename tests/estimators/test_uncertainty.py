@@ -115,8 +115,9 @@ def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9):
 
 def test_verdict():
     assert verdict().converged and verdict().ratio == 1.0 and verdict().n_bins == 9
-    assert verdict(lane=1.45).converged and verdict(block=1.45).converged
-    for bad in (verdict(lane=1.6), verdict(block=1.6)):
+    assert verdict(lane=1.49).converged and verdict(block=1.49).converged
+    assert verdict(rhat=(1.0, 1.049)).converged and not verdict(rhat=(1.0, 1.051)).converged
+    for bad in (verdict(lane=1.51), verdict(block=1.51)):
         assert not bad.converged and "factor" in bad.reasons[0]
     bad = verdict(rhat=(1.0, 1.2))
     assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_models import AutoregressiveModel, CachedModel, CoupledModel
+from toy_models import AutoregressiveModel, CachedModel, CoupledModel, ToyTrack, TrackedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from exactness import (
@@ -100,6 +100,47 @@ def test_cached_decoding_does_as_whole_evaluations_do(ensemble):
             kernel, draws = rewriting(stretch, model)
             matrices.append(Explorer(kernel, model, ensemble, draws, CHOICES).matrix())
         np.testing.assert_allclose(*matrices, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(2.0), Tabulated()])
+def test_moves_on_a_track_are_those_of_whole_evaluations(ensemble):
+    for stretch in STRETCHES:
+        kernel, draws = rewriting(stretch)
+        whole = Explorer(kernel, MODEL, ensemble, draws, CHOICES).matrix()
+        model = TrackedModel()
+        kernel, draws = rewriting(stretch, model)
+        tracked = Explorer(kernel, model, ensemble, draws, CHOICES, moved_elsewhere).matrix()
+        np.testing.assert_allclose(tracked, whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
+def test_many_moves_on_a_track_are_those_of_whole_evaluations(ensemble):
+    """What is kept through acceptances and rejections is never stale."""
+    ends = [walk(options(), model, ensemble) for model in (MODEL, TrackedModel())]
+    assert torch.equal(ends[0].x, ends[1].x)
+    torch.testing.assert_close(ends[0].z, ends[1].z)
+
+
+def test_a_track_that_keeps_every_proposal_fails(monkeypatch):
+    def settle(self, accepted):
+        self.kept, self.version = self.new, self.version + 1
+
+    monkeypatch.setattr(ToyTrack, "settle", settle)
+    ends = [walk(options(), model, Canonical(1.5)) for model in (MODEL, TrackedModel())]
+    assert not torch.equal(ends[0].x, ends[1].x)
+
+
+def walk(options, model, ensemble, n_moves=60):
+    """Return the state of 64 walkers after some moves."""
+    kernel = kernels.build(options, model, 64)
+    stream = DeviceStream(
+        streams.generator(5, "moves"), torch.device("cpu"), 1 << 12, streams.generator(5, "choices")
+    )
+    x = MODEL.all_inputs()[torch.arange(64) % 27]
+    state = kernel.start(x, MODEL.output(x))
+    for _ in range(n_moves):
+        state, _ = kernel.step(state, ensemble, stream)
+    return state
 
 
 def test_rows_at_once_are_used_where_the_model_has_them():

@@ -3,16 +3,30 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from toy_models import CoupledModel
+from scipy.stats import chisquare
+from toy_models import CoupledModel, ToyTrack, TrackedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
-from exactness import Draw, ScriptedStream, check_alone, check_exact, shift_of_value, site_changed
+from exactness import (
+    Draw,
+    Explorer,
+    ScriptedStream,
+    check_alone,
+    check_exact,
+    check_matrix,
+    law,
+    shift_of_value,
+    site_changed,
+)
 
+from omniinput_hpc import streams
 from omniinput_hpc.config import Metropolis as Options
 from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.state import Info, State
 
@@ -59,6 +73,92 @@ def test_several_sites_change_at_once():
         [False, True, True],
         [False, True, True],
     ]
+
+
+TRACKED = TrackedModel()
+
+
+def moved_elsewhere(kernel, x, z):
+    """Accept some proposals elsewhere, be put at x, and be rejected once."""
+    n = len(x)
+    draws = [torch.rand(n, generator=torch.Generator().manual_seed(i)).double() for i in range(2)]
+    state, _ = kernel.step(
+        kernel.start(x.roll(1, 0), z.roll(1, 0)), Canonical(0.1), ScriptedStream(draws, [0.0])
+    )
+    kernel.step(state, Canonical(0.1), ScriptedStream(draws, [0.4]))
+    return kernel.start(x, z)
+
+
+def test_transition_matrices_on_a_track_are_exact():
+    """All walkers change the same site; each site alone is exact, together they go everywhere."""
+    together, draws = np.zeros((27, 27)), [Draw(2, shift_of_value(3))]
+    for site in range(3):
+        kernel = Metropolis(Options(), TRACKED, 64)
+        choices = [(site + 0.5) / 3]
+        explorer = Explorer(kernel, TRACKED, Canonical(2.0), draws, choices, moved_elsewhere)
+        p = explorer.matrix()
+        check_matrix(p, law(TRACKED, Canonical(2.0)), irreducible=False)
+        together += p / 3
+    check_matrix(together, law(TRACKED, Canonical(2.0)))
+
+
+def test_several_shared_sites_change_at_once():
+    kernel = Metropolis(Options(sites=2), TRACKED, 2)
+    x = torch.zeros((2, 3), dtype=torch.int64)
+    draws = [torch.full((2,), u, dtype=torch.float64) for u in (0.1, 0.9, 0.0)]
+    stream = ScriptedStream(draws, [0.9, 0.1, 0.5])
+    state, _ = kernel.step(kernel.start(x, TRACKED.output(x)), Canonical(1.0), stream)
+    assert state.x.tolist() == [[0, 1, 2], [0, 1, 2]] or state.x.tolist() == [[0, 2, 1]] * 2
+
+
+def walked(n_moves=40):
+    """Return 64 walkers' recorded z and that of their x, after some moves on a track."""
+    kernel = Metropolis(Options(), TRACKED, 64)
+    stream = DeviceStream(
+        streams.generator(5, "moves"), torch.device("cpu"), 1 << 12, streams.generator(5, "choices")
+    )
+    x = torch.zeros((64, 3), dtype=torch.int64)
+    state = kernel.start(x, TRACKED.output(x))
+    for _ in range(n_moves):
+        state, _ = kernel.step(state, Canonical(1.0), stream)
+    return kernel, state
+
+
+def test_what_a_track_keeps_is_what_the_walkers_are(monkeypatch):
+    kernel, state = walked()
+    assert torch.equal(kernel._track.kept, state.x)
+    torch.testing.assert_close(state.z, TRACKED.output(state.x))
+
+    def settle(self, accepted):
+        self.kept, self.version = self.new, self.version + 1
+
+    monkeypatch.setattr(ToyTrack, "settle", settle)
+    with pytest.raises(AssertionError, match="has changed"):
+        walked()
+
+
+def after_moves(kernel, beta, n=200_000, moves=3):
+    """Return counts of all inputs after moves of walkers that begin with the exact law, and it."""
+    pi = law(MODEL, Canonical(beta))
+    start = np.random.default_rng(5).choice(len(pi), size=n, p=pi)
+    x = MODEL.all_inputs()[torch.from_numpy(start)]
+    state = kernel.start(x, MODEL.output(x))
+    stream = DeviceStream(np.random.default_rng(6), torch.device("cpu"), n)
+    for _ in range(moves):
+        state, _ = kernel.step(state, Canonical(beta), stream)
+    weights = MODEL.n_values ** torch.arange(MODEL.n_sites - 1, -1, -1)
+    return np.bincount((state.x * weights).sum(dim=1), minlength=len(pi)), pi * n
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("beta", [-2.0, 1.0])
+def test_several_sites_keep_walkers_in_the_ensemble(sites, beta):
+    assert chisquare(*after_moves(Metropolis(Options(sites=sites), MODEL, 200_000), beta))[1] > 1e-3
+
+
+def test_a_wrong_acceptance_of_several_sites_shows():
+    kernel = HalfTheEnergy(Options(sites=2), MODEL, 200_000)
+    assert chisquare(*after_moves(kernel, 1.0))[1] < 1e-6
 
 
 def test_more_sites_than_the_model_has_is_bad_input():

@@ -132,6 +132,7 @@ def test_a_gradient_predicts_a_substitution(tmp_path):
     """To first order: exactly so where the tokens' embeddings are close to each other."""
     model = build(save_decoder("gpt2", tmp_path))
     model.lm.transformer.wte.weight.mul_(1e-2)
+    model._trunk = None  # which was laid out for the weights before
     x = inputs(model)
     z, g = model.output_and_gradient(x)
     for site in range(D):
@@ -206,9 +207,9 @@ def test_kernels_see_the_same_gradient_in_factors(model, monkeypatch):
     z, factored = gradients.evaluate(model, x)
     assert isinstance(factored, gradients.Factored)
     torch.testing.assert_close(z, model.output(x), atol=1e-5, rtol=0)
-    torch.testing.assert_close(factored.rows(0, 3), dense.rows(0, 3), atol=1e-5, rtol=0)
-    torch.testing.assert_close(factored.rows(3, D), dense.rows(3, D), atol=1e-5, rtol=0)
-    torch.testing.assert_close(factored.at(site), dense.at(site), atol=1e-5, rtol=0)
+    torch.testing.assert_close(factored.rows(0, 3), dense.rows(0, 3), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(factored.rows(3, D), dense.rows(3, D), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(factored.at(site), dense.at(site), atol=1e-5, rtol=1e-5)
     mixed = factored.where(torch.arange(len(x)) < 4, gradients.evaluate(model, other)[1])
     torch.testing.assert_close(mixed.at(site)[:4], factored.at(site)[:4])
     torch.testing.assert_close(mixed.at(site)[4:], gradients.evaluate(model, other)[1].at(site)[4:])

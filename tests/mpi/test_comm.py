@@ -1,5 +1,8 @@
 """What the ranks do together: errors agreed on, values from rank 0, arrays gathered."""
 
+import json
+import time
+
 import numpy as np
 import pytest
 
@@ -57,3 +60,27 @@ def test_unsigned_sums_wrap_around():
     world = World()
     total = world.sum(np.array([2**63], dtype=np.uint64))
     assert int(total[0]) == world.size * 2**63 % 2**64
+
+
+@pytest.mark.mpi(min_size=2)
+def test_one_rank_of_a_host_goes_first():
+    world = World()
+
+    def slow():
+        begin = time.monotonic()
+        time.sleep(0.05)
+        return [begin, time.monotonic()]
+
+    times = [json.loads(text) for text in world.texts(json.dumps(world.one_a_host_first(slow)))]
+    leads = json.loads(world.texts(json.dumps(world.local_rank()))[0]) == 0
+    assert leads  # on one host, that is rank 0
+    assert all(times[0][1] <= begin for begin, _ in times[1:])
+    calls = []
+
+    def refuse():
+        calls.append(world.rank)
+        raise UserError(f"rank {world.rank} cannot")
+
+    with pytest.raises(UserError, match=r"^rank 0 cannot$"):
+        world.one_a_host_first(refuse)
+    assert len(calls) == (world.rank == 0)  # the others did not even begin

@@ -52,7 +52,7 @@ function put(element, text) {
       made.append(visible(character));
     } else if (spaces && BLANK.test(character)) {
       flush();
-      if (character === " ") made.append(mark("\u00b7", true));
+      if (character === " ") made.append(mark("\u00b7\u200b", true)); // lines still break at blanks
       else if (character === "\n") made.append(mark("\u23ce", true), "\n");
       else if (character === "\t") made.append(mark("\u2192", true), "\t");
       else made.append(visible(character));

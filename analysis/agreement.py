@@ -1,0 +1,60 @@
+"""Judges beside people, per bin: alpha, bias, rank correlation. RUN.agreement.csv and .png."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from _common import beside, run_script
+
+from omniinput_hpc import figures
+from omniinput_hpc.agreement_figure import agreement_figure
+from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.judging import (
+    beside_people,
+    fid_line,
+    judging_columns,
+    judging_lines,
+)
+from omniinput_hpc.estimators.tables import describe_run, read_table, write_table
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, compare, write, and print the lines of all bins together."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
+    parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="FILE",
+                        help="RUN.scores.NAME.jsonl of people and judges")  # fmt: skip
+    parser.add_argument("--key", type=Path, help="of the tasks (default: beside the scores)")
+    parser.add_argument("--fid", type=Path, metavar="RUN.fid.csv", help="from judge.py")
+    parser.add_argument("--fid-run", type=int, default=0, help="which run of a mixed task file")
+    options = parser.parse_args(arguments)
+
+    with open_run(options.run) as run:
+        if run.rounds == 0:
+            raise UserError(f"{options.run} holds no committed round yet")
+        joined = join_scores(run.fingerprint, options.scores, options.key)
+        source, label = describe_run(run), figures.z_label(run.config)
+    found = beside_people(joined.scored, joined.judges)
+    columns = judging_columns(joined.scored, joined.judges, found)
+    lines = judging_lines(joined.scored, joined.judges, found)
+    if options.fid:
+        _, fid = read_table(options.fid, ["run", "z_lower", "fid", "fid_of_reference"])
+        mine = fid["run"] == options.fid_run
+        near = np.abs(columns["z_lower"][:, None] - fid["z_lower"][mine]) < 1e-6
+        for name in ("fid", "fid_of_reference"):
+            value = np.append(fid[name][mine], np.nan)
+            columns[name] = value[np.where(near.any(axis=1), near.argmax(axis=1), -1)]
+        lines.append(fid_line(columns["r_people"], columns["fid"]))
+
+    table, picture = beside(options.run, ".agreement.csv"), beside(options.run, ".agreement.png")
+    write_table(table, [*lines, f"source: {source}"], columns)
+    figures.save(agreement_figure(columns, found, label), picture)
+    print("\n".join([source, *joined.notes, *lines, str(table), str(picture)]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

@@ -1,0 +1,68 @@
+"""Let a program score a task file: RUN.scores.NAME.jsonl, marked as a judge's; or FID: RUN.fid.csv.
+
+A run that was stopped goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from _common import run_script
+
+from omniinput_hpc.annotation.judges import default_name, run_judge
+from omniinput_hpc.annotation.judges.options import add_arguments, check, choose_device, make_judge
+from omniinput_hpc.annotation.tasks import TaskSet, key_path, read_key, read_tasks, stem_of
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.tables import write_table
+
+
+def main(arguments: list[str]) -> None:
+    """Read, judge, write, and print what was done."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    check(options)
+    tasks = read_tasks(options.tasks)
+    try:
+        if options.judge == "fid":
+            fid(options, tasks)
+            return
+        judge = make_judge(options, tasks)
+        name = options.name or default_name(options.judge)
+        done = run_judge(tasks, judge, name, options.batch, progress)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[judges]'"
+        ) from None
+    left = f"; {done.left_out} without values (gold) left out" if done.left_out else ""
+    print(f"{judge.about}: {done.new} tasks scored, {done.before} were already{left}")
+    print("\n".join([*judge.notes(), str(done.path)]))
+
+
+def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
+    """Write the FID of each bin."""
+    from omniinput_hpc.annotation.judges.fid import fid_per_bin, lines_of, read_reference
+    from omniinput_hpc.annotation.judges.networks import PictureNetwork
+
+    key = read_key(key_path(tasks.path), tasks.tasks_id)
+    network = PictureNetwork(options.model, choose_device(options.device))
+    columns, notes = fid_per_bin(tasks, key, network, read_reference(options.reference))
+    runs = [run.path for run in key.runs]
+    table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")
+    header = [f"FID by features of {network.about} to {options.reference}", *notes]
+    header += [f"run {n}: {path}" for n, path in enumerate(runs)]
+    write_table(table, header, columns)
+    print("\n".join([*lines_of(columns, runs), *notes, str(table)]))
+
+
+def progress(done: int, of: int) -> None:
+    """Count on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{done} of {of}", end="\n" if done == of else "", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

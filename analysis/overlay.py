@@ -1,0 +1,61 @@
+"""Draw the output distributions of several runs in one picture, with inputs and test sets.
+
+Writes OUTPUT (a PNG); for image models also inputs of low, middle and high z of each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from _common import run_script
+
+from omniinput_hpc import figures, figures_overlay
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.tables import read_test_sets
+from omniinput_hpc.models.image_files import shape_of
+from omniinput_hpc.run_reader import RunReader, open_run
+
+
+def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
+    """Return n recorded inputs of low, of middle and of high z, as pictures."""
+    if run.config["model"]["kind"] != "image-classifier" or not run.rounds or not n:
+        return []
+    rounds = list(run.samples())
+    x = np.concatenate([x.reshape(-1, x.shape[-1]) for x, _ in rounds])
+    z = np.concatenate([z.ravel() for _, z in rounds]).astype(np.float64)
+    shape = shape_of(ImageClassifier.model_validate(run.config["model"]))
+    chosen = figures_overlay.choose_inputs(x, z, n)
+    return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
+
+
+def main(arguments: list[str]) -> None:
+    """Read, estimate, draw, and print where the picture is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.png")
+    parser.add_argument("--inputs", type=int, default=4, help="pictures a place (default 4)")
+    parser.add_argument(
+        "--test-sets", type=Path, action="append", default=[], metavar="FILE.csv",
+        help="outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    if len(options.test_sets) > len(options.run):
+        raise UserError("--test-sets: more files than runs")
+    sets = [read_test_sets(path) for path in options.test_sets]
+    models = []
+    for index, path in enumerate(options.run):
+        with open_run(path) as run:
+            shown = sets[index] if index < len(sets) else {}
+            density, chosen = density_of_run(run), pictures(run, options.inputs)
+            label = figures.z_label(run.config)
+        models.append(figures_overlay.Overlaid(path.stem, density, chosen, shown))
+    figures.save(figures_overlay.overlay_figure(models, label), options.output)
+    print(options.output)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

@@ -1,0 +1,56 @@
+"""Representative inputs of each bin of z: RUN.representatives.csv, .png and .pdf.
+
+Drawn in proportion to how many inputs of the space each recorded sample stands for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from _common import beside, run_script
+
+from omniinput_hpc import figures
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density import density_of_run
+from omniinput_hpc.estimators.tables import describe_run
+from omniinput_hpc.representatives import PER_BIN, csv_text, edges_for, representatives
+from omniinput_hpc.representatives_figure import representatives_figure
+from omniinput_hpc.run_reader import open_run
+
+
+def main(arguments: list[str]) -> None:
+    """Read, draw, write, and print where the results are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z")
+    parser.add_argument("--width", type=float, help="of a bin of z (default: at most 12 bins)")
+    parser.add_argument("--per-bin", type=int, default=PER_BIN, metavar="N", help="draws per bin")
+    parser.add_argument("--side", choices=["low", "high"], default="low", help="which bin is first")
+    parser.add_argument("--mask", action="store_true", help="mask addresses and phone numbers")
+    parser.add_argument(
+        "--render", action="store_true", help="build a python model for its render: runs its code"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the draws")
+    options = parser.parse_args(arguments)
+    if options.per_bin < 1 or options.seed < 0:
+        raise UserError("--per-bin must be 1 or more, --seed 0 or more")
+
+    with open_run(options.run) as run:
+        density = density_of_run(run)
+        edges = edges_for(density, options.range, options.width)
+        found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
+        source, label = describe_run(run), figures.z_label(run.config)
+    found = found.masked() if options.mask else found
+
+    table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
+    partial = table.with_name(table.name + ".partial")
+    partial.write_text(csv_text(found, source, with_values=not options.mask), encoding="utf-8")
+    os.replace(partial, table)
+    figures.save(representatives_figure(found, options.side, label), picture)
+    print(f"{source}\n{found.note}; {found.law}\n{table}\n{picture}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(main))

@@ -1,0 +1,184 @@
+"""The Fréchet distance of a bin's pictures to a reference set, by a feature network of one's own.
+
+As in S0, Tables 4 and 5 (Liu et al., TMLR 2025), but with a network that knows such pictures. FID
+(Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of features, a number per
+bin, not a score per picture. It is too high where pictures are few, above all where there are no
+more of them than features (the covariance is not of full rank): so beside each stands the FID that
+as many pictures drawn from the reference set itself get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
+from omniinput_hpc.annotation.png import pixels
+from omniinput_hpc.annotation.tasks import PNG, Key, TaskSet
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.rules import load_function
+
+DRAWS = 5
+"""Draws from the reference set, for what as many of its own pictures get."""
+
+
+def read_reference(name: str) -> Pictures:
+    """Return the reference pictures, uint8 [n, h, w] or [n, h, w, 3].
+
+    Parameters
+    ----------
+    name : a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an array
+
+    Raises
+    ------
+    UserError
+        There is none of these, or it holds fewer than two pictures.
+    """
+    path = Path(name)
+    if path.is_dir():
+        images = stacked([pixels(_uri(file)) for file in sorted(path.glob("*.png"))] or [_NONE])
+    elif path.suffix == ".npy":
+        try:
+            images = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"--reference {name} cannot be read: {error}") from None
+    elif ":" in name:
+        images = np.asarray(load_function(name, "--reference")())
+    else:
+        raise UserError(
+            f"--reference {name}: no such folder of PNG files, .npy file, or module:function"
+        )
+    right = images.dtype == np.uint8 and (images.ndim == 3 or images.shape[3:] == (3,))
+    if not right or len(images) < 2:
+        raise UserError(
+            f"--reference {name}: expected two or more pictures uint8 [n, h, w] or [n, h, w, 3], "
+            f"got {images.dtype} {list(images.shape)}"
+        )
+    return images
+
+
+_NONE = np.zeros((0, 0), dtype=np.uint8)
+
+
+def _uri(file: Path) -> str:
+    import base64
+
+    return PNG + base64.b64encode(file.read_bytes()).decode("ascii")
+
+
+def fid_per_bin(
+    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return the table of FIDs, a row per run and bin, and what should be known of it.
+
+    An input counts as often as it was drawn; repeats and gold items do not.
+
+    Returns
+    -------
+    columns : run, z_lower, z_upper, pictures (distinct), draws, fid (NaN below two draws), and
+        fid_of_reference with its standard deviation over `DRAWS` draws
+    notes : list of str
+
+    Raises
+    ------
+    UserError
+        The tasks are no pictures, or the network does not take them.
+    """
+    if tasks.kind != "image":
+        raise UserError("--judge fid is for tasks that are pictures")
+    png = {task.id: task.png or "" for task in tasks.tasks}
+    bins: dict[tuple[int, float], list[tuple[Pictures, int]]] = {}
+    for item in key.items:
+        if item.run is not None and item.bin_lower is not None and item.draws:
+            place = bins.setdefault((item.run, item.bin_lower), [])
+            place.append((pixels(png[item.id]), item.draws))
+    known = _features(network, reference, batch)
+    rng = np.random.default_rng(0)
+    rows = []
+    for (run, lower), drawn in sorted(bins.items()):
+        counts = [n for _, n in drawn]
+        own = _features(network, stacked([image for image, _ in drawn]), batch)
+        own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
+        floor = [
+            frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
+            for _ in range(DRAWS)
+        ]
+        row = (run, lower, lower + key.width, len(drawn), n, frechet(known, own))
+        rows.append((*row, float(np.mean(floor)), float(np.std(floor, ddof=1))))
+    names = (
+        "run",
+        "z_lower",
+        "z_upper",
+        "pictures",
+        "draws",
+        "fid",
+        "fid_of_reference",
+        "deviation",
+    )
+    columns = {
+        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    return columns, _notes(columns, known.shape[1], len(known), key)
+
+
+def frechet(known: torch.Tensor, own: torch.Tensor) -> float:
+    """Return the FID of features own, float [m, f], to those known, float [n, f]; NaN if m < 2."""
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    if len(own) < 2:
+        return float("nan")
+    metric = FrechetInceptionDistance(feature=_Given(known.shape[1])).set_dtype(torch.float64)
+    metric.update(known.double(), real=True)
+    metric.update(own.double(), real=False)
+    return max(0.0, float(metric.compute()))
+
+
+class _Given(torch.nn.Module):
+    """Features that are there already."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.num_features = n
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features
+
+
+@torch.no_grad()
+def _features(network: PictureNetwork, images: Pictures, batch: int) -> torch.Tensor:
+    """Return features, float32 [n, f], on the CPU."""
+    parts = [network.features(images[i : i + batch]).cpu() for i in range(0, len(images), batch)]
+    return torch.cat(parts)
+
+
+def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) -> list[str]:
+    notes = [f"{n} reference pictures, {n_features} features"]
+    few = columns["draws"] <= n_features
+    if few.any():
+        notes.append(
+            f"{few.sum()} of {len(few)} bins have no more pictures than there are features: their "
+            "FID is too high; compare with fid_of_reference, which as many reference pictures get"
+        )
+    if n <= n_features:
+        notes.append("the reference set itself has no more pictures than there are features")
+    if np.isnan(columns["fid"]).any():
+        notes.append("a bin of one picture has no covariance: its FID is nan")
+    if key.law == "uniform":
+        notes.append("inputs were drawn alike: this is the FID of recorded inputs, not of rho's")
+    return notes
+
+
+def lines_of(columns: dict[str, NDArray[Any]], runs: Sequence[str]) -> list[str]:
+    """Return the table as text."""
+    lines = ["bin            pictures       FID  of as many reference pictures"]
+    for run, low, high, _, n, fid, floor, spread in zip(*columns.values(), strict=True):
+        name = f"  {runs[int(run)]}" if len(runs) > 1 else ""
+        lines.append(
+            f"{low:<6.4g} {high:<7.4g} {n:8d} {fid:9.4g}  {floor:.4g} +- {spread:.2g}{name}"
+        )
+    return lines

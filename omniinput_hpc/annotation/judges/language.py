@@ -1,0 +1,172 @@
+"""Judges that read: a causal language model with a prompt, and a classifier of texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from omniinput_hpc.annotation.judges.networks import about_files, class_probability, loading
+from omniinput_hpc.annotation.tasks import Task
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import local_folder, vocabulary
+from omniinput_hpc.models.loading import load
+
+PLACE = "{text}"
+LITTLE = 0.1
+"""Answers that get less of the probability than this are hardly what the model would say."""
+
+
+class LanguageModelJudge:
+    """A prompt around each text, and the probabilities of the answers as the next token.
+
+    With answers 0 ... n - 1, from worst to best, and p_j the model's probability of answer j's
+    token among those of the answers, the score is the sum of p_j j / (n - 1): for " no" and " yes"
+    the probability of yes. Nothing is generated. Special tokens that a text spells out are read as
+    plain text, so that a text cannot leave its place in the prompt.
+
+    Parameters
+    ----------
+    path : a folder with safetensors, or a hub's model in the local cache
+    template : the prompt; ``{text}`` stands for the text
+    answers : from worst to best; of each its first token after the prompt counts
+    dtype, device : of the weights
+
+    Raises
+    ------
+    UserError
+        No model or tokenizer there; a template without ``{text}``; answers that begin alike.
+    """
+
+    def __init__(
+        self, path: str, template: str, answers: Sequence[str], dtype: str, device: str
+    ) -> None:
+        head, found, tail = template.partition(PLACE)
+        if not found or PLACE in tail or not (head + tail).strip():
+            raise UserError(f"--template must hold {PLACE} once, and words around it")
+        with loading():
+            folder = local_folder.resolve(path)
+            self._words = vocabulary.require(folder, "--judge causal-lm")
+            self._head, self._tail = _opening(self._words, head), self._words.encode(tail)
+            self._answers = [self._answer(tail, answer) for answer in answers]
+            if len(set(self._answers)) < max(2, len(answers)):
+                raise UserError(f"--answers {answers}: two or more that begin with other tokens")
+            self._lm = load(AutoModelForCausalLM, folder, dtype, device)
+        self._device, self._longest = device, positions_of(folder)
+        words = "|".join([template, *answers])
+        digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+        self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
+        self._mass: list[float] = []
+
+    @torch.no_grad()
+    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return the expected answer of each text, from 0 to 1."""
+        rows = [self._head + plain(self._words, task) + self._tail for task in tasks]
+        check_length(rows, tasks, self._longest)
+        tokens, mask = padded(rows, self._device)
+        logits = self._lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+        last = mask.sum(dim=1) - 1
+        log_p = logits[torch.arange(len(rows)), last].double().log_softmax(-1)  # [n, V]
+        answers = log_p[:, self._answers]  # [n, answers]
+        self._mass += answers.logsumexp(-1).exp().tolist()
+        worth = torch.linspace(0.0, 1.0, len(self._answers), dtype=torch.float64)
+        score = (answers.softmax(-1).cpu() * worth).sum(-1).clamp(0.0, 1.0)
+        return list(score.tolist())
+
+    def notes(self) -> list[str]:
+        """Return how much of the probability the answers had."""
+        if not self._mass:
+            return []
+        mass = sum(self._mass) / len(self._mass)
+        odd = "; that is little: does the prompt fit the model?" if mass < LITTLE else ""
+        return [f"the answers had {100 * mass:.1f} % of the model's probability on average{odd}"]
+
+    def _answer(self, tail: str, answer: str) -> int:
+        """Return the token that an answer begins with after the prompt."""
+        ids = self._words.encode(tail + answer)
+        if ids[: len(self._tail)] != self._tail or len(ids) == len(self._tail):
+            raise UserError(
+                f'--answers: "{answer}" melts into the end of the template as tokens; begin it '
+                "with a blank, and end the template without one"
+            )
+        return ids[len(self._tail)]
+
+
+class TextClassifierJudge:
+    """The probability of a class, of a classifier that AutoModelForSequenceClassification loads.
+
+    Raises
+    ------
+    UserError
+        No model or tokenizer there, or no such class.
+    """
+
+    def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
+        with loading():
+            folder = local_folder.resolve(path)
+            self._words = vocabulary.require(folder, "--judge sequence-classifier")
+            self._first, self._last = local_folder.fixed_ids(folder)
+            self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
+        self._label, self._device, self._longest = label, device, positions_of(folder)
+        self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
+        class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
+
+    @torch.no_grad()
+    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return the class's probability of each text."""
+        rows = [[self._first, *plain(self._words, task), self._last] for task in tasks]
+        check_length(rows, tasks, self._longest)
+        tokens, mask = padded(rows, self._device)
+        logits = self._lm(input_ids=tokens, attention_mask=mask).logits
+        return list(class_probability(logits, self._label, "").tolist())
+
+    def notes(self) -> list[str]:
+        """Return nothing: probabilities need no remark."""
+        return []
+
+
+def positions_of(folder: Path) -> int | None:
+    """Return how many tokens a model can read, None where it does not say."""
+    config = local_folder.read_config(folder)
+    longest = config.get("n_positions", config.get("max_position_embeddings"))
+    return longest if isinstance(longest, int) else None
+
+
+def _opening(words: vocabulary.Vocabulary, head: str) -> list[int]:
+    """Return the tokens before the text, behind what the tokenizer puts first (as <s>)."""
+    bare, whole = words.encode(head), list(words.tokenizer.encode(head).ids)
+    for n in range(len(whole) - len(bare) + 1):
+        if whole[n : n + len(bare)] == bare and (bare or n == len(whole)):
+            return whole[: n + len(bare)]
+    return bare
+
+
+def plain(words: vocabulary.Vocabulary, task: Task) -> list[int]:
+    """Return the tokens of a task's text; special ones that it spells out are plain text."""
+    words.tokenizer.encode_special_tokens = True
+    try:
+        return words.encode((task.prefix or "") + (task.text or ""))
+    finally:
+        words.tokenizer.encode_special_tokens = False
+
+
+def check_length(rows: list[list[int]], tasks: Sequence[Task], longest: int | None) -> None:
+    """Raise a UserError where a text is longer than the model can read."""
+    for row, task in zip(rows, tasks, strict=True):
+        if longest is not None and len(row) > longest:
+            raise UserError(
+                f"task {task.id}: {len(row)} tokens with all around it, and the model reads "
+                f"{longest}; choose another judge or a shorter template"
+            )
+
+
+def padded(rows: list[list[int]], device: str) -> tuple[Any, Any]:
+    """Return tokens and mask, int64 [n, longest], padded behind."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return tokens, (torch.arange(longest, device=device) < lengths).long()

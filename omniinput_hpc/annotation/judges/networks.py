@@ -1,0 +1,156 @@
+"""What judges share of networks: loading, pictures into them, a class's probability out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.png import pixels
+from omniinput_hpc.annotation.tasks import Task
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import exported, image_classifier
+from omniinput_hpc.models.image_files import DESCRIPTION, WEIGHTS
+from omniinput_hpc.models.local_folder import fingerprint, weight_files
+
+Pictures = NDArray[np.uint8]
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Let complaints name this program's option where the models' code names the input file's."""
+    try:
+        yield
+    except UserError as error:
+        words = str(error).replace("model.path = ", "--model ").replace("model.dtype", "--dtype")
+        raise UserError(words) from None
+
+
+def about_files(path: str, folder: Path) -> str:
+    """Return a model's name with what tells its weights from others'."""
+    return f"{path} ({fingerprint(weight_files(folder))[:19]})"
+
+
+def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Tensor:
+    """Return the probability of a class, float64 [n], from a network's outputs [n, c].
+
+    A single output is the log-odds of class 1 against class 0.
+
+    Raises
+    ------
+    UserError
+        There is no such class.
+    """
+    n_classes = max(2, outputs.shape[1])
+    if not 0 <= label < n_classes:
+        raise UserError(f"--label {label}: {path} tells {n_classes} classes apart, from 0 on")
+    outputs = outputs.double()
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] if label else -outputs[:, 0]).sigmoid()
+    return outputs.softmax(-1)[:, label]
+
+
+class PictureNetwork:
+    """A network on pictures: a folder with model.json, or a ``torch.export``ed program (.pt2).
+
+    The program takes float32 [n, channels, h, w] from 0 to 1.
+
+    Attributes
+    ----------
+    about : its name with what tells its weights from others'
+
+    Raises
+    ------
+    UserError
+        It cannot be loaded.
+    """
+
+    def __init__(self, path: str, device: str) -> None:
+        self.path, self._device = Path(path).expanduser(), device
+        self._program = self._network = None
+        with loading():
+            if self.path.suffix == ".pt2":
+                self._program = exported.load(self.path, device)
+                files = [self.path]
+            else:
+                self._network = image_classifier.load(self.path).to(device)
+                files = [self.path / DESCRIPTION, self.path / WEIGHTS]
+        self.about = f"{path} ({fingerprint(files)[:19]})"
+
+    def outputs(self, images: Pictures) -> torch.Tensor:
+        """Return the outputs, float32 [n, c], of pictures uint8 [n, h, w] or [n, h, w, 3]."""
+        if self._network is not None:
+            out: torch.Tensor = self._network(self._values(images))
+            return out.float()
+        return self._run(images)
+
+    def features(self, images: Pictures) -> torch.Tensor:
+        """Return what the last layer is given, float32 [n, f]; of a program, its outputs."""
+        if self._network is not None:
+            rows = self._network.pixels(self._values(images))
+            out: torch.Tensor = self._network.body.get_submodule("backbone")(rows)
+            return out.float()
+        return self._run(images)
+
+    def _values(self, images: Pictures) -> torch.Tensor:
+        """Return grey levels, int64 [n, D], the nearest that the network knows."""
+        assert self._network is not None
+        shape = self._network.architecture.shape
+        want = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
+        if images.shape[1:] != want:
+            raise UserError(
+                f"{self.path} takes pictures of {want}, and these are {images.shape[1:]}"
+            )
+        levels = np.rint(images.reshape(len(images), -1) / 255.0 * (shape.n_values - 1))
+        return torch.from_numpy(levels.astype(np.int64)).to(self._device)
+
+    def _run(self, images: Pictures) -> torch.Tensor:
+        assert self._program is not None
+        x = torch.from_numpy(images.astype(np.float32) / 255.0)
+        x = x.permute(0, 3, 1, 2) if x.ndim == 4 else x[:, None]
+        try:
+            out: torch.Tensor = self._program(x.contiguous().to(self._device))
+        except (RuntimeError, ValueError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UserError(f"{self.path} does not take pictures like these: {first}") from None
+        if out.ndim > 2 or len(out) != len(images):
+            raise UserError(f"{self.path} gives {list(out.shape)}; expected a row per picture")
+        return out.float().reshape(len(images), -1)
+
+
+class PictureClassifierJudge:
+    """The probability of a class of each picture; see `class_probability`."""
+
+    def __init__(self, path: str, label: int, device: str) -> None:
+        self._network, self._label = PictureNetwork(path, device), label
+        self.about = f"image-classifier {self._network.about} label {label}"
+
+    @torch.no_grad()
+    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return the class's probability of each picture."""
+        if any(task.png is None for task in tasks):
+            raise UserError("--judge image-classifier is for tasks that are pictures")
+        outputs = self._network.outputs(stacked([pixels(task.png or "") for task in tasks]))
+        return list(class_probability(outputs, self._label, str(self._network.path)).tolist())
+
+    def notes(self) -> list[str]:
+        """Return nothing: probabilities need no remark."""
+        return []
+
+
+def stacked(images: Sequence[Pictures]) -> Pictures:
+    """Return pictures as one array.
+
+    Raises
+    ------
+    UserError
+        They differ in shape.
+    """
+    shapes = sorted({image.shape for image in images})
+    if len(shapes) > 1:
+        raise UserError(f"pictures of several shapes ({shapes[0]}, {shapes[1]}) cannot be mixed")
+    return np.stack(list(images))

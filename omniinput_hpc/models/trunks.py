@@ -1,0 +1,228 @@
+"""A decoder's layers over kept keys and values: the positions that changed, and nothing else.
+
+A trunk evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and values
+of the positions before them, and leaves its own behind. Here is GPT-2's, written for speed on a
+CPU; its bits depend neither on n nor on the other walkers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from transformers import GPT2LMHeadModel
+
+TINY_HEAD, TINY_LENGTH = 16, 16
+"""Heads and sequences no larger than this are attended to with the walkers along the vectors."""
+FEWEST_ROWS, FEWEST_PRODUCTS = 4, 400
+"""Matrix products of fewer rows, or of fewer multiplications, are rounded in another order."""
+ROWS = 1024
+"""For how many rows weights are laid out; they serve for any number."""
+
+
+class Trunk(Protocol):
+    """What `Track` needs of a decoder.
+
+    Attributes
+    ----------
+    walker_dim : of the keys and values, whose first dimension is the position
+    n_vocab : V, all tokens
+    """
+
+    walker_dim: int
+    n_vocab: int
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits, [..., V], of hidden states [..., E]."""
+        ...
+
+    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return room for keys and values, [T, ...], and for hidden states, [T, W, E]."""
+        ...
+
+    def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """Evaluate some positions.
+
+        Parameters
+        ----------
+        tokens : int64 [n, W], of positions begin to begin + n - 1
+        kv : keys and values of all positions; those before `begin` are used, theirs are written
+
+        Returns
+        -------
+        hidden states, [n, W, E]
+        """
+        ...
+
+
+class Linear:
+    """A linear map, by oneDNN's kernels on a CPU, which also takes what follows it.
+
+    Parameters
+    ----------
+    weight : [out, in]
+    bias : [out], or None
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
+        self._packed = packs(weight)
+        if self._packed:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), ROWS)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x W^T + b."""
+        if not self._packed:
+            return F.linear(x, self.weight, self.bias)
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.weight, self.bias, "none", [], ""
+        )
+        return y
+
+    def gelu(self, x: torch.Tensor, kind: str) -> torch.Tensor:
+        """Return gelu(x W^T + b), `kind` "tanh" or "none" (exact)."""
+        if not self._packed:
+            return F.gelu(F.linear(x, self.weight, self.bias), approximate=kind)
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.weight, self.bias, "gelu", [], kind
+        )
+        return y
+
+    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return x W^T + b + other."""
+        if not self._packed:
+            return F.linear(x, self.weight, self.bias).add_(other)
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            x, other, self.weight, self.bias, "add"
+        )
+        return y
+
+
+def packs(weight: torch.Tensor) -> bool:
+    """Whether oneDNN's kernels are there for these weights."""
+    wanted = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return wanted and torch.backends.mkldnn.is_available()
+
+
+class Gpt2Trunk:
+    """GPT-2's layers (Radford et al. 2019), pre-normalized, with learned positions.
+
+    Parameters
+    ----------
+    lm : transformers' model; see `is_gpt2`
+    n_positions : T, of every sequence
+    """
+
+    def __init__(self, lm: GPT2LMHeadModel, n_positions: int) -> None:
+        body: Any = lm.transformer
+        self._n_positions, self._n_heads = n_positions, lm.config.n_head
+        self._tokens, self._places = body.wte.weight, body.wpe.weight[:n_positions, None]
+        self._norm = body.ln_f
+        self._gelu = _gelu_kind(lm)
+        self._layers = [Layer(block) for block in body.h]
+        self._head = Linear(lm.lm_head.weight, None)
+        self.n_vocab = len(lm.lm_head.weight)
+        n_embedded = self._tokens.shape[1]
+        self._head_size = n_embedded // self._n_heads
+        products = n_positions * self._head_size
+        self._fewest_rows = max(FEWEST_ROWS, -(-FEWEST_PRODUCTS // products))
+        self._scale = 1.0 / math.sqrt(self._head_size)
+        self._tiny = self._head_size <= TINY_HEAD and n_positions <= TINY_LENGTH
+        self.walker_dim = 4 if self._tiny else 3
+        mask = torch.full((n_positions, n_positions), -torch.inf, device=self._tokens.device)
+        self._mask = mask.triu_(1).to(self._tokens.dtype)
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """See `Trunk`."""
+        return self._head(hidden)
+
+    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Trunk`: [T, layers, 2, W, E], or for tiny heads [T, layers, 2, E, W]."""
+        t, n_layers, e = self._n_positions, len(self._layers), self._tokens.shape[1]
+        last = (e, n_walkers) if self._tiny else (n_walkers, e)
+        like = self._tokens
+        return like.new_zeros((t, n_layers, 2, *last)), like.new_zeros((t, n_walkers, e))
+
+    def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """See `Trunk`."""
+        end = begin + len(tokens)
+        x = F.embedding(tokens, self._tokens) + self._places[begin:end]  # [n, W, E]
+        attend = self._attend_tiny if self._tiny else self._attend
+        for index, layer in enumerate(self._layers):
+            a = _normalize(x, layer.norm_1)
+            mixed = attend(layer.to_qkv(a), begin, kv[:, index])
+            x = layer.from_heads.plus(mixed, x)
+            inner = layer.up.gelu(_normalize(x, layer.norm_2), self._gelu)
+            x = layer.down.plus(inner, x)
+        return _normalize(x, self._norm)
+
+    def _attend(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """Attend from qkv [n, W, 3 E] to kv [T, 2, W, E]: [n, W, E].
+
+        Always to all T positions under a mask, so that the sums' order does not depend on n.
+        """
+        n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-1]
+        kv[begin : begin + n, 0] = qkv[..., e : 2 * e]
+        kv[begin : begin + n, 1] = qkv[..., 2 * e :]
+        heads = (n_walkers * self._n_heads, self._head_size)
+        q, mask = qkv[..., :e], self._mask[begin : begin + n]
+        more = self._fewest_rows - n
+        if more > 0:
+            q = torch.cat([q, q[-1:].expand(more, -1, -1)])
+            mask = torch.cat([mask, mask[-1:].expand(more, -1)])
+        q = q.reshape(len(q), *heads).transpose(0, 1)  # [W H, n, d]
+        k = kv[:, 0].view(-1, *heads).permute(1, 2, 0)  # [W H, d, T]
+        v = kv[:, 1].view(-1, *heads).transpose(0, 1)  # [W H, T, d]
+        share = torch.baddbmm(mask, q, k, alpha=self._scale).softmax(-1)  # [W H, n, T]
+        mixed = torch.bmm(share, v)[:, :n].transpose(0, 1)  # [n, W H, d]
+        return mixed.reshape(n, n_walkers, e)
+
+    def _attend_tiny(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """Do the same with kv [T, 2, E, W]: products of heads as small as these cost only calls."""
+        n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-2]
+        across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
+        kv[begin : begin + n] = across[:, 1:]
+        heads = (self._n_heads, self._head_size, n_walkers)
+        q = (across[:, 0] * self._scale).reshape(n, *heads)
+        k, v = kv[:, 0].unflatten(1, heads[:2]), kv[:, 1].unflatten(1, heads[:2])  # [T, H, d, W]
+        mixed = q.new_empty((n, *heads))
+        for i in range(n):
+            seen = begin + i + 1
+            share = (q[i] * k[:seen]).sum(2).softmax(0)  # [seen, H, W]
+            torch.sum(share[:, :, None] * v[:seen], 0, out=mixed[i])
+        return mixed.view(n, e, n_walkers).transpose(1, 2).contiguous()
+
+
+class Layer:
+    """One of GPT-2's layers: its norms and linear maps."""
+
+    def __init__(self, block: Any) -> None:
+        self.norm_1, self.norm_2 = block.ln_1, block.ln_2
+        self.to_qkv, self.from_heads, self.up, self.down = (
+            Linear(conv.weight.T, conv.bias)
+            for conv in (block.attn.c_attn, block.attn.c_proj, block.mlp.c_fc, block.mlp.c_proj)
+        )
+
+
+def _normalize(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+def _gelu_kind(lm: Any) -> str:
+    return {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}[
+        lm.config.activation_function
+    ]
+
+
+def is_gpt2(lm: Any) -> bool:
+    """Whether a model is a GPT-2 of the usual kind, which `Gpt2Trunk` can stand for."""
+    config = lm.config
+    return (
+        type(lm) is GPT2LMHeadModel
+        and config.activation_function in ("gelu_new", "gelu_pytorch_tanh", "gelu")
+        and config.scale_attn_weights
+        and not config.scale_attn_by_inverse_layer_idx
+        and not config.add_cross_attention
+    )

@@ -1,0 +1,143 @@
+"""What the report says of a run, estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
+from omniinput_hpc.annotation.scores import read_scores
+from omniinput_hpc.diagnosis import Diagnosis, diagnose
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.curves import Side
+from omniinput_hpc.estimators.density import Density, density_of_run
+from omniinput_hpc.estimators.precision_recall import Curve, precision_recall, sum_scores
+from omniinput_hpc.estimators.rules import load_rule
+from omniinput_hpc.estimators.scored import ScoredCurve, scored_curve
+from omniinput_hpc.representatives import Representatives, edges_for, of_tasks, representatives
+from omniinput_hpc.run_reader import RunReader
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a report is asked for.
+
+    Attributes
+    ----------
+    rule : "module:function" that scores inputs, or None
+    scores, key : score files and their key (default: the one beside each)
+    side : the confident end
+    fewest : distinct scored inputs, and lanes that they come from, that a bin needs
+    tasks : a task file whose inputs are shown (default: they are drawn from the run)
+    between, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
+    masked : whether to mask addresses and phone numbers
+    render : whether a python model may be built, to render its inputs
+    alone : whether the report is about one run, so that all score files must be of its model
+    """
+
+    rule: str | None
+    scores: Sequence[Path]
+    key: Path | None
+    side: Side
+    fewest: tuple[int, int]
+    tasks: Path | None
+    between: tuple[float, float] | None
+    width: float | None
+    per_bin: int
+    masked: bool
+    render: bool
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Content:
+    """What was estimated of a run.
+
+    Attributes
+    ----------
+    density : Density; curve_density : in the curve's bins
+    diagnosis : Diagnosis
+    curve : Curve or None, `by` whose scores
+    side : of the curve
+    joined, result : of annotators' scores, or None
+    inputs : Representatives
+    masked : whether addresses and the like are masked in them
+    fewest : distinct scored inputs and lanes that a bin needs
+    """
+
+    density: Density
+    curve_density: Density
+    diagnosis: Diagnosis
+    curve: Curve | None
+    by: str
+    side: Side
+    joined: Joined | None
+    result: ScoredCurve | None
+    inputs: Representatives
+    masked: bool
+    fewest: tuple[int, int]
+
+
+def content_of(run: RunReader, wishes: Wishes) -> Content:
+    """Estimate what the page shows of a run.
+
+    Raises
+    ------
+    UserError, EstimateError
+        What a script on this run alone would say.
+    """
+    curve_density = density = density_of_run(run)
+    curve, by, joined, result = None, "", None, None
+    scores = wishes.scores
+    if not wishes.alone:  # of several runs, each has its own score files, or none
+        scores = scores_of_model(run.fingerprint, wishes.scores, wishes.key)
+    if wishes.rule:
+        sums = sum_scores(run, density, load_rule(wishes.rule), wishes.fewest[0])
+        curve = precision_recall(density, sums, wishes.side, wishes.fewest, whole=False)
+        by = f"the rule {wishes.rule}"
+    elif scores:
+        joined = join_scores(run.fingerprint, scores, wishes.key)
+        result = scored_curve(density, joined.scored, wishes.side, *wishes.fewest)
+        curve_density, curve = result.density, result.curve
+        by = ", ".join(joined.scored.annotators)
+    return Content(
+        density=density,
+        curve_density=curve_density,
+        diagnosis=diagnose(run),
+        curve=curve,
+        by=by,
+        side=wishes.side,
+        joined=joined,
+        result=result,
+        inputs=_inputs(run, density, wishes, scores),
+        masked=wishes.masked,
+        fewest=wishes.fewest,
+    )
+
+
+def _inputs(
+    run: RunReader, density: Density, wishes: Wishes, scores: Sequence[Path]
+) -> Representatives:
+    """Return inputs of the task file that was named, else inputs drawn from the run."""
+    if wishes.tasks is None:
+        edges = edges_for(density, wishes.between, wishes.width)
+        found = representatives(run, density, edges, wishes.per_bin, render=wishes.render)
+    else:
+        mean = _mean_scores(scores)
+        of_run = of_tasks(wishes.tasks, run.fingerprint, mean.get, wishes.per_bin)
+        if of_run is None:
+            raise UserError(f"{wishes.tasks} has no inputs of {run.path}")
+        found = of_run
+    return found.masked() if wishes.masked else found
+
+
+def _mean_scores(paths: Sequence[Path]) -> dict[str, float]:
+    """Return the mean score of each task over the annotators who scored it."""
+    said: dict[str, list[float]] = {}
+    for path in paths:
+        for id_, score in read_scores(path).by_id().items():
+            said.setdefault(id_, []).append(score)
+    return {id_: float(np.mean(scores)) for id_, scores in said.items()}

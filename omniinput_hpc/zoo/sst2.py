@@ -1,0 +1,145 @@
+"""DistilBERT fine-tuned on SST-2, as the papers have it (91 %), from files in local folders.
+
+``python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER`` reads SST-2's TSV files from one
+folder and the pretrained model from the other, and writes inputs/models/distilbert-sst2, which
+inputs/distilbert-66.toml and inputs/distilbert-10.toml sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models import local_folder
+from omniinput_hpc.zoo.sst2_data import read_sst2
+
+BASE = "distilbert/distilbert-base-uncased"
+PAPERS = 91.0
+LONGEST = 66
+"""Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (S0, appendix D)."""
+LABELS = {0: "negative", 1: "positive"}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long it is trained, as BERT's authors fine-tune on GLUE."""
+
+    epochs: int = 3
+    batch: int = 32
+    rate: float = 2e-5
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of ``python -m omniinput_hpc.zoo.sst2``: 0 done, 2 bad input."""
+    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.sst2", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv and dev.tsv")
+    parser.add_argument("--base", default=BASE, help=f"folder or cached name (default {BASE})")
+    parser.add_argument("--output", type=Path, default=Path("inputs/models/distilbert-sst2"))
+    parser.add_argument("--epochs", type=int, default=Effort.epochs)
+    parser.add_argument("--rate", type=float, default=Effort.rate)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args(arguments)
+    try:
+        train, test = read_sst2(args.data, "train"), read_sst2(args.data, "test")
+        base = local_folder.resolve(args.base, "--base")
+        local_folder.read_config(base)
+        local_folder.weight_files(base, args.base)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+    import torch
+
+    torch.set_num_threads(args.threads)
+    effort = Effort(epochs=args.epochs, rate=args.rate)
+    reached = train_and_save(base, train, test, effort, args.seed, args.output)
+    print(
+        f"{args.output.name}: {100 * reached:.2f} % of {len(test[0])} test sentences right "
+        f"(the papers' own: {PAPERS:g} %)"
+    )
+    return EXIT_COMPLETE
+
+
+def train_and_save(
+    base: Path,
+    train: tuple[list[str], list[int]],
+    test: tuple[list[str], list[int]],
+    effort: Effort,
+    seed: int,
+    output: Path,
+) -> float:
+    """Fine-tune, write safetensors, tokenizer and training.json, and return the test accuracy."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from omniinput_hpc.zoo.image_training import progress
+
+    torch.manual_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        base, num_labels=2, local_files_only=True, use_safetensors=True, trust_remote_code=False,
+        id2label=LABELS, label2id={name: number for number, name in LABELS.items()},
+    )  # fmt: skip
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device).train()
+    sentences, classes = train
+    y = torch.tensor(classes)
+    n_batches = math.ceil(len(y) / effort.batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=effort.rate, weight_decay=0.01)
+    total = effort.epochs * n_batches
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, effort.rate, total_steps=total, pct_start=0.1, anneal_strategy="linear"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with progress(total, output.name) as bar:
+        for _ in range(effort.epochs):
+            for chosen in torch.randperm(len(y), generator=generator).chunk(n_batches):
+                batch = _encode(tokenizer, [sentences[i] for i in chosen.tolist()]).to(device)
+                loss = model(**batch, labels=y[chosen].to(device)).loss
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                bar.update()
+                bar.set_postfix(loss=f"{loss.item():.4f}", refresh=False)
+    reached = accuracy(model, tokenizer, *test)
+    model.to("cpu").save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    about = {"base": str(base), "seed": seed, **vars(effort), "test_accuracy": round(reached, 6),
+             "test_sentences": len(test[0]), "papers_test_accuracy": PAPERS / 100}  # fmt: skip
+    (output / "training.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return reached
+
+
+def accuracy(model: Any, tokenizer: Any, sentences: list[str], classes: list[int]) -> float:
+    """Return the share of sentences whose class is found."""
+    import torch
+
+    model.eval()
+    right = 0
+    for i in range(0, len(sentences), 64):
+        batch = _encode(tokenizer, sentences[i : i + 64]).to(model.device)
+        with torch.no_grad():
+            found = model(**batch).logits.argmax(dim=1).tolist()
+        right += sum(a == b for a, b in zip(found, classes[i : i + 64], strict=True))
+    return right / len(sentences)
+
+
+def _encode(tokenizer: Any, sentences: list[str]) -> Any:
+    encoded = tokenizer(
+        sentences, padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+    )
+    encoded.pop("token_type_ids", None)  # DistilBERT has none
+    return encoded
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

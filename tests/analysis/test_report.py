@@ -1,0 +1,224 @@
+"""The report: strict HTML from hostile text, one run and several, in a real browser and on paper.
+
+Screenshots are left in the folder that OMNIINPUT_SCREENSHOTS names.
+"""
+
+import base64
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from browser import MISSING, browser, colours, problems, resize, wait
+from hostile_words import WORDS, write_model_folder
+from matplotlib.image import imread
+from run_files import write_run
+from score_files import write_score_files
+from script_tools import is_plain
+from strict_page import problems_of
+
+from omniinput_hpc.report import inputs
+from omniinput_hpc.report import page as page_module
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT, DARK = (255, 255, 255), (22, 24, 27)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a run of hostile words, scores, and a report of all of it."""
+    folder = tmp_path_factory.mktemp("report")
+    write_model_folder(folder / "none")
+    run = write_run(folder / "lattice.h5", walkers=16, seed=1)
+    write_score_files(folder / "lattice.h5", run, ["ana", "ben"], bias=0.1)
+    arguments = ["lattice.h5", "--scores", "lattice.scores.ana.jsonl", "lattice.scores.ben.jsonl"]
+    # in a process of its own, which must not load torch
+    call = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import report; "
+        "code = report.run_script(report.main, sys.argv[2:]); "
+        "assert not {'torch', 'transformers', 'mpi4py'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", call, str(ROOT / "analysis"), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout == "lattice.report.html\n"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def html(folder):
+    return (folder / "lattice.report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
+    bad, words = problems_of(html)
+    assert not bad
+    for word in (*WORDS[:2], WORDS[3]):
+        assert word in words
+    assert "<U+202E>gnp<U+0000>" in words
+    assert "default-src 'none'" in html and "http-equiv" in html
+    for title in ("Settings", "Diagnostics", "Output distribution", "Precision and recall"):
+        assert f"<h3>{title}</h3>" in html
+    assert "Krippendorff" in words and "the model accepts 10^" in words
+
+
+def test_a_page_that_does_not_escape_is_noticed(tmp_path, inside, monkeypatch):
+    write_model_folder(tmp_path / "none")
+    write_run(tmp_path / "lattice.h5", walkers=8, rounds=4)
+    monkeypatch.setattr(inputs, "text", str)
+    assert inside("report.py", "lattice.h5")[0] == 0
+    bad, _ = problems_of((tmp_path / "lattice.report.html").read_text(encoding="utf-8"))
+    assert "script" in bad and any("onerror" in what for what in bad)
+    assert page_module.text("<b>") == "&lt;b&gt;"
+
+
+def test_inputs_are_spread_as_their_bins_are_and_tables_agree_with_the_scripts(
+    folder, html, tmp_path, inside
+):
+    rows = data_file(html, "lattice.representatives.csv").splitlines()
+    body = [line.split(",") for line in rows[3:]]
+    low, high, z = (np.array([float(row[i]) for row in body]) for i in range(3))
+    assert ((low <= z) & (z < high)).all()
+    (tmp_path / "run.h5").write_bytes((folder / "lattice.h5").read_bytes())
+    assert inside("reweight.py", "run.h5")[0] == 0
+    made = [
+        [line for line in text.splitlines() if not line.startswith("# source")]
+        for text in (
+            data_file(html, "lattice.density.csv"), (tmp_path / "run.density.csv").read_text()
+        )
+    ]  # fmt: skip
+    assert made[0] == made[1]
+    assert "precision_low" in data_file(html, "lattice.pr.csv")
+
+
+def data_file(html, name):
+    """Return a file that the page carries."""
+    link = html[html.index(f'download="{name}"') :]
+    return base64.b64decode(link.split("base64,", 1)[1].split('"', 1)[0]).decode()
+
+
+def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
+    run = write_run(tmp_path / "one.h5", walkers=16, seed=1)
+    write_run(tmp_path / "two.h5", walkers=16, seed=2, rounds=6)
+    write_score_files(tmp_path / "one.h5", run, ["ana"])
+    write_score_files(tmp_path / "foreign.h5", run, ["ana"], fingerprint="another")
+    code, out, err = inside("report.py", "one.h5", "two.h5", "--output", "both.html")
+    assert (code, out, err) == (0, "both.html\n", "")
+    bad, words = problems_of((tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert not bad and "values are shown: " in words  # there is no folder `none` here
+    assert words.count("No scores of this model") == 2 and "6 of 6" in words
+    write_model_folder(tmp_path / "none")
+    ana = ["--scores", "one.scores.ana.jsonl"]
+    assert inside("report.py", "one.h5", "--mask", *ana, "--tasks", "one.tasks.jsonl")[0] == 0
+    html = (tmp_path / "one.report.html").read_text(encoding="utf-8")
+    assert "score 0." in html and "tasks of one.tasks.jsonl" in html
+    assert (
+        inside("report.py", "one.h5", "--mask", "--range", "1.0", "3.0", "--width", "0.5")[0] == 0
+    )
+    html = (tmp_path / "one.report.html").read_text(encoding="utf-8")
+    assert "[e-mail]" in html and "[phone]" in html
+    assert "example.com or" not in html and "123-4567" not in html
+    assert "values" not in data_file(html, "one.representatives.csv").splitlines()[2]
+    for arguments, word in [
+        (["one.h5", "--scores", "foreign.scores.ana.jsonl"], "no task is of this run's model"),
+        (["one.h5", "--tasks", "foreign.tasks.jsonl"], "has no inputs of one.h5"),
+        (["one.h5", "--per-bin", "0"], "--per-bin"),
+        (["one.h5", "--range", "90", "91"], "no bins of the run from 90 to 91"),
+        (["one.h5", "--width", "0.001"], "--width"),
+    ]:
+        code, _, err = inside("report.py", *arguments)
+        assert is_plain(code, err, word), err
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_python_model_is_not_built_unless_asked(tmp_path, inside):
+    write_run(tmp_path / "one.h5", walkers=8, rounds=4)
+    toml = 'kind = "python"\nfactory = "my_rules:make"'
+    with h5py.File(tmp_path / "one.h5", "r+") as file:
+        file.attrs["config"] = file.attrs["config"].replace(
+            'kind = "causal-lm"\npath = "none"\nlength = 8', toml
+        )
+    (tmp_path / "my_rules.py").write_text("raise SystemExit('its code ran')")
+    code, _, err = inside("report.py", "one.h5")
+    assert (code, err) == (0, "")
+    assert "--render builds" in (tmp_path / "one.report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+def look(driver, name):
+    """Return the picture of the page, [h, w, 3], and keep it where asked."""
+    png = driver.get_screenshot_as_png()
+    folder = os.environ.get("OMNIINPUT_SCREENSHOTS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{name}.png").write_bytes(png)
+    return np.rint(imread(io.BytesIO(png))[..., :3] * 255).astype(int)
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_in_a_browser(folder, driver):
+    driver.get((folder / "lattice.report.html").as_uri())
+    assert problems(driver) == []
+    assert driver.execute_script("return window.injected") is None
+    assert driver.execute_script("return document.scripts.length") == 0
+    fetched = "return performance.getEntriesByType('resource').map(e => e.name)"
+    assert [name for name in driver.execute_script(fetched) if not name.startswith("data:")] == []
+    for width in (1200, 360):
+        resize(driver, width, 900)
+        overflow = "const e = document.documentElement; return e.scrollWidth - e.clientWidth"
+        assert driver.execute_script(overflow) <= 0, width
+        height = driver.execute_script("return document.documentElement.scrollHeight")
+        resize(driver, width, min(height, 5000))
+        for scheme, ground in (("light", LIGHT), ("dark", DARK)):
+            colours(driver, scheme)
+            pixels = look(driver, f"report-{width}-{scheme}")
+            share = (np.abs(pixels - ground).max(axis=2) < 3).mean()
+            assert 0.3 < share < 0.98, (width, scheme, share)
+            # ink that differs from the ground: text and curves
+            assert (np.abs(pixels - ground).max(axis=2) > 120).mean() > 0.01
+    on_paper(driver)
+    assert downloaded(driver, folder / "saved").startswith("# absolute: yes")
+
+
+def on_paper(driver):
+    """Look at the printed page: light, the whole input file open, nothing wider than the paper."""
+    resize(driver, 794, 900)
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    assert driver.execute_script(ground) == "rgb(255, 255, 255)"
+    shown = "return document.querySelector('details pre').getBoundingClientRect().height"
+    assert driver.execute_script(shown) > 100
+    height = driver.execute_script("return document.documentElement.scrollHeight")
+    resize(driver, 794, min(height, 5000))
+    look(driver, "report-print")
+    pdf = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    assert base64.b64decode(pdf)[:5] == b"%PDF-"
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+def downloaded(driver, folder):
+    """Save the first table by its link, and return what was saved."""
+    folder.mkdir()
+    driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
+    driver.execute_script("document.querySelector('a[download$=\".density.csv\"]').click()")
+    wait(lambda: list(folder.glob("*.density.csv")), what="the table")
+    return next(folder.glob("*.density.csv")).read_text()

@@ -1,0 +1,175 @@
+"""Scores go out to other programs' files and come back the same; broken files are named."""
+
+import csv
+import json
+
+import pytest
+from _common import run_script
+from scores import main
+from task_files import make_tasks, word
+
+from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
+
+GIVEN = {
+    "ana": {"id0000": 0.0, "id0001": 1 / 3, "id0002": 1.0},
+    "ben": {"id0001": 0.1 + 0.2, "id0004": 0.5},
+}
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    return make_tasks(tmp_path, 5, texts=["plain", 'com,ma "q"\nline', "é\u2028", "x", ""])
+
+
+@pytest.fixture
+def scored(tasks):
+    """Score as two annotators and a judge; words taken back and said again do not count."""
+    for name, said in GIVEN.items():
+        with ScoreFile(scores_path(tasks.path, name), tasks) as file:
+            file.append(word("id0001", 0.9, name), word("id0003", 0.9, name))
+            file.append(word("id0003", None, name, undo=True))
+            file.append(*(word(id_, score, name) for id_, score in said.items()))
+    with ScoreFile(scores_path(tasks.path, "rule"), tasks) as file:
+        file.append(word("id0003", 0.25, "rule", judge="rule x:y"))
+    return tasks
+
+
+def call(capsys, *words):
+    code = run_script(main, list(map(str, words)))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("format_", ["csv", "label-studio", "inspect"])
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_what_goes_out_comes_back(tmp_path, scored, capsys, format_, kind):
+    code, out, err = call(capsys, scored.path, "--export", format_)
+    assert (code, err) == (0, "") and "ana: 3 scores" in out
+    exported = out.splitlines()[-1]
+    (tmp_path / "back").mkdir()
+    back = make_tasks(tmp_path / "back", 5, kind)
+    code, out, err = call(capsys, back.path, "--import", exported)
+    assert (code, err) == (0, "")
+    for name in ("ana", "ben", "rule"):
+        before = read_scores(scores_path(scored.path, name)).last_words()
+        after = read_scores(scores_path(back.path, name), back)
+        assert after.by_id() == {k: v.score for k, v in before.items()}  # to the last bit
+        assert after.judge == ("rule x:y" if name == "rule" else None)
+        for id_, line in after.last_words().items():
+            assert line == before[id_]
+    assert len(list((tmp_path / "back").glob("*.scores.*"))) == 3
+    code, _, err = call(capsys, back.path, "--import", exported)  # a second time
+    assert code == 2 and "is there already" in err
+
+
+def test_an_export_of_no_scores_is_what_label_studio_imports(tasks, capsys):
+    assert call(capsys, tasks.path, "--export", "label-studio")[0] == 0
+    made = json.loads((tasks.path.parent / "toy.label-studio.json").read_text())
+    assert [item["data"]["text"] for item in made] == [task.text for task in tasks.tasks]
+    assert all(item["annotations"] == [] for item in made)
+
+
+def rated(id_, stars, who=1, when="2026-01-01T00:00:00Z", **more):
+    result = [{"type": "rating", "from_name": "score", "value": {"rating": stars}}]
+    annotation = {"completed_by": who, "created_at": when, "result": result, **more}
+    return {"id": 7, "data": {"id": id_, "text": "x"}, "annotations": [annotation]}
+
+
+def test_stars_become_scores(tmp_path, tasks, capsys):
+    items = [rated(f"id000{n}", n + 1, {"id": 3, "email": "ana.b@x.org"}) for n in range(5)]
+    late = rated("id0000", 5, {"email": "ana.b@x.org"}, "2026-01-02T00:00:00Z")["annotations"][0]
+    items[0]["annotations"].insert(0, late)  # newer, whatever its place
+    items[1]["annotations"].append({"was_cancelled": True, "result": []})
+    items.append(rated("id0001", 3, 12, lead_time=4.5))
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(items))
+    assert call(capsys, tasks.path, "--import", path)[0] == 0
+    ana = read_scores(scores_path(tasks.path, "ana-b")).by_id()
+    assert ana == {"id0000": 1.0, "id0001": 0.25, "id0002": 0.5, "id0003": 0.75, "id0004": 1.0}
+    (line,) = read_scores(scores_path(tasks.path, "user12")).lines
+    assert (line.score, line.seconds) == (0.5, 4.5)
+    path.write_text(json.dumps([rated("id0000", 5)]))
+    assert call(capsys, tasks.path, "--import", path, "--stars", 9, "--annotator", "nine")[0] == 0
+    assert read_scores(scores_path(tasks.path, "nine")).by_id() == {"id0000": 0.5}
+
+
+def test_letters_and_truths_of_precomputed_scores(tmp_path, tasks, capsys):
+    path = tmp_path / "log.jsonl"
+    values = [{"value": "C"}, {"value": "P"}, "I", True, {"value": 0.125}]
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"id000{n}", "epoch": 1, "scores": {"model/graded": value}}) + "\n"
+            for n, value in enumerate(values)
+        )
+        + json.dumps({"id": "id0004", "scores": {"other": {"value": None}}})
+    )
+    assert call(capsys, tasks.path, "--import", path)[0] == 0
+    back = read_scores(scores_path(tasks.path, "model-graded"))
+    assert list(back.by_id().values()) == [1.0, 0.5, 0.0, 1.0, 0.125]
+    assert back.judge == "Inspect scorer model/graded"
+    assert not scores_path(tasks.path, "other").exists()
+
+
+def inspect(id_="id0000", value=1):
+    return json.dumps({"id": id_, "scores": {"s": {"value": value}}})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "", "has no column id or score"),
+        ("a.csv", "id;score\n1;2\n", "has no column id or score"),
+        ("a.csv", "id,score\nid0000\n", "line 2: cut short"),
+        ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or not as long"),
+        ("a.csv", 'id,score\n"id0000,0.5\n', "cannot be read as CSV"),
+        ("a.csv", "id,score\nid0000,0.5\n", "line 2: it does not say who scored"),
+        ("a.csv", "id,score,annotator\nid0000,1.5,a\n", 'line 2: "score" must be a score from 0'),
+        ("a.csv", "id,score,annotator\nid0000,nan,a\n", '"score" must be a finite number'),
+        ("a.csv", "id,score,annotator\nid0000,high,a\n", '"score" must be a number, got "high"'),
+        ("a.csv", "id,score,annotator\nid0000,,a\n", '"score" must be a score from 0 to 1'),
+        ("a.csv", "id,score,annotator\nother,1,a\n", "holds no task with the id other"),
+        ("a.csv", "id,score,annotator\nid0000,1,a/b\n", "letters, digits"),
+        ("a.csv", "id,score,annotator\nid0000,1,a\nid0000,0,a\n", "several scores of id0000"),
+        ("a.csv", "id,score,annotator\n", "there is no score of"),
+        ("a.csv", b"id,score\n\xff\n", "cannot be read as CSV"),
+        ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is no JSON"),
+        ("a.json", "{}", "expected a list of tasks"),
+        ("a.json", '[{"id": 1, "text": "x", "score": 4}]', "task 1: no data and annotations"),
+        ("a.json", json.dumps([rated(None, 3)]), 'its data hold no "id"'),
+        ("a.json", json.dumps([rated("id0000", 6)]), "6 stars of 1 to 5"),
+        ("a.json", json.dumps([rated("id0000", 0)]), "0 stars of 1 to 5"),
+        ("a.json", json.dumps([rated("id0000", "3")]), "is no number"),
+        ("a.json", json.dumps([rated("other", 3)]), "holds no task with the id other"),
+        ("a.json", json.dumps([rated("id0000", 3, None)]), "does not say who scored"),
+        ("a.json", json.dumps([rated("id0000", 3, result=[])]), "neither a rating nor a Number"),
+        ("a.jsonl", inspect() + "\n" + inspect()[:-3], "line 2: cut short or damaged"),
+        ("a.jsonl", inspect(value="X"), '"score" must be a number, got "X"'),
+        ("a.jsonl", inspect(value=2), '"score" must be a score from 0 to 1'),
+        ("a.jsonl", inspect(value=[1]), '"score" must be a number'),
+        ("a.jsonl", inspect("other"), "holds no task with the id other"),
+        ("a.jsonl", inspect() + "\n" + inspect(), "several scores of id0000"),
+        ("a.jsonl", '{"id": "id0000"}', '"scores" must be an object'),
+        ("a.txt", "x", "say by --format"),
+        ("a.csv", None, "no such file"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_named_and_nothing_is_written(tmp_path, tasks, capsys, name, text, words):
+    path = tmp_path / name
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, out, err = call(capsys, tasks.path, "--import", path)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and words in err, err
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_the_csv_is_read_by_anybody(scored, capsys):
+    assert call(capsys, scored.path, "--export", "csv")[0] == 0
+    with (scored.path.parent / "toy.scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["annotator"], r["id"]) for r in rows][:3] == [
+        ("ana", "id0000"), ("ana", "id0001"), ("ana", "id0002"),
+    ]  # fmt: skip
+    assert [float(r["score"]) for r in rows if r["annotator"] == "ben"] == list(
+        GIVEN["ben"].values()
+    )

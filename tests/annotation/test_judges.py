@@ -1,0 +1,311 @@
+"""Judges score as their models say, in any batch, and go on where they stopped; FID is the formula.
+
+The oracles read one text at a time, without padding, straight from transformers.
+"""
+
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from _common import run_script
+from judge import main
+from language_folders import save_classifier
+from page_server import ROOT
+from scipy.linalg import sqrtm
+from task_files import KEY_HEADER, make_tasks, word
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from omniinput_hpc.annotation import png, tasks
+from omniinput_hpc.annotation.judges import fid, language, networks, rule, run_judge
+from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import local_folder, vocabulary
+from omniinput_hpc.zoo.digits import digits, looks_like_one
+
+ENGLISH, MLP = ROOT / "inputs/models/english", ROOT / "inputs/models/digits-mlp"
+TEMPLATE = "One day: {text} Is that right? She said"
+TEXTS = [
+    "the cat sat on the mat",
+    "a",
+    "once upon a time there was a little girl " * 3,
+    "",
+    "no yes",
+]
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return language.LanguageModelJudge(str(ENGLISH), TEMPLATE, (" no", " yes"), "float32", "cpu")
+
+
+@pytest.fixture
+def written(tmp_path):
+    return make_tasks(tmp_path, texts=[t + str(i) for i, t in enumerate(TEXTS * 3)])
+
+
+@cache
+def model_of(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def expected(text):
+    """p(yes) / (p(yes) + p(no)) as the next token of the prompt, one text at a time."""
+    model, words = model_of(ENGLISH), vocabulary.read(ENGLISH)
+    head, tail = TEMPLATE.split("{text}")
+    ids = words.encode(head) + words.encode(text) + words.encode(tail)
+    yes, no = (words.encode(tail + w)[len(words.encode(tail))] for w in (" yes", " no"))
+    with torch.no_grad():
+        p = model(torch.tensor([ids])).logits[0, -1].softmax(-1)
+    return float(p[yes] / (p[yes] + p[no]))
+
+
+def test_a_language_models_score_is_the_probability_of_yes(reader, written):
+    given = reader.judge(written.tasks)
+    truth = [expected(task.text) for task in written.tasks]
+    np.testing.assert_allclose(given, truth, atol=2e-6)
+    assert np.ptp(truth) > 0.01
+    assert "% of the model's probability" in reader.notes()[0]
+
+
+def test_reading_the_answer_behind_the_padding_would_be_noticed(reader, written, monkeypatch):
+    def pads_counted(rows, device):
+        tokens, _ = real(rows, device)
+        return tokens, torch.ones_like(tokens)
+
+    real = language.padded
+    monkeypatch.setattr(language, "padded", pads_counted)
+    wrong = np.array(reader.judge(written.tasks))
+    truth = np.array([expected(task.text) for task in written.tasks[:5]])
+    assert np.abs(wrong[:5] - truth).max() > 1e-3
+
+
+def test_more_answers_make_a_scale(written):
+    words = (" the", " right", " said")
+    judge = language.LanguageModelJudge(str(ENGLISH), TEMPLATE, words, "float32", "cpu")
+    two = language.LanguageModelJudge(str(ENGLISH), TEMPLATE, words[::2], "float32", "cpu")
+    three, ends = np.array(judge.judge(written.tasks)), np.array(two.judge(written.tasks))
+    assert ((three - 0.5) * (ends - 0.5) >= 0).all()  # the middle answer pulls to the middle
+    assert (np.abs(three - 0.5) < np.abs(ends - 0.5)).all()
+
+
+def test_a_text_cannot_leave_its_place_in_the_prompt():
+    words = vocabulary.read(ENGLISH)
+    special = next(w for w, i in words.ids.items() if i in words.special)
+    ids = language.plain(words, tasks.Task("a", text=f"x{special}y", prefix="p "))
+    assert not set(ids) & words.special and words.decode(ids) == f"p x{special}y"
+    assert set(words.encode(f"x{special}y")) & words.special  # without the care it would
+
+
+def test_a_judge_that_was_stopped_goes_on_to_the_same_scores(reader, written, tmp_path):
+    whole = run_judge(written, reader, "whole", 4)
+    assert (whole.new, whole.before, whole.left_out) == (15, 0, 0)
+
+    def stop(done, of):
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_judge(written, reader, "cut", 4, stop)
+    path = scores_path(written.path, "cut")
+    path.write_bytes(path.read_bytes()[:-20])  # as a kill in the middle of a write leaves it
+    again = run_judge(written, reader, "cut", 4)
+    assert (again.new, again.before) == (8, 7)
+    back = read_scores(path, written)
+    assert back.by_id() == read_scores(whole.path).by_id()  # to the last bit
+    assert back.judge == reader.about and "causal-lm" in reader.about
+    with ScoreFile(scores_path(written.path, "ana"), written) as file:
+        file.append(word("id0000", 0.5))
+    with pytest.raises(UserError, match="holds scores of a person; choose another --name"):
+        run_judge(written, reader, "ana", 4)
+    other = language.LanguageModelJudge(str(ENGLISH), "{text}?", (" no", " yes"), "float32", "cpu")
+    with pytest.raises(UserError, match="holds scores of the judge causal-lm"):
+        run_judge(written, other, "cut", 4)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 4])
+def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes):
+    folder = save_classifier(tmp_path, n_classes)
+    made = make_tasks(tmp_path, texts=["a b c", "t", "", "q r s d a b", "x y [SEP] a"])
+    judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    first, last = local_folder.fixed_ids(folder)
+    given = judge.judge(made.tasks)
+    for task, score in zip(made.tasks, given, strict=True):
+        ids = [first, *language.plain(vocabulary.read(folder), task), last]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0]
+        truth = logits[0].sigmoid() if n_classes == 1 else logits.softmax(-1)[1]
+        assert abs(score - float(truth)) < 2e-6
+    assert np.ptp(given) > 0.003
+    with pytest.raises(UserError, match=f"tells {max(2, n_classes)} classes apart"):
+        language.TextClassifierJudge(str(folder), 4, "float32", "cpu")
+    long = [tasks.Task("long", text="a " * 20)]
+    with pytest.raises(UserError, match=r"task long: 22 tokens .* reads 16"):
+        judge.judge(long)
+
+
+def pictures(folder, images, per_bin=None, gold=()):
+    """Write picture tasks of digits' values [n, 64], two bins, and their key."""
+    path = folder / "digits.tasks.jsonl"
+    grey = np.rint(images / 16 * 255).astype(np.uint8).reshape(-1, 8, 8)
+    made = [tasks.Task(f"id{i:04d}", png=png.data_uri(image)) for i, image in enumerate(grey)]
+    items = [
+        tasks.KeyItem(t.id, 0, float(i >= (per_bin or 1e9)), 0.5, 0.0, 1, x.tolist(), 0)
+        for i, (t, x) in enumerate(zip(made, images, strict=True))
+    ]
+    for i, score in enumerate(gold):
+        made.append(tasks.Task(f"gold{i}", png=made[i].png))
+        items.append(tasks.KeyItem(f"gold{i}", None, None, None, None, 0, [], None, gold=score))
+    tasks_id = tasks.write_tasks(path, "image", made)
+    tasks.write_key(tasks.key_path(path), {"tasks_id": tasks_id, **KEY_HEADER}, items)
+    return tasks.read_tasks(path)
+
+
+def noise(n, seed=0):
+    return np.random.default_rng(seed).integers(17, size=(n, 64))
+
+
+def test_a_picture_classifier_sees_the_inputs_own_levels(tmp_path):
+    images = np.concatenate([digits(0, 1).x[:40], noise(10)])
+    made = pictures(tmp_path, images)
+    judge = networks.PictureClassifierJudge(str(MLP), 1, "cpu")
+    z = networks.PictureNetwork(str(MLP), "cpu")._network(torch.from_numpy(images.astype(int)))
+    given = judge.judge(made.tasks)
+    np.testing.assert_allclose(given, 1 / (1 + np.exp(-z[:, 0].double().numpy())), rtol=1e-9)
+    assert np.corrcoef(given[:40], digits(0, 1).y[:40])[0, 1] > 0.9
+    other = networks.PictureClassifierJudge(str(MLP), 0, "cpu").judge(made.tasks)
+    np.testing.assert_allclose(np.add(given, other), 1.0, rtol=1e-12)
+    with pytest.raises(UserError, match=r"takes pictures of \(8, 8\), and these are \(5, 5\)"):
+        judge.judge([tasks.Task("a", png=png.data_uri(np.zeros((5, 5), np.uint8)))])
+
+
+def test_a_program_takes_pictures_from_0_to_1(tmp_path):
+    class Mean(torch.nn.Module):
+        def forward(self, image):
+            return 20 * image.mean(dim=(1, 2, 3))[:, None] - 10
+
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(Mean(), (torch.zeros(3, 1, 8, 8),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "mean.pt2")
+    made = pictures(tmp_path, noise(6))
+    given = networks.PictureClassifierJudge(str(tmp_path / "mean.pt2"), 1, "cpu").judge(made.tasks)
+    grey = np.stack([png.pixels(t.png) for t in made.tasks]) / 255
+    np.testing.assert_allclose(given, 1 / (1 + np.exp(10 - 20 * grey.mean(axis=(1, 2)))), rtol=1e-5)
+
+
+def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):
+    made = pictures(tmp_path, digits(0, 1).x[:30], gold=[1.0, 0.0])
+    key = tasks.read_key(tasks.key_path(made.path))
+    judge = rule.RuleJudge("omniinput_hpc.zoo.digits:looks_like_one", "values", key)
+    done = run_judge(made, judge, "rule", 8)
+    assert (done.new, done.left_out) == (30, 2)
+    truth = looks_like_one(digits(0, 1).x[:30])
+    assert list(read_scores(done.path).by_id().values()) == truth.tolist()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_judges.py").write_text(
+        "import numpy as np\n"
+        "def bright(images): return [i.mean() / 255 for i in images]\n"
+        "def length(texts): return [min(1, len(t) / 20) for t in texts]\n"
+        "def fails(x): raise KeyError('lost')\n"
+        "def large(x): return 2 * np.ones(len(x))\n"
+    )
+    given = rule.RuleJudge("my_judges:bright", "shown", None).judge(made.tasks)
+    assert given[-2:] == given[:2] and all(0 < g < 1 for g in given)  # gold, too
+    (tmp_path / "t").mkdir()
+    texts = make_tasks(tmp_path / "t", texts=["ab", ""])
+    assert rule.RuleJudge("my_judges:length", "shown", None).judge(texts.tasks) == [0.1, 0.0]
+    sys.modules.pop("my_judges")
+
+
+def test_fid_is_the_formula(tmp_path):
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(300, 4)), rng.normal(0.5, 2.0, size=(50, 4)) @ rng.normal(size=(4, 4))
+    ca, cb = np.cov(a, rowvar=False), np.cov(b, rowvar=False)
+    apart = ((a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
+    truth = apart + np.trace(ca + cb - 2 * sqrtm(ca @ cb).real)
+    got = fid.frechet(torch.from_numpy(a), torch.from_numpy(b))
+    assert abs(got - truth) < 1e-6 * truth
+    assert abs(got - (apart + np.trace(ca + cb))) > 1e-2 * truth  # without the cross term
+    assert np.isnan(fid.frechet(torch.from_numpy(a), torch.from_numpy(b[:1])))
+
+
+def test_fid_per_bin_tells_ones_from_noise_and_says_when_pictures_are_few(tmp_path):
+    ones = digits(1).x
+    network = networks.PictureNetwork(str(MLP), "cpu")
+    reference = np.rint(ones / 16 * 255).astype(np.uint8).reshape(-1, 8, 8)
+    made = pictures(tmp_path, np.concatenate([ones[:60], noise(140)]), per_bin=60, gold=[1.0])
+    key = tasks.read_key(tasks.key_path(made.path))
+    columns, notes = fid.fid_per_bin(made, key, network, reference)
+    assert columns["draws"].tolist() == [60, 140]
+    assert columns["fid"][1] > 5 * columns["fid"][0]
+    assert columns["fid_of_reference"][1] < columns["fid_of_reference"][0]  # more pictures: lower
+    own = network.features(reference[:60]).detach()
+    known = network.features(reference).detach()
+    assert abs(columns["fid"][0] - fid.frechet(known, own)) < 1e-9 * columns["fid"][0]
+    assert "128 features" in notes[0] and "1 of 2 bins have no more pictures than" in notes[1]
+    made = pictures(tmp_path, np.concatenate([ones[:3], noise(1)]), per_bin=3)
+    columns, notes = fid.fid_per_bin(
+        made, tasks.read_key(tasks.key_path(made.path)), network, reference
+    )
+    assert np.isnan(columns["fid"][1]) and any("its FID is nan" in note for note in notes)
+
+
+def call(capsys, *words):
+    code = run_script(main, list(map(str, words)))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_judges_and_goes_on(tmp_path, capsys):
+    made = pictures(tmp_path, digits(0, 1).x[:40], per_bin=20, gold=[1.0])
+    name = "omniinput_hpc.zoo.digits:looks_like_one"
+    code, out, err = call(capsys, made.path, "--judge", name)
+    assert (code, err) == (0, "")
+    assert "40 tasks scored, 0 were already; 1 without values (gold) left out" in out
+    assert out.splitlines()[-1] == str(scores_path(made.path, "looks_like_one"))
+    assert "0 tasks scored, 40 were already" in call(capsys, made.path, "--judge", name)[1]
+    np.save(tmp_path / "ones.npy", np.stack([png.pixels(t.png) for t in made.tasks[:20]]))
+    ones = tmp_path / "ones.npy"
+    code, out, err = call(capsys, made.path, "--judge", "fid", "--model", MLP, "--reference", ones)
+    assert (code, err) == (0, "") and (tmp_path / "digits.fid.csv").exists()
+    assert "fid_of_reference" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--judge", "music"], "expected module:function, causal-lm"),
+        (["--judge", "no_such_module:f"], "cannot import no_such_module"),
+        (["--judge", "json:nothing"], "--judge json:nothing: json has no function nothing"),
+        (["--judge", "json:dumps"], "is not a number|not numbers|failed"),
+        (["--judge", "causal-lm"], "--judge causal-lm wants --model"),
+        (["--judge", "causal-lm", "--model", ENGLISH], "wants --template"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "cannot be read"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "hold {text} once"),
+        (["--judge", "causal-lm", "--model", "/none", "--template", "good"], "/none: no such"),
+        (["--judge", "causal-lm", "--model", MLP, "--template", "good"], "needs a tokenizer"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "good", "--answers", " yes"],
+         "two or more that begin with other tokens"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "long"], "the model reads"),
+        (["--judge", "sequence-classifier", "--model", ENGLISH, "--label", 0], "has no|do not"),
+        (["--judge", "image-classifier", "--model", MLP, "--label", 0], "judges images"),
+        (["--judge", "fid", "--model", MLP, "--reference", "x"], "no such folder of PNG"),
+        (["--judge", "json:loads", "--name", "a/b"], "letters, digits"),
+        (["--judge", "json:loads", "--batch", 0], "--batch must be"),
+        (["--judge", "json:loads", "--name", "ana"], "holds scores of a person"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_plain_line(tmp_path, capsys, monkeypatch, words, message):
+    made = make_tasks(tmp_path, 3)
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("bare", "no place"), ("good", TEMPLATE), ("long", "{text}" + " a" * 3000)):
+        (tmp_path / name).write_text(text)
+    with ScoreFile(scores_path(made.path, "ana"), made) as file:
+        file.append(word("id0000", 0.5))
+    before = {p.name: p.read_bytes() for p in tmp_path.glob("*.jsonl") if p.stat().st_size}
+    code, out, err = call(capsys, made.path, *words)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1, err
+    assert any(part in err for part in message.split("|")), err
+    assert before == {p.name: p.read_bytes() for p in tmp_path.glob("*.jsonl") if p.stat().st_size}

@@ -1,0 +1,227 @@
+"""Moves, then an exchange, on the product space of 2 rungs with 2 walkers each: exact.
+
+The kernel's matrix comes from `exactness`, the exchange's from the very `Exchanger` of a run: its
+acceptances by bisection of the uniform numbers it draws, its destinations by letting it swap.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from exactness import Draw, Explorer, bisect, law, shift_of_value, site_changed
+
+from omniinput_hpc import exchange, ladder
+from omniinput_hpc.comm import World
+from omniinput_hpc.config import WangLandau
+from omniinput_hpc.ensembles import Canonical, Flat, Gaussian
+from omniinput_hpc.exchange import Exchanger
+from omniinput_hpc.kernels.flat import FlatOnDevice
+from omniinput_hpc.kernels.metropolis import Metropolis, Options
+from omniinput_hpc.store import Geometry
+
+Z = np.array([0.0, 0.7, 1.1, 2.6])  # of the inputs 00, 01, 10, 11: coupled, and not symmetric
+
+
+class TwoByTwo:
+    n_sites, n_values, device = 2, 2, "cpu"
+
+    def all_inputs(self):
+        return torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+
+    def output(self, x):
+        return torch.from_numpy(Z).float()[x[:, 0] * 2 + x[:, 1]]
+
+
+MODEL, WORLD = TwoByTwo(), World()
+X = MODEL.all_inputs().numpy().astype(np.uint8)
+DRAWS = [Draw(2, site_changed), Draw(1, shift_of_value(2))]
+EDGES = np.linspace(0.0, 3.0, 7)
+STATES_OF_ONE = X.astype(int)
+STATES = np.array(list(itertools.product(range(4), repeat=4)))  # rung 0: walkers 0, 1; rung 1
+
+
+def flat(first, end):
+    """Return a frozen flat-histogram ensemble with a window of bins, as kernels have it."""
+    entropy = np.array([np.nan, 0.3, -0.2, 0.9, 0.1, -0.4, 0.6, np.nan])
+    rung = FlatOnDevice(Flat(EDGES, (first, end), np.zeros(8)), WangLandau(), torch.device("cpu"))
+    rung.restore(entropy, np.zeros(8), np.array([1e-4, 1e-4, 0.0, 1.0, 1.0]))
+    rung.to_host()
+    return rung
+
+
+PAIRS = {
+    "canonical": (Canonical(-2.0), Canonical(0.5)),
+    "cold": (Canonical(1.0), Canonical(2.0)),
+    "gaussian": (Gaussian(0.5, 1.5, 0.6), Canonical(1.0)),
+    "windows": (flat(0, 3), flat(1, 6)),
+}
+
+
+class Slot:
+    def __init__(self, x, z):
+        self.place(x, z)
+
+    def place(self, x, z):
+        self.x, self.z = x.copy(), z.copy()
+
+    def walkers(self):
+        return self.x, self.z
+
+
+class HeldRung:
+    def __init__(self, k, number_w):
+        self.k, w = k, len(number_w)
+        self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
+        self.direction_w = np.zeros(w, dtype=np.int8)
+        self.batch = Slot(X[number_w], Z[number_w].astype(np.float32))
+
+    @property
+    def number_w(self):
+        """Which input each walker is on; its output must have come along."""
+        x, z = self.batch.walkers()
+        number_w = x[:, 0].astype(int) * 2 + x[:, 1]
+        np.testing.assert_allclose(z, Z[number_w].astype(np.float32), err_msg="a stale output")
+        return number_w
+
+
+class Scripted:
+    """The uniform numbers of an exchange, and the fixed weights of its checksum."""
+
+    def __init__(self, u_w):
+        self.u_w = u_w
+
+    def random(self, n):
+        assert n == len(self.u_w)
+        return self.u_w
+
+    def integers(self, high, size, dtype):
+        return np.arange(1, size + 1, dtype=dtype)
+
+
+def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch):
+    """Let walkers exchange once with given uniform numbers; return the rungs afterwards."""
+    w = number_kw.shape[1]
+    host = [getattr(ensemble, "flat", ensemble) for ensemble in pair]
+    swapper = exchanger_type(host, Geometry(1, 2, w, 6, w, 2, 2, 1), 3, WORLD)
+    rungs = [HeldRung(k, number_kw[k]) for k in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(exchange.streams, "generator", lambda *_: Scripted(u_w))
+        swapper.swap(rungs, 0)
+    return rungs
+
+
+def exchange_matrix(exchanger_type, pair, monkeypatch):
+    """Return the exchange's matrix over the product space, float64 [256, 256]."""
+    both = np.array(list(itertools.product(range(4), repeat=2))).T  # [2, 16]: a lane each
+
+    def swaps(u):
+        rungs = exchanged(exchanger_type, pair, both, u.numpy(), monkeypatch)
+        return torch.from_numpy(rungs[0].walker_w >= both.shape[1])
+
+    accept = bisect(swaps, both.shape[1]).numpy().reshape(4, 4)
+    taken_c2 = np.array(list(itertools.product((True, False), repeat=2)))
+    number_sk2 = STATES.reshape(-1, 2, 2)
+    a_s12 = accept[number_sk2[:, 0], number_sk2[:, 1]][:, None, :]
+    probability_sc = np.where(taken_c2, a_s12, 1 - a_s12).prod(axis=2)
+    u_sc2 = np.where(taken_c2, a_s12 / 2, (1 + a_s12) / 2)
+    # every state with every decision of its two lanes, side by side in one batch
+    number_kw = np.broadcast_to(number_sk2.transpose(1, 0, 2)[:, :, None], (2, *u_sc2.shape))
+    rungs = exchanged(exchanger_type, pair, number_kw.reshape(2, -1), u_sc2.ravel(), monkeypatch)
+    to_ksc2 = np.stack([rung.number_w for rung in rungs]).reshape(2, *u_sc2.shape)
+    to_sc = np.tensordot(
+        to_ksc2.transpose(1, 2, 0, 3).reshape(-1, 4, 4), 4 ** np.arange(4)[::-1], 1
+    )
+    p = np.zeros((len(STATES), len(STATES)))
+    np.add.at(p, (np.arange(len(STATES))[:, None], to_sc), probability_sc)
+    return p
+
+
+def metropolis(pi):
+    """Return the matrix of uniform single-site moves, for walls that stop `Explorer`."""
+    near = (STATES_OF_ONE[:, None] != STATES_OF_ONE).sum(axis=2) == 1
+    ratio = np.divide(pi, pi[:, None], out=np.ones((4, 4)), where=pi[:, None] > 0)
+    p = np.where(near, 0.5 * np.minimum(1.0, ratio), 0.0)
+    return p + np.diag(1.0 - p.sum(axis=1))
+
+
+def check(exchanger_type, pair, monkeypatch):
+    """Assert that moves followed by an exchange leave the joint law as it is, and exchange."""
+    kernel = Metropolis(Options(), MODEL, 64)
+    moves, laws = [], []
+    for ensemble in pair:
+        laws.append(law(MODEL, ensemble))
+        if laws[-1].all():
+            moves.append(Explorer(kernel, MODEL, ensemble, DRAWS).matrix())
+        else:
+            moves.append(metropolis(laws[-1]))
+    move = np.kron(np.kron(moves[0], moves[0]), np.kron(moves[1], moves[1]))
+    pi = np.kron(np.kron(laws[0], laws[0]), np.kron(laws[1], laws[1]))
+    swap = exchange_matrix(exchanger_type, pair, monkeypatch)
+    assert np.abs(swap.sum(axis=1) - 1).max() < 1e-12
+    both = move @ swap
+    assert 0.5 * np.abs(pi @ both - pi).sum() < 1e-10, "the joint law is not invariant"
+    assert pi @ (1 - np.diag(swap)) > 0.01, "hardly anything is exchanged"
+    inside = pi > 0
+    step = both[np.ix_(inside, inside)] > 0
+    assert (np.linalg.matrix_power(step.astype(float), 16) > 0).all(), "not irreducible"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_moves_and_an_exchange_leave_the_joint_law_as_it_is(name, monkeypatch):
+    check(Exchanger, PAIRS[name], monkeypatch)
+
+
+class Reversed(Exchanger):
+    """The ratio upside down."""
+
+    def _swap_pair(self, *arguments):
+        self.ensembles.reverse()
+        super()._swap_pair(*arguments)
+        self.ensembles.reverse()
+
+
+class OtherLane(Exchanger):
+    """What comes is another lane's walker."""
+
+    def _swap_pair(self, k, held, near, exchange):
+        before = {key: value.copy() for key, value in held.items()}
+        super()._swap_pair(k, held, near, exchange)
+        swapped = held[k]["walker"] != before[k]["walker"]
+        held[k] = np.where(swapped, np.roll(before[k + 1], 1), before[k])
+
+
+class OutputStays(Exchanger):
+    """Inputs travel, outputs stay."""
+
+    def _swap_pair(self, k, held, near, exchange):
+        z = {key: value["z"].copy() for key, value in held.items()}
+        super()._swap_pair(k, held, near, exchange)
+        for key, old in z.items():
+            held[key]["z"] = old
+
+
+class Never(Exchanger):
+    """No exchange at all."""
+
+    def _swap_pair(self, *arguments):
+        pass
+
+
+@pytest.mark.parametrize("wrong", [Reversed, OtherLane, OutputStays, Never])
+def test_wrong_exchanges_fail(wrong, monkeypatch):
+    with pytest.raises(AssertionError):
+        check(wrong, PAIRS["canonical"], monkeypatch)
+
+
+def test_one_decision_for_all_lanes_fails(monkeypatch):
+    """A mean over lanes where each lane's own ratio belongs."""
+    accept = ladder.accept_swaps
+
+    def by_mean(lower, upper, z_lower_w, z_upper_w, u_w):
+        mean = [np.full_like(z, z.mean()) for z in (z_lower_w, z_upper_w)]
+        return accept(lower, upper, *mean, u_w)
+
+    monkeypatch.setattr(ladder, "accept_swaps", by_mean)
+    with pytest.raises(AssertionError):
+        check(Exchanger, PAIRS["canonical"], monkeypatch)
