@@ -192,7 +192,8 @@ class RunReader:
         try:
             return float(strangers.attribute(self._file, "model_beta"))
         except strangers.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
+            words = strangers.words(error)
+            raise BrokenRun(f"{self.path} is not a whole run file: {words}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""

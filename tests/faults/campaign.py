@@ -255,6 +255,7 @@ def on_this_rank(folder, library, modes, wrong=""):
     if world.rank == 0 and not wrong:
         for grows in (False, True):
             faults.making(grows)
+    if world.rank == 0:
         print("\n".join([*lines(faults.table), *(f"WRONG  {p}" for p in faults.problems)]))
     world.barrier()
     return 1 if faults.problems else 0
