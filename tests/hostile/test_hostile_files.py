@@ -45,13 +45,14 @@ def make_good(folder):
         "runs": [{"path": path.name, "model_fingerprint": fingerprint, "range": edges}],
     }  # fmt: skip
     write_key(folder / "good.tasks.key.jsonl", header, items)
-    lines = [
-        {"id": item.id, "score": float(item.x[0] == 0), "seconds": 1.0,
-         "when": "2026-01-01T00:00:00Z", "guideline": None, "annotator": "ann"}
-        for item in items
-    ]  # fmt: skip
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "good.scores.ann.jsonl").write_text(text)
+    for name in ("ann", "ben"):
+        lines = [
+            {"id": item.id, "score": float(item.x[0] == 0), "seconds": 1.0,
+             "when": "2026-01-01T00:00:00Z", "guideline": None, "annotator": name}
+            for item in items
+        ]  # fmt: skip
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"good.scores.{name}.jsonl").write_text(text)
     return path, toml
 
 
@@ -98,7 +99,8 @@ def is_plain(text):
 
 def test_every_script_takes_part():
     here = {path.name for path in (ROOT / "analysis").glob("[!_]*.py")}
-    assert here - {"annotate.py"} == set(ARGUMENTS)  # that one reads no run file
+    on_tasks = {"annotate.py", "judge.py", "scores.py"}
+    assert here - on_tasks == set(ARGUMENTS), "name its arguments in worker.py"
 
 
 def test_every_reader_reads_the_good_file(answers):

@@ -26,18 +26,21 @@ from matplotlib.figure import Figure  # noqa: E402
 from omniinput_hpc import launch, rescore  # noqa: E402
 
 RULE = ["--rule", "toy_rules:begins_with_zero"]
-SCORES = ["--scores", "{folder}/good.scores.ann.jsonl"]
+SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
 FEW = ["--fewest-inputs", "1", "--fewest-lanes", "1"]
 RANGE = ["--range", "0.5", "2.0"]
 ARGUMENTS = {
+    "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
     "compare.py": ["{folder}/good.h5", "{file}", *RULE],
     "diagnose.py": ["{file}"],
     "next_scores.py": ["{file}", *SCORES, *FEW],
     "normalize.py": ["{file}", "{folder}/good.h5", *RANGE],
+    "overlay.py": ["{file}", "--output", "{folder}/overlay.png"],
     "precision_recall.py": ["{file}", *RULE],
     "report.py": ["{file}", *RULE],
+    "representatives.py": ["{file}"],
     "reweight.py": ["{file}"],
 }
 """Of every script that reads run files."""
