@@ -49,7 +49,7 @@ def test_joined_scores_estimate_r(tmp_path, law):
 def test_each_law_weights_once_by_hand(tmp_path, law, expected):
     """Two inputs, of 0.9 and 0.1 of the weight, drawn 3 times and once, scored 1 and 0.
 
-    Weighted twice they would give 27 / 28, as many times as the other law says the other number.
+    Weighted twice they would give 27 / 28; by the other law, the other number.
     """
     items = [
         KeyItem("a", 0, 1.0, 1.1, float(np.log(0.9)), 3, [0], 0),
@@ -61,7 +61,7 @@ def test_each_law_weights_once_by_hand(tmp_path, law, expected):
         "runs": [{"path": "r.h5", "model_fingerprint": "m", "range": [1.0, 2.0]}], "duplicates": 0,
     }  # fmt: skip
     write_key(tmp_path / "r.tasks.key.jsonl", header, items)
-    word = {"seconds": 1, "when": "", "guideline": None, "annotator": "ana"}
+    word = {"seconds": 1, "when": "2026-01-01T00:00:00Z", "guideline": None, "annotator": "ana"}
     said = [{"id": "a", "score": 1.0, **word}, {"id": "b", "score": 0.0, **word}]
     path = tmp_path / "r.scores.ana.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in said))
