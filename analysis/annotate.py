@@ -8,7 +8,7 @@ import logging
 import socket
 from pathlib import Path
 
-from _common import run_script
+from _script import run_script
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
 from omniinput_hpc.annotation.tasks import read_tasks
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
     parser.add_argument("--annotator", required=True, metavar="NAME", help="who scores")
     parser.add_argument("--guideline", type=Path, metavar="FILE.md", help="what is in view")
-    parser.add_argument("--port", type=int, help="on this machine (default: the first free one)")
+    parser.add_argument("--port", type=int, help="on this machine (default: the annotator's own)")
     options = parser.parse_args(arguments)
     try:
         from omniinput_hpc.annotation import security, server, session
@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     tasks, name = read_tasks(options.tasks), options.annotator
     guideline = server.read_guideline(options.guideline, tasks.kind)
-    path = scores_path(options.tasks, name)
-    with ScoreFile(path, tasks) as file, server.bind(options.port) as listening:
-        token, kept = security.keep_token(server.cookie_name(tasks, name))
+    path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
+    with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
+        token, kept = security.keep_token(cookie)
         work = session.Session(tasks, file, name, guideline.version)
         port = listening.getsockname()[1]
         if file.note:

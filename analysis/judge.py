@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _common import run_script
+from _script import run_script
 
 from omniinput_hpc.annotation.judges import default_name, run_judge
 from omniinput_hpc.annotation.judges.options import add_arguments, check, choose_device, make_judge

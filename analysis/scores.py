@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from _common import run_script
+from _script import run_script
 
 from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS, STARS, Reading
 from omniinput_hpc.annotation.jsonl import write_whole

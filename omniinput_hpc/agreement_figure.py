@@ -42,13 +42,13 @@ def agreement_figure(
             axes[1].errorbar(at, columns[f"bias_{one.name}"], yerr=error, **style)
         axes[0].set_ylim(-0.05, 1.05)
         axes[0].set_ylabel("mean score r(z)")
-        axes[1].set_ylabel("bias: beside people's mean")
+        axes[1].set_ylabel("bias")
         axes[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         if has_fid:
             axes[2].plot(z, columns["fid"], "o", markersize=4, color=COLOURS[0], label="FID")
             axes[2].plot(z, columns["fid_of_reference"], "_", markersize=10, color="black",
                          label="as many of the reference")  # fmt: skip
-            axes[2].set_ylim(bottom=0.0)
+            axes[2].set_yscale("log")
             axes[2].set_ylabel("FID")
             axes[2].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         axes[-1].set_xlabel(label)

@@ -87,7 +87,7 @@ def models(
         See `run_pair.shift_of` and `two_models.compare_models`.
     """
     curves = [
-        precision_recall(density, sum_scores(run, density, rule), side)
+        precision_recall(density, sum_scores(run, density, rule), side, whole=False)
         for run, density in zip(runs, densities, strict=True)
     ]
     shown, found, lines = [(names[0], curves[0], 0.0)], [], []

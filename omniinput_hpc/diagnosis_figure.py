@@ -35,15 +35,23 @@ def _moves(axes: Axes, d: Diagnosis) -> None:
     styles = ["o-", "s--", "^:", "v-.", "x-", "+--"]
     for n, name in enumerate(d.part_names):
         axes.plot(rung_k, 100 * d.accepted_kn[:, n], styles[n % 6], color=SAMPLED, ms=4, label=name)
-    axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102), title="moves and swaps")
+    axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(ncols=2, fontsize=8)
+    _legend_above(axes, 3)
+
+
+def _legend_above(axes: Axes, ncols: int) -> None:
+    """Put the legend above the panel, where it covers nothing."""
+    axes.legend(
+        ncols=ncols, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
+        columnspacing=1.2, handlelength=1.6,
+    )  # fmt: skip
 
 
 def _rhat(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
     axes.plot(rung_k, d.ess_k, "o-", color=SAMPLED)
-    axes.set(xlabel="rung", yscale="log", title="effective samples and agreement of lanes")
+    axes.set(xlabel="rung", yscale="log")
     axes.set_ylabel("effective sample size of z", color=SAMPLED)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = axes.twinx()
@@ -62,8 +70,8 @@ def _traces(axes: Axes, d: Diagnosis, run: RunReader, z_label: str) -> None:
         step = max(1, len(z_t) // MOST_POINTS)
         label = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
         axes.plot(np.arange(len(z_t))[::step], z_t[::step], lw=0.8, color=color, label=label)
-    axes.set(xlabel="recorded sample", ylabel=z_label, title="z of lane 0")
-    axes.legend(fontsize=8)
+    axes.set(xlabel="recorded sample of lane 0", ylabel=z_label)
+    _legend_above(axes, 2)
 
 
 def _paths(axes: Axes, d: Diagnosis, run: RunReader) -> None:
@@ -74,7 +82,7 @@ def _paths(axes: Axes, d: Diagnosis, run: RunReader) -> None:
         color = (SAMPLED, EXACT, OTHER, FAINT, "#CC79A7", "#E69F00")[i % 6]
         rounds = np.arange(len(where_rv))[::step]
         axes.plot(rounds, where_rv[::step, walker], lw=0.8, color=color)
-    axes.set(xlabel="round", ylabel="rung", title=f"where {min(PATHS, n_walkers)} walkers are")
+    axes.set(xlabel="round", ylabel=f"rung of {min(PATHS, n_walkers)} walkers")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 

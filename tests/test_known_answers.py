@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import tomli_w
 from known_answers import Occupation, Sites
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from omniinput_hpc import launch
 from omniinput_hpc.estimators.density import density_of_run
@@ -60,13 +62,14 @@ ALL = [
     2.9,
 ]
 # kappa makes one phase of what is two at beta = 0.339; z0 moves it through the valley
-BRIDGE = [-300.0, -270.0, -240.0, -210.0, -180.0, -150.0, -120.0, -90.0, -60.0, -30.0, 0.0]
+BRIDGE = {-300.0: 0.002, -250.0: 0.002, -200.0: 0.002, -150.0: 0.003, -120.0: 0.004, -90.0: 0.005,
+          -65.0: 0.006, -40.0: 0.006, -20.0: 0.006, 0.0: 0.004}  # fmt: skip
 
 
 def case(factory, bins, method, rounds, walkers=128, **tables):
     tables.setdefault("kernel", {"name": "metropolis"})
     return {
-        "run": {"rounds": rounds, "burn_in": max(rounds // 2, 8)},
+        "run": {"rounds": rounds, "burn_in": max(2 * rounds // 3, 8)},
         "model": {"factory": f"known_answers:{factory}"},
         "bins": dict(zip(("lower", "upper", "width"), bins, strict=True)),
         "sampler": {"method": method, "walkers": walkers, "steps": 40, "exchanges": 8},
@@ -87,7 +90,10 @@ def sites_case(method, rounds, **tables):
 
 
 def occupation_case(method, rounds, width=1.0, **tables):
-    return Occupation, case("occupation", (-302.5, 2.5, width), method, rounds, **tables)
+    """From 24 equal values to 25 it takes a uniform move 1,575 tries: rounds of 1,000 moves."""
+    model, made = Occupation, case("occupation", (-302.5, 2.5, width), method, rounds, 64, **tables)
+    made["sampler"] |= {"steps": 125}
+    return model, made
 
 
 PT, WL = "parallel-tempering", "wang-landau"
@@ -96,10 +102,7 @@ FORWARD = {"name": "gibbs-with-gradients"}
 AROUND = [0.0, 0.1, 0.2, 0.25, 0.29, 0.31, 0.325, 0.335, 0.34, 0.345, 0.355, 0.38]
 CASES = {
     "sites, tempering": sites_case(PT, 8, **tempering(WARM)),
-    "occupation, gaussian ladder": occupation_case(PT, 12, **tempering(
-        [0.339] * len(BRIDGE) + [0.2, 0.0],
-        kappa=[0.01] * len(BRIDGE) + [0.0, 0.0], z0=[*BRIDGE, 0.0, 0.0])),
-}  # fmt: skip
+}
 LONG = {
     "sites, tempering, 33 rungs": sites_case(PT, 8, **tempering(ALL)),
     "sites, gibbs-with-gradients": sites_case(
@@ -110,11 +113,12 @@ LONG = {
     "sites, gradient wang-landau": sites_case(
         WL, 24, walkers=64, kernel=FORWARD, **flat(windows=[[60.5, 130.5], [100.5, 200.5]])),
     "sites, replica-exchange wang-landau": sites_case(WL, 30, **flat(windows=WINDOWS)),
-    "occupation, tempering": occupation_case(PT, 60, walkers=256, **tempering(AROUND)),
-    "occupation, wang-landau": occupation_case(
-        WL, 60, 5.0, **flat(windows=[[-302.5, 2.5]])),
+    "occupation, tempering": occupation_case(PT, 40, **tempering(AROUND)),
+    "occupation, gaussian ladder": occupation_case(PT, 30, **tempering(
+        [0.339] * len(BRIDGE) + [0.2, 0.0],
+        kappa=[*BRIDGE.values(), 0.0, 0.0], z0=[*BRIDGE, 0.0, 0.0])),
     "occupation, replica-exchange wang-landau": occupation_case(
-        WL, 40, 5.0, **flat(windows=5, overlap=0.5)),
+        WL, 30, 5.0, **flat(windows=5, overlap=0.5)),
 }  # fmt: skip
 
 
@@ -126,9 +130,11 @@ def input_text(tables, output, seed):
     return tomli_w.dumps(tree)
 
 
-def scores_of(name, folder, seed):
+def scores_of(name, folder, seed, rounds=None):
     """Run one case; return z-scores per bin, and how many nats the bins span."""
     model, tables = {**CASES, **LONG}[name]
+    if rounds:
+        tables = {**tables, "run": {"rounds": rounds, "burn_in": 6}}
     path = folder / f"run-{seed}.h5"
     (folder / "input.toml").write_text(input_text(tables, path, seed))
     assert launch.main([str(folder / "input.toml")]) == 0
@@ -140,7 +146,9 @@ def scores_of(name, folder, seed):
     exact[np.searchsorted(density.edges, z) - 1] = log_count
     known = np.isfinite(density.log_g_error_b) & (density.count_b > 0) & (density.effective_b >= 50)
     assert np.isfinite(exact[known]).all() and density.absolute
-    z_score = (density.log_g_b - exact)[known] / density.log_g_error_b[known]
+    t = (density.log_g_b[known] - exact[known]) / density.log_g_error_b[known]
+    # errors come from 16 groups of lanes: Student's t, as the normal deviate of equal probability
+    z_score = norm.ppf(student.cdf(t, len(density.lanes_g) - 1))
     return z_score, float(np.ptp(exact[known]))
 
 
@@ -153,9 +161,9 @@ def check(z_score):
 @pytest.mark.parametrize("name", CASES)
 def test_the_known_density_is_found(name, tmp_path):
     """Bins of one run are correlated: a run holds a few independent numbers only, so some count."""
-    parts = [scores_of(name, tmp_path, seed) for seed in range(1, 5)]
+    parts = [scores_of(name, tmp_path, seed, rounds=5) for seed in range(1, 4)]
     check(np.concatenate([part for part, _ in parts]))
-    assert min(span for _, span in parts) > 70.0
+    assert min(span for _, span in parts) > 50.0
 
 
 def table(n_runs, names):

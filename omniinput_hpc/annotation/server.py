@@ -31,7 +31,8 @@ from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
 
 _PAGE = Path(__file__).with_name("page")
-FIRST_PORT = 8765
+PORTS = range(20_000, 30_000)
+"""Below those that systems hand out by themselves."""
 
 
 @dataclass(frozen=True)
@@ -175,15 +176,25 @@ def _signs_of_life(session: Session) -> Any:
     return lifespan
 
 
-def bind(port: int | None) -> socket.socket:
-    """Return a socket on loopback: on the port, or on the first free one from `FIRST_PORT` on.
+def bind(port: int | None, name: str) -> socket.socket:
+    """Return a socket on loopback: on the port, or on the first free one from the name's own on.
+
+    An annotator's port stays the same, in whatever order servers start again, so that open pages
+    and tunnels find theirs.
+
+    Parameters
+    ----------
+    port : None for the name's own
+    name : of task set and annotator
 
     Raises
     ------
     UserError
         The port is taken.
     """
-    for candidate in [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + 50), 0]:
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    own = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+    for candidate in [port] if port is not None else [*own, 0]:
         # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -205,8 +216,6 @@ def bind(port: int | None) -> socket.socket:
 
 def serve(app: Starlette, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, and return."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
-        signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -217,4 +226,12 @@ def serve(app: Starlette, listening: socket.socket) -> None:
         h11_max_incomplete_event_size=16384,
         proxy_headers=False,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # until uvicorn's own handlers are there, and where it raises the signal again at its end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run(sockets=[listening])

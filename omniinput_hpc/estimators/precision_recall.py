@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import betaincinv, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.curves import Side, Trace, area, trace
@@ -66,6 +66,8 @@ class Curve:
     draws : Trace of [M, T], draws of the curve that carry its joint error
     aupr, aupr_error, aupr_low, aupr_high : float
     r_b, r_error_b : float64 [B], mean score per bin (NaN where the density has no counts)
+    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
+        are no certainty
     interpolated_b : bool [B], r_b comes from the neighbours: the bin has no samples
     thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
     inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
@@ -82,6 +84,8 @@ class Curve:
     aupr_high: float
     r_b: FloatArray
     r_error_b: FloatArray
+    r_low_b: FloatArray
+    r_high_b: FloatArray
     interpolated_b: NDArray[np.bool_]
     thin_b: NDArray[np.bool_]
     inputs_b: NDArray[np.int64]
@@ -287,6 +291,8 @@ def precision_recall(
     aupr_half = float(_half_width(np.asarray(aupr_error), t_quantile(n_groups, LEVEL)))
     edges = density.edges
     order = bins if side == "low" else bins[::-1]
+    worth_b = np.minimum(density.effective_b, sums.count_gb.sum(axis=0))
+    r_low_b, r_high_b = _r_band(r_b, r_jb, sizes, worth_b)
     return Curve(
         threshold_t=edges[order + 1] if side == "low" else edges[order],
         bin_t=order,
@@ -299,11 +305,38 @@ def precision_recall(
         aupr_high=min(1.0, aupr + aupr_half),
         r_b=r_b,
         r_error_b=jackknife_error(r_b, r_jb, sizes),
+        r_low_b=r_low_b,
+        r_high_b=r_high_b,
         interpolated_b=wanted & (sums.count_gb.sum(axis=0) == 0),
         thin_b=wanted & thin_b,
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
     )
+
+
+def _r_band(
+    r_b: FloatArray, r_jb: FloatArray, size_j: NDArray[np.int64], worth_b: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
+
+    The jackknife sees no spread where all scores of a bin are equal; the interval of so many
+    independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
+
+    Parameters
+    ----------
+    r_b, r_jb : float64 [B] and [J, B]
+    size_j : [J], group sizes
+    worth_b : float64 [B], how many independent scores a bin's samples are worth
+    """
+    angle_b, angle_jb = np.arcsin(np.sqrt(r_b)), np.arcsin(np.sqrt(r_jb))
+    half_b = _half_width(jackknife_error(angle_b, angle_jb, size_j), t_quantile(len(size_j), LEVEL))
+    low_b = np.sin(np.clip(angle_b - half_b, 0.0, np.pi / 2)) ** 2
+    high_b = np.sin(np.clip(angle_b + half_b, 0.0, np.pi / 2)) ** 2
+    n_b, tail = np.maximum(worth_b, 0.0), 0.5 * (1.0 - LEVEL)
+    ends = [betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in (tail, 1.0 - tail)]
+    ends[0] = np.where(r_b == 0.0, 0.0, ends[0])
+    ends[1] = np.where(r_b == 1.0, 1.0, ends[1])
+    return np.minimum(low_b, ends[0]), np.maximum(high_b, ends[1])
 
 
 def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: NDArray[np.int64]) -> Bands:

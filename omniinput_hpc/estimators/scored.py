@@ -340,6 +340,8 @@ def scored_curve(
     scored_b = scores.inputs_b > 0
     r_b = _fill(scores.r_b, coarse.z_b, used, scored_b)
     r_mb = _fill(draw_r(scores, rng), coarse.z_b, used, scored_b)[:, bins]
+    r_low_b, r_high_b = np.full((2, len(used)), np.nan)
+    r_low_b[bins], r_high_b[bins] = _interval_of(r_b[bins], r_mb)
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
 
     curve = trace(coarse.log_g_b[bins], r_b[bins], side)
@@ -365,6 +367,8 @@ def scored_curve(
             aupr_high=high,
             r_b=r_b,
             r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
+            r_low_b=r_low_b,
+            r_high_b=r_high_b,
             interpolated_b=used & ~scored_b,
             thin_b=used & ~fit,
             inputs_b=scores.inputs_b,
@@ -376,6 +380,13 @@ def scored_curve(
         r_mb=r_mb,
         density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
     )
+
+
+def _interval_of(r_b: FloatArray, r_mb: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of 95% intervals of r, which hold it, from its draws [M, B']."""
+    tail = 0.5 * (1.0 - LEVEL)
+    low_b, high_b = np.quantile(r_mb, [tail, 1.0 - tail], axis=0)
+    return np.minimum(low_b, r_b), np.maximum(high_b, r_b)
 
 
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:

@@ -241,6 +241,8 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
     return columns | {
         "r": curve.r_b[b],
         "r_error": curve.r_error_b[b],
+        "r_low": curve.r_low_b[b],
+        "r_high": curve.r_high_b[b],
         "inputs": curve.inputs_b[b],
         "lanes": curve.lanes_b[b],
         "thin": curve.thin_b[b].astype(np.int64),

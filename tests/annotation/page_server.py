@@ -4,30 +4,48 @@ import http.client
 import json
 import os
 import re
+import resource
 import secrets
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+from omniinput_hpc.annotation.server import PORTS
+
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def no_room_beyond(pid, size):
+    """Let a process's files grow no larger, as on a full disk, until the block ends."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 class Server:
     """analysis/annotate.py in a process of its own."""
 
-    def __init__(self, tasks_path, name, port=None, state=None, guideline=None):
+    def __init__(
+        self, tasks_path, name, port=None, state=None, guideline=None, script="analysis/annotate.py"
+    ):
         self.tasks_path, self.name = Path(tasks_path), name
         self._arguments = [str(tasks_path), "--annotator", name]
         self._arguments += ["--guideline", str(guideline)] if guideline else []
-        self._port = port
+        # another test's server must not take it while this one is down
+        self._port = port if port is not None else PORTS[secrets.randbelow(len(PORTS))]
+        self._script = ROOT / script
         self._environment = {**os.environ, "XDG_STATE_HOME": str(state or self.tasks_path.parent)}
         self.start()
 
     def start(self):
         port = ["--port", str(self._port)] if self._port else []
         self.process = subprocess.Popen(
-            [sys.executable, "-u", str(ROOT / "analysis/annotate.py"), *self._arguments, *port],
+            [sys.executable, "-u", str(self._script), *self._arguments, *port],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment,
         )  # fmt: skip
         self.printed = ""

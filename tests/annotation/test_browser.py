@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import MISSING, PRESS, browser, colours, problems, resize, shown_id, text_of, wait
-from page_server import Server
+from page_server import Server, no_room_beyond
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from task_files import make_tasks
@@ -117,6 +117,15 @@ def test_thirty_items_by_keys_with_every_mishap(tmp_path, driver):
         start(driver, server)
         given[waiting] = 3 / 9
         wait(lambda: read_scores(path).by_id() == given)
+        # a full disk: said, and tried again until there is room
+        waiting = shown_id(driver)
+        with no_room_beyond(server.process.pid, path.stat().st_size):
+            press(driver, "8")
+            wait(lambda: "The server could not save" in text_of(driver, "alert"))
+            assert shown_id(driver) == waiting
+            picture(driver, "full-disk")
+        wait(lambda: shown_id(driver) != waiting)
+        given[waiting] = 8 / 9
         while shown_id(driver):
             score_by_key(driver, next_key(), given)
         wait(lambda: "All items are scored" in text_of(driver, "message"))

@@ -8,10 +8,11 @@ import sys
 import time
 
 import pytest
-from page_server import ROOT, Server
+from page_server import ROOT, Server, no_room_beyond
 from task_files import make_tasks
 
 from omniinput_hpc.annotation.scores import read_scores, scores_path
+from omniinput_hpc.annotation.server import PORTS, bind
 from omniinput_hpc.annotation.session import order_of
 from omniinput_hpc.annotation.tasks import Task, TaskSet, key_path
 
@@ -171,6 +172,23 @@ def test_scoring_going_back_undoing_and_resuming(folder):
     assert not path.with_name(path.name + ".lock").exists()
 
 
+def test_a_full_disk_is_said_and_loses_nothing(folder):
+    tasks = make_tasks(folder, 3, name="full")
+    path = scores_path(tasks.path, "ana")
+    with Server(tasks.path, "ana") as server:
+        first = server.get("/api/first")[1]["item"]
+        second = server.post("/api/score", id=first["id"], score=0.5)[1]["item"]
+        before = path.read_bytes()
+        for room in (0, 10):  # nothing fits, or a part of the line
+            with no_room_beyond(server.process.pid, len(before) + room):
+                status, answer = server.post("/api/score", id=second["id"], score=1, nonce="a" * 8)
+            assert status == 507 and answer["error"].startswith(f"not saved in {path}: ")
+            assert path.read_bytes() == before
+        assert server.get("/api/item/1")[1]["item"]["score"] is None
+        assert server.post("/api/score", id=second["id"], score=1, nonce="a" * 8)[0] == 200
+    assert read_scores(path, tasks).by_id() == {first["id"]: 0.5, second["id"]: 1.0}
+
+
 def test_the_token_stays_the_same_and_private(folder, tasks):
     with Server(tasks.path, "tok") as server:
         token = server.token
@@ -183,6 +201,16 @@ def test_the_token_stays_the_same_and_private(folder, tasks):
         file.chmod(0o644)  # others may have read it
         server.start()
         assert server.token != token
+
+
+def test_the_port_is_the_annotators_own():
+    with bind(None, "set-ana") as first, bind(None, "set-ben") as other:
+        taken = first.getsockname()[1]
+        assert taken in PORTS and other.getsockname()[1] != taken
+        with bind(None, "set-ana") as third:  # taken: the next one
+            assert third.getsockname()[1] != taken
+    with bind(None, "set-ben"), bind(None, "set-ana") as again:
+        assert again.getsockname()[1] == taken
 
 
 def refused(*arguments):

@@ -229,12 +229,20 @@ def test_bands_of_r_and_aupr_in_a_scarce_run():
 
 def test_rules_that_are_always_or_never_right():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=15)
-    _, always = curve_of(run, rule=lambda x: np.ones(len(x)))
+    density, always = curve_of(run, rule=lambda x: np.ones(len(x)))
+    b = always.bin_t
+    # all right among n is no certainty: Jeffreys' lower end is about 1 - 2.5 / n
+    n_b = np.minimum(density.effective_b, run.lane_counts_kgb().sum(axis=(0, 1)))[b]
+    assert (always.r_high_b[b] == 1.0).all() and (always.r_error_b[b] == 0).any()
+    some = (n_b > 100) & (always.r_error_b[b] == 0)
+    assert some.any()
+    np.testing.assert_allclose((1 - always.r_low_b[b][some]) * n_b[some], 2.5, atol=0.3)
     assert always.aupr == pytest.approx(1.0)
     np.testing.assert_allclose(always.precision_t, 1.0)
     assert always.aupr_low <= 1.0 and always.aupr_high == pytest.approx(1.0, abs=1e-12)
     _, never = curve_of(run, rule=lambda x: np.zeros(len(x)))
     assert np.isnan(never.aupr) and (never.precision_t == 0.0).all()
+    assert (never.r_low_b[b] == 0.0).all() and (never.r_high_b[b] > 0).all()
     assert np.isneginf(never.log_recall_t).all() and not np.isnan(never.log_recall_high_t).any()
 
 
@@ -298,6 +306,7 @@ def test_coverage_of_the_95_percent_intervals():
     _, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], "low")
     levels = [4, 8, 11, 15, 20]
     names = [*(f"log g of level {i}" for i in levels), "r of level 8", "log recall", "AUPR"]
+    names.append("r of level 8, interval")
     held = np.zeros((n_runs, len(names)), dtype=bool)
     narrow = np.zeros(n_runs, dtype=bool)
     for i in range(n_runs):
@@ -316,6 +325,7 @@ def test_coverage_of_the_95_percent_intervals():
         both = compare_curve(density, curve, exact, "low")
         error = both.sampled_common - both.aupr_common
         held[i, 7] = abs(error) <= t95 * curve.aupr_error
+        held[i, 8] = curve.r_low_b[8] <= exact.r_b[8] <= curve.r_high_b[8]
         narrow[i] = np.abs(delta_b[2]) <= error_b[2]
     share = held.mean(axis=0)
     print(dict(zip(names, share.round(3), strict=True)))

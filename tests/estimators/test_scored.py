@@ -168,10 +168,10 @@ def coverage(n_runs, seed=1000, **options):
         rng = np.random.default_rng(seed + i)
         got = scored_curve(a_density(seed + i), scored_inputs(rng, **options), seed=i)
         curve = got.curve
-        ends_b = np.quantile(got.r_mb, [0.025, 0.975], axis=0)
+        ends_b = curve.r_low_b, curve.r_high_b
         assert got.used_b.all()
         for n, b in enumerate((1, 4)):
-            held[i, n] = ends_b[0, b] <= truth.r_b[b] <= ends_b[1, b]
+            held[i, n] = ends_b[0][b] <= truth.r_b[b] <= ends_b[1][b]
         for n, name in enumerate(("precision_t", "log_recall_t", "log_wrong_t"), 2):
             low, high = getattr(curve.bands.low, name)[2], getattr(curve.bands.high, name)[2]
             held[i, n] = low <= getattr(right, name)[2] <= high
