@@ -51,10 +51,10 @@ def test_lines_are_the_densities_and_marks_the_test_sets(tmp_path):
     density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
     sets = {"ones": np.array([1.0, 1.5]), "zeros": np.array([0.5])}
     models = [
-        figures_overlay.Overlaid("first", density, [], sets),
-        figures_overlay.Overlaid("second", density, [], {}),
+        figures_overlay.Overlaid("first", "z", density, [], sets),
+        figures_overlay.Overlaid("second", "z", density, [], {}),
     ]
-    (part, _) = figures_overlay.overlay_figure(models, "z").subfigs
+    (part, _) = figures_overlay.overlay_figure(models).subfigs
     (axes,) = part.axes
     lines = {line.get_label(): line for line in axes.lines}
     z, log10_rho = lines["first"].get_data()
