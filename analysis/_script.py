@@ -23,6 +23,9 @@ def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = 
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    except MemoryError as error:
+        print(f"error: there is not enough memory for these files: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     return EXIT_COMPLETE
 
 

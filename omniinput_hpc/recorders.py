@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_GROUPS = 16
+MAX_BINS = 10_000_000
 
 
 def lane_groups(n_walkers: int) -> NDArray[np.int64]:

@@ -16,10 +16,12 @@ if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omniinput_hpc import (
     __version__,
@@ -133,6 +135,17 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return old.rounds
 
 
+def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
+    """Return the recorded inputs of some rungs in a round; refuse what is no input."""
+    x_ksd = run.slab("samples/x", round_, rungs)
+    if x_ksd.max(initial=0) >= run.n_values:
+        raise UserError(
+            f"{run.path} is damaged: round {round_} holds a value {x_ksd.max()}, of "
+            f"{run.n_values} values (--verify says more)"
+        )
+    return x_ksd
+
+
 def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path) -> int:
     """Create the side file, or make it longer; return how many rounds it holds."""
     done = _rounds_done(path, run, attributes["model_fingerprint"], name)
@@ -174,8 +187,8 @@ def _rescore(
     try:
         for round_ in rounds:
             z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
-            for z_s, k in zip(z_ks, mine_k, strict=True):
-                x_sd = run.slab("samples/x", round_, range(k, k + 1))[0]
+            x_ksd = world.together(partial(_inputs, run, round_, mine_k))
+            for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
                 z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
             model.raise_if_nonfinite()
             writer.commit(round_, {"samples/z": z_ks}, round_ + 1)

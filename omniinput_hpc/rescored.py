@@ -25,9 +25,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc import strangers
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.run_reader import RunReader
-from omniinput_hpc.store import Field, Geometry, make_datasets, partial_of, publish
+from omniinput_hpc.store import Field, Geometry, make_datasets, making
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 1
@@ -54,8 +55,7 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
     OSError
         The disk is read-only, full, or out of quota.
     """
-    partial = partial_of(path)
-    with h5py.File(partial, "w", locking=False) as file:
+    with making(path) as file:
         make_datasets(file, fields_of(run.geometry))
         file["progress/rounds_committed"][0] = 0
         file.attrs["format"] = FORMAT
@@ -65,16 +65,11 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    publish(partial, path)
 
 
 def grow(path: Path, run: RunReader) -> None:
     """Replace a side file by one for as many rounds as the run was made longer to."""
-    partial = partial_of(path)
-    with (
-        h5py.File(path, "r", locking=False) as old,
-        h5py.File(partial, "w", locking=False) as new,
-    ):
+    with h5py.File(path, "r", locking=False) as old, making(path) as new:
         make_datasets(new, fields_of(run.geometry))
         for name, value in old.attrs.items():
             new.attrs[name] = value
@@ -82,7 +77,6 @@ def grow(path: Path, run: RunReader) -> None:
         for round_ in range(committed):
             new["samples/z"][round_] = old["samples/z"][round_]
         new["progress/rounds_committed"][0] = committed
-    publish(partial, path)
 
 
 class RescoredReader:
@@ -108,31 +102,37 @@ class RescoredReader:
             raise UserError(f"{path} is not a readable HDF5 file") from None
         try:
             self._read_header()
-        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        except strangers.ERRORS as error:
             self._file.close()
-            raise UserError(f"{path} is not a whole file of rescored samples: {error}") from None
+            words = strangers.words(error)
+            raise UserError(f"{path} is not a whole file of rescored samples: {words}") from None
         except UserError:
             self._file.close()
             raise
 
     def _read_header(self) -> None:
-        attrs = self._file.attrs
-        if attrs.get("format") != FORMAT:
+        file = self._file
+        if "format" not in file.attrs or strangers.attribute(file, "format") != FORMAT:
             raise UserError(f"{self.path} is an HDF5 file, but not one of rescored samples")
-        if int(attrs["format_version"]) != FORMAT_VERSION:
+        version = strangers.attribute(file, "format_version")
+        if version != FORMAT_VERSION:
             raise UserError(
-                f"{self.path} has format version {attrs['format_version']}; this program reads "
+                f"{self.path} has format version {version}; this program reads "
                 f"version {FORMAT_VERSION}"
             )
-        self.config: dict[str, Any] = tomllib.loads(str(attrs["config"]))
-        self.fingerprint = str(attrs["model_fingerprint"])
-        self.run_created = str(attrs["run_created"])
-        self.run_fingerprint = str(attrs["run_fingerprint"])
-        self.rounds_planned, *shape = self._file["samples/z"].shape
-        self.shape = tuple(shape)
-        self.rounds = int(self._file["progress/rounds_committed"][0])
-        if len(self.shape) != 2 or not 0 <= self.rounds <= self.rounds_planned:
-            raise ValueError("its shape or its counter of rounds is out of range")
+        self.config: dict[str, Any] = tomllib.loads(strangers.text(file, "config"))
+        self.fingerprint = strangers.text(file, "model_fingerprint")
+        self.run_created = strangers.text(file, "run_created")
+        self.run_fingerprint = strangers.text(file, "run_fingerprint")
+        z = strangers.dataset(file, "samples/z")
+        counter = strangers.dataset(file, "progress/rounds_committed")
+        if len(z.shape) != 3 or z.dtype != np.float32 or counter.shape != (1,):
+            raise ValueError("a dataset has another shape or type")
+        self.rounds_planned: int = z.shape[0]
+        self.shape: tuple[int, int] = z.shape[1:]
+        self.rounds = int(counter[0])
+        if not 0 <= self.rounds <= self.rounds_planned:
+            raise ValueError("its counter of rounds is out of range")
 
     def __enter__(self) -> RescoredReader:
         """Return the reader itself."""

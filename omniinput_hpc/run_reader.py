@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import strangers
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.recorders import MAX_BINS
 from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
 
 ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
@@ -71,7 +72,7 @@ class RunReader:
             self._read_header()
         except strangers.ERRORS as error:
             self._file.close()
-            raise BrokenRun(f"{path} is not a whole run file: {_words(error)}") from None
+            raise BrokenRun(f"{path} is not a whole run file: {strangers.words(error)}") from None
         except UserError:
             self._file.close()
             raise
@@ -96,13 +97,15 @@ class RunReader:
         self.samples_per_round = self.geometry.samples_per_round
         self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
         self.edges: NDArray[np.float64] = file["bins/edges"][:]
-        if np.isinf(self.beta_k).any():
-            raise ValueError("ladder/beta holds an infinite number")
+        if np.isinf(self.beta_k).any() or (np.isnan(self.beta_k).any() and not self.geometry.flat):
+            raise ValueError("ladder/beta holds what is no inverse temperature")
         if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
             raise ValueError("bins/edges are not finite numbers in ascending order")
         self.rounds = int(file["progress/rounds_committed"][0])
         self.burn_in_committed = int(file["progress/burn_in_committed"][0])
-        if not 0 <= self.rounds <= self.rounds_planned or self.burn_in_committed < 0:
+        burn_in = self.config["run"].get("burn_in", 0)
+        within = 0 <= self.rounds <= self.rounds_planned and 0 <= self.burn_in_committed <= burn_in
+        if not within:
             raise ValueError("the progress counters are out of range")
 
     def _geometry(self) -> Geometry:
@@ -128,6 +131,8 @@ class RunReader:
             flat=shape("state/entropy", 3)[2] > 0,
             log_q="samples/log_q" in self._file,
         )
+        if g.n_bins > MAX_BINS:
+            raise ValueError(f"{g.n_bins:.3g} bins are too many")
         if min(g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.n_kernels) < 1:
             raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
         if g.samples_per_round % g.n_walkers:
@@ -172,7 +177,9 @@ class RunReader:
         try:
             return np.asarray(strangers.attribute(self._file, "model_probe_z"), dtype=np.float64)
         except strangers.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
+            raise BrokenRun(
+                f"{self.path} is not a whole run file: {strangers.words(error)}"
+            ) from None
 
     @property
     def model_beta(self) -> float:
@@ -185,7 +192,8 @@ class RunReader:
         try:
             return float(strangers.attribute(self._file, "model_beta"))
         except strangers.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {_words(error)}") from None
+            words = strangers.words(error)
+            raise BrokenRun(f"{self.path} is not a whole run file: {words}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -349,12 +357,10 @@ def _stored_input(toml: str) -> dict[str, Any]:
             raise ValueError(f"the stored input's {table} is no table")
     if "run" not in config:
         raise ValueError("the stored input has no table [run]")
+    for key in ("kind", "path", "factory"):
+        if not isinstance(config.get("model", {}).get(key, ""), str):
+            raise ValueError(f"the stored input's model.{key} is no text")
     burn_in = config["run"].get("burn_in", 0)
     if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
         raise ValueError("the stored input's run.burn_in is no number of rounds")
     return config
-
-
-def _words(error: Exception) -> str:
-    text = str(error.args[0]) if error.args else type(error).__name__
-    return text.splitlines()[0] if text else type(error).__name__

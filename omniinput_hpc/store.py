@@ -7,10 +7,12 @@ One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made b
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,13 +155,11 @@ def create(
     OSError
         The disk is read-only, full, or out of quota.
     """
-    partial = partial_of(path)
-    with h5py.File(partial, "w", locking=False) as file:
+    with making(path) as file:
         _write_skeleton(file, g, first)
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    publish(partial, path)
 
 
 def grow(
@@ -169,11 +169,7 @@ def grow(
 
     `sign_of_life` is called after every round that is copied: large files take minutes.
     """
-    partial = partial_of(path)
-    with (
-        h5py.File(path, "r", locking=False) as old,
-        h5py.File(partial, "w", locking=False) as new,
-    ):
+    with h5py.File(path, "r", locking=False) as old, making(path) as new:
         _write_skeleton(new, g, {})
         for name, value in old.attrs.items():
             new.attrs[name] = value
@@ -186,7 +182,6 @@ def grow(
                     sign_of_life()
             else:
                 new[name][...] = old[name][...]
-    publish(partial, path)
 
 
 def partial_of(path: Path) -> Path:
@@ -246,8 +241,53 @@ def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
         h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
 
 
-def publish(partial: Path, path: Path) -> None:
-    """Make a closed file durable and give it its name."""
+class _Noted(io.FileIO):
+    """A file that HDF5 writes through, and whose errors are noted in place of being told to HDF5.
+
+    HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
+    the file may then crash the process.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        while len(view) and self.error is None:
+            try:
+                view = view[super().write(view) or 0 :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
+
+
+@contextmanager
+def making(path: Path) -> Iterator[h5py.File]:
+    """Make an HDF5 file that gets its name when it is whole and durable, and only then.
+
+    Raises
+    ------
+    OSError
+        Something could not be written; what has the name already is as it was.
+    """
+    partial = partial_of(path)
+    with _Noted(partial, "w+") as raw:
+        try:
+            with h5py.File(raw, "w") as file:
+                yield file
+        except Exception:
+            if raw.error is None:
+                raise
+    if raw.error is not None:
+        partial.unlink(missing_ok=True)
+        raise raw.error
     sync(partial)
     os.replace(partial, path)
     sync(path.parent)

@@ -25,8 +25,15 @@ ERRORS = (
     OSError,
     OverflowError,
     RuntimeError,
+    MemoryError,
 )
 """What h5py and numpy raise on broken files."""
+
+
+def words(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    text = str(error.args[0]) if error.args else ""
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:

@@ -153,10 +153,10 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
     ):
         if stored != wanted:
             findings.add("layout", f"{stored} {name}, but the stored input says {wanted}")
-    # NaN marks a rung that samples by another weight than exp(-beta z).
-    same = (run.beta_k == config.beta_k) | np.isnan(run.beta_k)
+    flat_k = np.isnan(config.beta_k)  # of flat-histogram rungs
     tuned = config.ladder is not None and config.ladder.tune
-    if not np.all(same) and not tuned:
+    same = np.array_equal(run.beta_k, config.beta_k, equal_nan=True)
+    if not (np.array_equal(np.isnan(run.beta_k), flat_k) if tuned else same):
         findings.add("layout", "ladder/beta is not the stored input's ladder")
     if not np.array_equal(run.edges, config.bins.edges):
         findings.add("layout", "bins/edges are not the stored input's bins")
@@ -222,6 +222,8 @@ def _moves(run: RunReader, config: Config, round_: int) -> Lines:
 
 def _swaps(run: RunReader, config: Config, round_: int) -> Lines:
     n, k = config.sampler.exchanges, run.geometry.n_rungs
+    if config.sampler.method == "ancestral":
+        n = 0  # independent draws: nothing to exchange
     first = (round_ + config.run.burn_in) * n
     due_k = np.zeros(k - 1, dtype=np.int64)
     for parity in range(2):

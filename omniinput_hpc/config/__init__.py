@@ -31,6 +31,7 @@ from omniinput_hpc.config.models import (
 )
 from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.recorders import MAX_BINS
 
 __all__ = [
     "Bins",
@@ -85,7 +86,7 @@ class Bins(Table):
         if self.lower >= self.upper:
             raise ValueError(f"lower = {self.lower:g} must be below upper = {self.upper:g}")
         bins = (self.upper - self.lower) / self.width
-        if bins > 10_000_000:
+        if bins > MAX_BINS:
             raise ValueError(f"{bins:.3g} bins are too many; widen width")
         if round(bins) < 1 or abs(bins - round(bins)) > 1e-6 * max(1.0, bins):
             raise ValueError(

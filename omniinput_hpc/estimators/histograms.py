@@ -215,6 +215,8 @@ def _read(run: RunData) -> _Part:
     counts_kb, lane_counts_kgb = run.counts_kb(), run.lane_counts_kgb()
     if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
+    if not np.isfinite(run.z_sum_kb()).all():
+        raise EstimateError(f"{run.path} is damaged: its sums of z are no numbers")
     laws = Laws(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
     draws = run.samples_log_q() is not None
     rhat_k, tau_k = chain_diagnostics(run)

@@ -280,7 +280,8 @@ def thin_lines(density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST)
     if left_out.any():
         lines.append(
             f"the curve counts the bins from {density.edges[ends[0]]:g} to "
-            f"{density.edges[ends[1] + 1]:g}; {left_out.sum()} bins at the ends have {few}"
+            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, of {few}: "
+            f"{left_out.sum()}"
         )
     thin = np.flatnonzero(curve.thin_b)
     names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]

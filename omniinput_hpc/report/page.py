@@ -45,6 +45,8 @@ pre { background: var(--card); padding: .7rem; overflow-x: auto; font-size: .85r
 .inputs .text { white-space: pre-wrap; unicode-bidi: isolate; max-width: 46rem; }
 .inputs img { width: 5.5rem; image-rendering: pixelated; display: block; }
 summary { cursor: pointer; color: var(--blue); }
+@media screen and (max-width: 40rem) { figure { overflow-x: auto; }
+  figure svg { max-width: none; width: 32rem; } }
 @media print { :root { color-scheme: light; }
   body { max-width: none; font-size: 10pt; padding: 0; }
   figure, li, tr { break-inside: avoid; } h2, h3, h4 { break-after: avoid; }

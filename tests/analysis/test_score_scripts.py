@@ -9,6 +9,8 @@ from score_files import RANGE, WIDTH, write_score_files
 from script_tools import is_plain, is_png
 
 from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
+from omniinput_hpc.estimators.scored import bin_scores
 from omniinput_hpc.estimators.tables import read_table, write_table
 
 NAMES = ["ana", "ben", "cai"]
@@ -41,6 +43,30 @@ def test_joined_scores_estimate_r(tmp_path, law):
     assert joined.first_ar.shape == joined.second_ar.shape == (1, 8)
     np.testing.assert_array_equal(joined.gold_g, [0, 0.25, 0.5, 0.75])
     np.testing.assert_array_equal(joined.given_ag, [joined.gold_g])
+
+
+@pytest.mark.parametrize(("law", "expected"), [("by-weight", 0.75), ("uniform", 0.9)])
+def test_each_law_weights_once_by_hand(tmp_path, law, expected):
+    """Two inputs, of 0.9 and 0.1 of the weight, drawn 3 times and once, scored 1 and 0.
+
+    Weighted twice they would give 27 / 28; by the other law, the other number.
+    """
+    items = [
+        KeyItem("a", 0, 1.0, 1.1, float(np.log(0.9)), 3, [0], 0),
+        KeyItem("b", 0, 1.0, 1.2, float(np.log(0.1)), 1, [1], 1),
+    ]
+    tasks_id = write_tasks(tmp_path / "r.tasks.jsonl", "text", [Task(i.id, "x") for i in items])
+    header = {
+        "tasks_id": tasks_id, "law": law, "width": 1.0, "range": [1.0, 2.0], "per_bin": 4,
+        "runs": [{"path": "r.h5", "model_fingerprint": "m", "range": [1.0, 2.0]}], "duplicates": 0,
+    }  # fmt: skip
+    write_key(tmp_path / "r.tasks.key.jsonl", header, items)
+    word = {"seconds": 1, "when": "2026-01-01T00:00:00Z", "guideline": None, "annotator": "ana"}
+    said = [{"id": "a", "score": 1.0, **word}, {"id": "b", "score": 0.0, **word}]
+    path = tmp_path / "r.scores.ana.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in said))
+    scored = join_scores("m", [path]).scored
+    assert bin_scores(scored).r_b[0] == pytest.approx(expected)
 
 
 def test_a_score_taken_back_and_a_word_said_again(tmp_path, scored):

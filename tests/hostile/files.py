@@ -52,6 +52,14 @@ def every(name, value):
     return element(name, Ellipsis, value)
 
 
+def together(*changes):
+    def change(file):
+        for one in changes:
+            one(file)
+
+    return change
+
+
 def chunked(shape, dtype, **options):
     def make(file, name):
         file.create_dataset(name, shape, dtype, chunks=True, **options)
@@ -66,6 +74,21 @@ def late(shape, dtype):
         creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         creation.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
         space = h5py.h5s.create_simple(shape)
+        kind = h5py.h5t.py_create(np.dtype(dtype))
+        h5py.h5d.create(file.id, name.encode(), kind, space, dcpl=creation)
+
+    return make
+
+
+def sparse(dtype, n):
+    """Return what stores an array in one piece, inside a file that grows by holes alone."""
+
+    def make(file, name):
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space = h5py.h5s.create_simple((n,))
         kind = h5py.h5t.py_create(np.dtype(dtype))
         h5py.h5d.create(file.id, name.encode(), kind, space, dcpl=creation)
 
@@ -109,6 +132,17 @@ def reference(file, name):
     file.attrs.create(name, file["samples"].ref, dtype=h5py.ref_dtype)
 
 
+def long_text(file, name):
+    """30 MB, which HDF5 keeps outside the attribute."""
+    file.attrs.create(name, "a" * 30_000_000, dtype=h5py.string_dtype())
+
+
+def many_attributes(file):
+    for i in range(20_000):
+        file.attrs[f"a{i}"] = 0
+    del file.attrs["n_sites"]
+
+
 def null(file, name):
     file.attrs[name] = h5py.Empty("f8")
 
@@ -137,6 +171,7 @@ STRUCTURE = {
     "opaque": typed("ladder/beta", np.dtype("V8")),
     "a huge array in pieces": replaced("samples/z", chunked((HUGE, 4, 24), np.float32)),
     "a huge array never stored": replaced("bins/edges", late((HUGE,), np.float64)),
+    "a huge array of holes": replaced("bins/edges", sparse(np.float64, 1 << 36)),
     "a compressed bomb": replaced(
         "bins/edges",
         lambda f, n: f.create_dataset(
@@ -168,6 +203,9 @@ STRUCTURE = {
     "burn-in of text": attribute("config", '[run]\nburn_in = "x"\n[model]\nkind = "python"'),
     "a reference for the input": attribute("config", reference),
     "an array for the input": attribute("config", long_attribute),
+    "a long text for the input": attribute("config", long_text),
+    "a path of numbers": attribute("config", '[run]\n[model]\nkind = "causal-lm"\npath = 3'),
+    "many attributes": many_attributes,
     "nothing for the input": attribute("config", null),
     "no fingerprint": attribute("model_fingerprint", None),
     "negative values": attribute("n_values", -3),
@@ -180,15 +218,16 @@ STRUCTURE = {
     "lowest counter": element("progress/rounds_committed", 0, -(2**63)),
     "huge counter": element("progress/rounds_committed", 0, 2**62),
     "negative burn-in": element("progress/burn_in_committed", 0, -5),
+    "huge burn-in": element("progress/burn_in_committed", 0, 2**62),
     "edges that are no numbers": every("bins/edges", np.nan),
     "edges all alike": every("bins/edges", 1.0),
     "an infinite edge": element("bins/edges", -1, np.inf),
+    "beta that is no number": every("ladder/beta", np.nan),
     "an infinite beta": element("ladder/beta", 0, -np.inf),
 }
-"""No run file, whoever looks at it."""
+"""What makes a file no run file, whoever looks at it."""
 
 CONTENT = {
-    "beta that is no number": every("ladder/beta", np.nan),
     "beta out of order": element("ladder/beta", slice(None), [4.0, -2.0, 4.0, 0.0]),
     "huge beta": every("ladder/beta", 1e308),
     "huge counts": every("histogram/counts", 2**32 - 1),
@@ -199,14 +238,58 @@ CONTENT = {
     "outputs that are no numbers": every("samples/z", np.nan),
     "infinite outputs": every("samples/z", np.inf),
     "values beyond all": every("samples/x", 255),
-    "negative walkers": every("samples/walker", -(2**31)),
-    "negative moves": every("kernel/attempted", -(2**63)),
-    "negative swaps": every("exchange/accepted", -(2**63)),
-    "huge burn-in": element("progress/burn_in_committed", 0, 2**62),
+    "negative counters": together(
+        every("samples/walker", -(2**31)),
+        every("kernel/attempted", -(2**63)),
+        every("exchange/accepted", -(2**63)),
+    ),
+    "huge counters": together(
+        every("exchange/attempted", 2**63 - 1),
+        every("exchange/round_trips", 2**62),
+        every("ladder/rejection", 1e308),
+    ),
     "tiny bins": element("bins/edges", slice(None), np.nextafter(1.0, 2) + np.arange(20) * 2.3e-16),
-    "walkers of nobody": every("state/walker", 999),
-    "a state of no value": every("state/x", 255),
+    "huge bins": element("bins/edges", slice(None), np.linspace(-5e307, 5e307, 20)),
 }
 """A whole file of nonsense: an answer or a refusal, never a traceback."""
 
-CANNOT_GO_ON = ("walkers of nobody", "a state of no value", "huge burn-in")
+STAYS = {
+    "walkers of nobody": every("state/walker", 999),
+    "a state of no value": every("state/x", 255),
+    "a state of no number": every("state/z", np.nan),
+    "directions of nowhere": every("state/direction", -1),
+    "inputs of no value": every("samples/x", 255),
+}
+"""Of a damaged state nobody goes on, of damaged samples nobody asks a model."""
+
+SIDE = {
+    "no dataset": lambda file: file.__delitem__("samples/z"),
+    "a group for a dataset": replaced("samples/z", lambda f, n: f.create_group(n)),
+    "a scalar": data("samples/z", 1.0),
+    "fewer axes": data("samples/z", np.zeros(3, np.float32)),
+    "another type": data("samples/z", np.zeros((5, 4, 24))),
+    "strings": data("samples/z", ["a"] * 20),
+    "a huge array in pieces": replaced("samples/z", chunked((HUGE, 4, 24), np.float32)),
+    "a huge array never stored": replaced("samples/z", late((HUGE, 4, 24), np.float32)),
+    "virtual": replaced("samples/z", virtual),
+    "a link to itself": replaced("samples/z", soft_loop),
+    "links in a circle": circle,
+    "a link to another file": replaced(
+        "samples", lambda f, n: f.__setitem__(n, h5py.ExternalLink("/etc/other.h5", "/samples"))
+    ),
+    "no counter": lambda file: file.__delitem__("progress"),
+    "a counter of text": data("progress/rounds_committed", ["a"]),
+    "many counters": data("progress/rounds_committed", np.zeros(7, np.int64)),
+    "huge counter": element("progress/rounds_committed", 0, 2**62),
+    "negative counter": element("progress/rounds_committed", 0, -1),
+    "format of many": attribute("format", ["omniinput-rescored"] * 4),
+    "no version": attribute("format_version", None),
+    "version of text": attribute("format_version", "one"),
+    "no input": attribute("config", None),
+    "input that is no TOML": attribute("config", "[run"),
+    "input nested deeply": attribute("config", DEEP),
+    "an array for the input": attribute("config", long_attribute),
+    "no fingerprint": attribute("model_fingerprint", None),
+    "another run": attribute("run_created", 3),
+}
+"""What makes a file of rescored samples none."""

@@ -1,6 +1,7 @@
 """Give every hostile file of a folder to every reader, in one process; print what they said.
 
-Where a reader fails, this process does not survive it, or its traceback is in what it prints.
+Pictures are drawn, but coarsely: their fine form is what takes the time. Where a reader fails, its
+traceback is in what is printed, or this process does not survive it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,49 @@ import resource
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "analysis")]
 
 from _common import run_script  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
-from omniinput_hpc import launch  # noqa: E402
+from omniinput_hpc import launch, rescore  # noqa: E402
 
-OTHER_ARGUMENTS = {"precision_recall.py": ["--rule", "toy_rules:begins_with_zero"]}
+RULE = ["--rule", "toy_rules:begins_with_zero"]
+SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
+FEW = ["--fewest-inputs", "1", "--fewest-lanes", "1"]
+RANGE = ["--range", "0.5", "2.0"]
+ARGUMENTS = {
+    "agreement.py": ["{file}", *SCORES],
+    "annotators.py": ["{file}", *SCORES, *FEW],
+    "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
+    "compare.py": ["{folder}/good.h5", "{file}", *RULE],
+    "diagnose.py": ["{file}"],
+    "next_scores.py": ["{file}", *SCORES, *FEW],
+    "normalize.py": ["{file}", "{folder}/good.h5", *RANGE],
+    "overlay.py": ["{file}", "--output", "{folder}/overlay.png"],
+    "precision_recall.py": ["{file}", *RULE],
+    "report.py": ["{file}", *RULE],
+    "representatives.py": ["{file}"],
+    "reweight.py": ["{file}"],
+}
+"""Of every script that reads run files."""
+SLOW = ("RUN.h5", "run.output", "rescore")
+"""Those that go on with a file: given whole files only where they must refuse."""
+
+
+def coarse(figure: Figure, file, *_, **options) -> None:
+    """Draw every part of a figure, where it happens to be, instead of saving it."""
+    if options["format"] == "pdf":
+        return  # drawn already
+    figure.set_layout_engine("none")
+    figure.set_dpi(15)
+    figure.canvas.draw()
+    if options["format"] == "svg":
+        file.write("<svg ></svg>")
 
 
 def called(function, *arguments):
@@ -39,40 +73,58 @@ def called(function, *arguments):
     return code, said.getvalue(), time.process_time() - begin
 
 
-def scripts(good):
-    """Return the main functions of the scripts that one run file is enough for."""
-    found = {}
-    for path in sorted((ROOT / "analysis").glob("[!_]*.py")):
-        spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        more = OTHER_ARGUMENTS.get(path.name, [])
+def script(name):
+    """Return a script's way to read a file: a function of its path."""
+    spec = importlib.util.spec_from_file_location(f"script_{name[:-3]}", ROOT / "analysis" / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
-        def call(file, main=module.main, more=more):
-            return run_script(main, [str(file), *more])
+    def read(words, file):
+        words = [word.format(file=file, folder=file.parent) for word in words]
+        return run_script(module.main, words)
 
-        if called(call, good)[0] == 0:
-            found[path.name] = call
-    return found
+    return partial(read, ARGUMENTS[name])
+
+
+def readers_of(toml):
+    """Return all readers by name, each a function of a file's path."""
+    more = ["--set", "run.rounds=6"]
+    return {
+        **{name: script(name) for name in ARGUMENTS},
+        "--verify": lambda file: launch.main(["--verify", str(file)]),
+        "--rescore": lambda file: launch.main(["--verify", str(file), "--rescore", "50"]),
+        "rescore": lambda file: rescore.main([str(file), str(toml)]),
+        "RUN.h5": lambda file: launch.main([str(file), *more]),
+        "run.output": lambda file: launch.main([str(toml), "--set", f"run.output={file}", *more]),
+    }
+
+
+def wanted(kind, reader):
+    """Whether a reader is given files of this kind (the first word of their names)."""
+    if kind == "side":  # the damage is in what stands beside the run
+        return reader in ("normalize.py", "rescore")
+    if kind == "stays":
+        return reader not in ARGUMENTS  # they look at other things
+    return kind == "structure" or reader not in SLOW
+
+
+def stamps(files):
+    return [(found.st_size, found.st_mtime_ns) for found in map(Path.stat, files)]
 
 
 def main(folder, toml):
-    readers = scripts(folder / "good.h5")
-    readers["--verify"] = lambda file: launch.main(["--verify", str(file)])
-    readers["RUN.h5"] = lambda file: launch.main([str(file), "--set", "run.rounds=6"])
-    readers["run.output"] = lambda file: launch.main(
-        [str(toml), "--set", f"run.output={file}", "--set", "run.rounds=6"]
-    )
-    for path in sorted(folder.glob("*.h5")):
-        before = path.read_bytes()
+    Figure.savefig = coarse
+    readers = readers_of(toml)
+    for path in sorted(p for p in folder.glob("*.h5") if ".rescored." not in p.name):
+        kind = path.name.partition("-")[0]
+        side = path.with_name(f"{path.stem}.rescored.{toml.stem}.h5")
+        files = [file for file in (path, side) if file.exists()]
+        before = stamps(files)
         for name, reader in readers.items():
-            content = path.name.startswith("content-")
-            if name in ("RUN.h5", "run.output") and content and "-stays" not in path.name:
-                continue  # would go on with it
-            if path.name == "good.h5":
+            if not wanted(kind, name):
                 continue
             code, text, seconds = called(reader, path)
-            touched = path.read_bytes() != before
+            touched = stamps(files) != before
             print(json.dumps([path.stem, name, code, text, seconds, touched]), flush=True)
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"megabytes": megabytes, "readers": list(readers)}), flush=True)

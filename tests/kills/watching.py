@@ -22,16 +22,21 @@ class Live:
     Parameters
     ----------
     module : what `python -m` runs: the program, or one that is wrong on purpose
+    arguments : of the program, in place of an input file and settings
     """
 
     _count = 0
 
-    def __init__(self, toml, words, n_ranks, module="omniinput_hpc"):
+    def __init__(self, toml, words, n_ranks, module="omniinput_hpc", arguments=None):
         Live._count += 1
         self._token = f"{os.getpid()}-{Live._count}"
         settings = [part for word in words for part in ("--set", word)]
         self._process = subprocess.Popen(
-            command(toml, *settings, ranks=n_ranks, module=module),
+            command(
+                *([toml, *settings] if arguments is None else arguments),
+                ranks=n_ranks,
+                module=module,
+            ),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

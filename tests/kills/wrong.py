@@ -19,4 +19,5 @@ def count_first(self, round_, values, committed):
 
 
 commit.MpioWriter.commit = count_first
-raise SystemExit(launch.main())
+if __name__ == "__main__":
+    raise SystemExit(launch.main())

@@ -1,0 +1,44 @@
+"""A failing disk, the short form of `campaign.py`; and a writer that the campaign must catch."""
+
+import h5py
+import pytest
+from faults.campaign import launch, shim
+
+
+@pytest.fixture
+def library(tmp_path):
+    found = shim(tmp_path)
+    if found is None:
+        pytest.skip("no C compiler (cc) here")
+    return found
+
+
+def failures(text):
+    """Return how many calls failed in all, and how many of these were noticed."""
+    rows = [line.split("|")[4:6] for line in text.splitlines() if line.startswith("| ")][2:]
+    return [sum(int(cell) for cell in column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.timeout(500)
+def test_no_round_is_claimed_that_could_not_be_written(tmp_path, library):
+    done = launch(tmp_path, library, modes="T")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "WRONG" not in done.stdout
+    failed, noticed = failures(done.stdout)
+    assert noticed > 0.9 * failed > 200
+
+
+def test_short_writes_are_gone_on_with(tmp_path, library):
+    done = launch(tmp_path, library, modes="S", ranks=1)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    failed, noticed = failures(done.stdout)
+    assert (failed > 100, noticed) == (True, 0)
+
+
+def test_a_writer_that_counts_first_is_caught(tmp_path, library):
+    if not h5py.get_config().mpi:
+        pytest.skip("the wrong writer is a parallel one")
+    done = launch(tmp_path, library, modes="E", wrong="count-first")
+    assert done.returncode == 1
+    assert "is not there" in done.stdout
