@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from _common import beside, run_script
+from _common import beside, run_script, scores_arguments
 
 from omniinput_hpc import comparison, figures, run_pair
 from omniinput_hpc.errors import UserError
@@ -20,8 +20,7 @@ def main(arguments: list[str]) -> None:
     """Read, compare each run with the first, write, and print where the results are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.h5", help="the first with each")
-    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="scores inputs; for models")
-    parser.add_argument("--side", choices=["low", "high"], default="low", help="the confident end")
+    scores_arguments(parser, rule=True, required=False)
     parser.add_argument("--range", type=float, nargs=2, metavar="Z", help="cross-model Z")
     options = parser.parse_args(arguments)
     if len(options.runs) < 2:
@@ -31,8 +30,8 @@ def main(arguments: list[str]) -> None:
         runs = [stack.enter_context(open_run(path)) for path in options.runs]
         run_pair.require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
-        if not one_model and options.rule is None:
-            raise UserError("these are runs of different models: give --rule to score their inputs")
+        if not one_model and not (options.rule or options.scores):
+            raise UserError("these are runs of different models: give --rule or --scores")
         densities = [density_of_run(run) for run in runs]
         lines = [describe_run(run) for run in runs]
         for name, density in zip(names, densities, strict=True):
@@ -40,8 +39,15 @@ def main(arguments: list[str]) -> None:
         if one_model:
             result = comparison.samplers(runs, densities, names)
         else:
-            rule, z_range = load_rule(options.rule), options.range
-            result = comparison.models(runs, densities, names, rule, options.side, z_range)
+            least = (options.side, (options.fewest_inputs, options.fewest_lanes))
+            both = list(zip(runs, densities, strict=True))
+            if options.rule:
+                rule = load_rule(options.rule)
+                curves = [comparison.curve_by_rule(*pair, rule, *least) for pair in both]
+            else:
+                files = (options.scores, options.key)
+                curves = [comparison.curve_by_scores(*pair, *files, *least) for pair in both]
+            result = comparison.models(runs, densities, names, curves, options.range)
 
     lines += result.lines
     table = beside(options.runs[0], f"{result.ending}.csv")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc import comparison_figures, run_pair
+from omniinput_hpc.annotation.join import join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import two_models, two_samplers
 from omniinput_hpc.estimators.curves import Side
 from omniinput_hpc.estimators.density import Density
-from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall import Curve, precision_recall, sum_scores
+from omniinput_hpc.estimators.scored import scored_curve
 from omniinput_hpc.figures import z_label
 from omniinput_hpc.run_reader import RunReader
 
@@ -71,25 +74,51 @@ def samplers(
     return Result(".samplers", two_samplers.describe(found, *two), columns, figure)
 
 
+def curve_by_rule(
+    run: RunReader, density: Density, rule: Rule, side: Side, fewest: tuple[int, int]
+) -> Curve:
+    """Return a run's curve by a rule (see `precision_recall.precision_recall`)."""
+    sums = sum_scores(run, density, rule, fewest[0])
+    return precision_recall(density, sums, side, fewest, whole=False)
+
+
+def curve_by_scores(
+    run: RunReader,
+    density: Density,
+    scores: Sequence[Path],
+    key: Path | None,
+    side: Side,
+    fewest: tuple[int, int],
+) -> Curve:
+    """Return a run's curve by people's scores, of those files that are of its model.
+
+    Raises
+    ------
+    UserError
+        None of them is.
+    """
+    mine = scores_of_model(run.fingerprint, scores, key)
+    if not mine:
+        raise UserError(f"none of the score files is of the model of {run.path}")
+    return scored_curve(
+        density, join_scores(run.fingerprint, mine, key).scored, side, *fewest
+    ).curve
+
+
 def models(
     runs: Sequence[RunReader],
     densities: Sequence[Density],
     names: Sequence[str],
-    rule: Rule,
-    side: Side,
+    curves: Sequence[Curve],
     z_range: Sequence[float] | None,
 ) -> Result:
-    """Compare the first model with each of the others, scored by one rule.
+    """Compare the first model with each of the others, by their curves.
 
     Raises
     ------
     UserError, EstimateError
         See `run_pair.shift_of` and `two_models.compare_models`.
     """
-    curves = [
-        precision_recall(density, sum_scores(run, density, rule), side, whole=False)
-        for run, density in zip(runs, densities, strict=True)
-    ]
     shown, found, lines = [(names[0], curves[0], 0.0)], [], []
     for i in range(1, len(runs)):
         pair = (densities[0], densities[i])

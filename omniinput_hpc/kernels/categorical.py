@@ -16,9 +16,11 @@ BLOCK = 64
 def _blocks(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return exp(scores - largest) in blocks, [..., n_blocks, BLOCK], and largest, [...]."""
     largest = scores.amax(dim=-1)
-    missing = -scores.shape[-1] % BLOCK
-    weights = (scores - largest[..., None]).exp_()
-    return F.pad(weights, (0, missing)).unflatten(-1, (-1, BLOCK)), largest
+    n = scores.shape[-1]
+    weights = scores.new_empty((*scores.shape[:-1], n + -n % BLOCK))
+    weights[..., n:] = 0.0
+    torch.sub(scores, largest[..., None], out=weights[..., :n]).exp_()
+    return weights.unflatten(-1, (-1, BLOCK)), largest
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:

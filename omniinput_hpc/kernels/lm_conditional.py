@@ -20,6 +20,9 @@ from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
 
+CACHED = 1 << 17
+"""Numbers, half a megabyte of float32, that are worked on at once on a CPU."""
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -167,7 +170,7 @@ class LmConditional(Untuned):
         log_p = pick(rows, values.T).T
         if b is None:
             return log_p, torch.zeros_like(log_p, dtype=torch.float64)
-        return log_p, log_sum(scores_of(rows, b)).T
+        return log_p, log_sums(rows, b).T
 
     def _propose(
         self,
@@ -190,11 +193,11 @@ class LmConditional(Untuned):
                 shift = 1 + (u * (self._model.n_values - 1)).long()
                 x_new[:, t] = (x[:, t] + shift) % self._model.n_values
                 if row is not None:
-                    log_z[:, t] = log_sum(scores_of(row, b))
+                    log_z[:, t] = log_sums(row, b)
             elif row is None:
                 x_new[:, t] = (u * self._model.n_values).long()
             else:
-                x_new[:, t], log_z[:, t] = draw_and_sum(scores_of(row, b), u)
+                x_new[:, t], log_z[:, t] = draw_scaled(row, b, u)
             if row is not None:
                 log_p[:, t] = pick(row, x_new[:, t])
             if t + 1 < stretch.end:
@@ -215,7 +218,7 @@ class LmConditional(Untuned):
         if new.old_row is not None:
             for t in range(stretch.begin, stretch.end):
                 if t >= self._first:
-                    log_z[:, t] = log_sum(scores_of(new.old_row.row(), b))
+                    log_z[:, t] = log_sums(new.old_row.row(), b)
                 if t + 1 < stretch.end:
                     new.old_row.extend(x[:, t])
         return Cache(known.beta, known.log_p, log_z)
@@ -236,3 +239,28 @@ def scores_of(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if not b.is_cpu or bool((b <= 0).any()):
         scores.masked_fill_(rows == -torch.inf, -torch.inf)
     return scores
+
+
+def log_sums(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows [..., W, V]."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    b = b.expand(rows.shape[:-1]).reshape(-1)
+    parts = [log_sum(scores_of(flat[some], b[some])) for some in _slices(flat)]
+    return torch.cat(parts).view(rows.shape[:-1])
+
+
+def draw_scaled(
+    row: torch.Tensor, b: torch.Tensor, u: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw values from exp(b l) / Z; return them, int64 [W], and ln Z, float64 [W]."""
+    parts = [draw_and_sum(scores_of(row[some], b[some]), u[some]) for some in _slices(row)]
+    values, log_z = zip(*parts, strict=True)
+    return torch.cat(values), torch.cat(log_z)
+
+
+def _slices(rows: torch.Tensor) -> Iterator[slice]:
+    """Yield runs of rows [n, V] that stay in a processor's cache from one operation to the next."""
+    n, n_values = rows.shape
+    width = max(1, CACHED // n_values) if rows.is_cpu else n
+    for begin in range(0, n, width):
+        yield slice(begin, begin + width)

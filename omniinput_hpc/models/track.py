@@ -48,7 +48,7 @@ class Track:
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
         self._new = (kv, hidden, scores)
         self._kept: tuple[torch.Tensor, ...] = ()
-        self._walker_dims = (trunk.walker_dim, 1)
+        self._dims = ((2, trunk.walker_dim), (0, 1))  # of positions and walkers
         self._same = 0  # positions before it are alike in both
         self._from = self._at = 0  # where the proposal begins, and where it goes on
         self.version = 0
@@ -96,9 +96,10 @@ class Track:
     def begin(self, t: int) -> None:
         """Begin proposals that agree with what is kept before site t."""
         self._from = self._at = self._n_before + t
-        for kept, new in zip(self._kept[:2], self._new, strict=False):
-            if self._same < self._from:
-                new[self._same : self._from].copy_(kept[self._same : self._from])
+        fewer = self._from - self._same
+        for kept, new, (place, _) in zip(self._kept, self._new, self._dims, strict=False):
+            if fewer > 0:
+                new.narrow(place, self._same, fewer).copy_(kept.narrow(place, self._same, fewer))
         self._same = self._from
 
     @torch.no_grad()
@@ -130,8 +131,9 @@ class Track:
         if not self._kept:
             self._kept = tuple(torch.zeros_like(new) for new in self._new)
         self.version += 1
-        for kept, new, dim in zip(self._kept[:2], self._new, self._walker_dims, strict=False):
-            _take(accepted, new[self._from : self._at], kept[self._from : self._at], dim)
+        some = (self._from, self._at - self._from)
+        for kept, new, (place, walker) in zip(self._kept, self._new, self._dims, strict=False):
+            _take(accepted, new.narrow(place, *some), kept.narrow(place, *some), walker)
         _take(accepted, self._new[2], self._kept[2], 2)
         if accepted is None:
             self._same = self._at

@@ -27,7 +27,7 @@ class Trunk(Protocol):
 
     Attributes
     ----------
-    walker_dim : of the keys and values, whose first dimension is the position
+    walker_dim : of the keys and values, whose dimension 2 is the position
     n_vocab : V, all tokens
     """
 
@@ -39,7 +39,7 @@ class Trunk(Protocol):
         ...
 
     def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return room for keys and values, [T, ...], and for hidden states, [T, W, E]."""
+        """Return room for keys and values, [., ., T, ...], and for hidden states, [T, W, E]."""
         ...
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
@@ -139,11 +139,11 @@ class Gpt2Trunk:
         return self._head(hidden)
 
     def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Trunk`: [T, layers, 2, W, E], or for tiny heads [T, layers, 2, E, W]."""
+        """See `Trunk`: [layers, 2, T, W, E], or for tiny heads [layers, 2, T, E, W]."""
         t, n_layers, e = self._n_positions, len(self._layers), self._tokens.shape[1]
         last = (e, n_walkers) if self._tiny else (n_walkers, e)
         like = self._tokens
-        return like.new_zeros((t, n_layers, 2, *last)), like.new_zeros((t, n_walkers, e))
+        return like.new_zeros((n_layers, 2, t, *last)), like.new_zeros((t, n_walkers, e))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """See `Trunk`."""
@@ -152,20 +152,20 @@ class Gpt2Trunk:
         attend = self._attend_tiny if self._tiny else self._attend
         for index, layer in enumerate(self._layers):
             a = _normalize(x, layer.norm_1)
-            mixed = attend(layer.to_qkv(a), begin, kv[:, index])
+            mixed = attend(layer.to_qkv(a), begin, kv[index])
             x = layer.from_heads.plus(mixed, x)
             inner = layer.up.gelu(_normalize(x, layer.norm_2), self._gelu)
             x = layer.down.plus(inner, x)
         return _normalize(x, self._norm)
 
     def _attend(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Attend from qkv [n, W, 3 E] to kv [T, 2, W, E]: [n, W, E].
+        """Attend from qkv [n, W, 3 E] to kv [2, T, W, E]: [n, W, E].
 
         Always to all T positions under a mask, so that the sums' order does not depend on n.
         """
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-1]
-        kv[begin : begin + n, 0] = qkv[..., e : 2 * e]
-        kv[begin : begin + n, 1] = qkv[..., 2 * e :]
+        kv[0, begin : begin + n] = qkv[..., e : 2 * e]
+        kv[1, begin : begin + n] = qkv[..., 2 * e :]
         heads = (n_walkers * self._n_heads, self._head_size)
         q, mask = qkv[..., :e], self._mask[begin : begin + n]
         more = self._fewest_rows - n
@@ -173,20 +173,20 @@ class Gpt2Trunk:
             q = torch.cat([q, q[-1:].expand(more, -1, -1)])
             mask = torch.cat([mask, mask[-1:].expand(more, -1)])
         q = q.reshape(len(q), *heads).transpose(0, 1)  # [W H, n, d]
-        k = kv[:, 0].view(-1, *heads).permute(1, 2, 0)  # [W H, d, T]
-        v = kv[:, 1].view(-1, *heads).transpose(0, 1)  # [W H, T, d]
+        k = kv[0].view(-1, *heads).permute(1, 2, 0)  # [W H, d, T]
+        v = kv[1].view(-1, *heads).transpose(0, 1)  # [W H, T, d]
         share = torch.baddbmm(mask, q, k, alpha=self._scale).softmax(-1)  # [W H, n, T]
         mixed = torch.bmm(share, v)[:, :n].transpose(0, 1)  # [n, W H, d]
         return mixed.reshape(n, n_walkers, e)
 
     def _attend_tiny(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Do the same with kv [T, 2, E, W]: products of heads as small as these cost only calls."""
+        """Do the same with kv [2, T, E, W]: products of heads as small as these cost only calls."""
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-2]
         across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
-        kv[begin : begin + n] = across[:, 1:]
+        kv[:, begin : begin + n] = across[:, 1:].transpose(0, 1)
         heads = (self._n_heads, self._head_size, n_walkers)
         q = (across[:, 0] * self._scale).reshape(n, *heads)
-        k, v = kv[:, 0].unflatten(1, heads[:2]), kv[:, 1].unflatten(1, heads[:2])  # [T, H, d, W]
+        k, v = kv[0].unflatten(1, heads[:2]), kv[1].unflatten(1, heads[:2])  # [T, H, d, W]
         mixed = q.new_empty((n, *heads))
         for i in range(n):
             seen = begin + i + 1

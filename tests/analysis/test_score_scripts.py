@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 from run_files import EDGES, MODEL, write_exact, write_run
@@ -144,6 +145,30 @@ def test_next_scores(tmp_path, inside, scored):
 def _rows(out):
     return [[float(w) for w in line.split()] for line in out.splitlines() if line[:3] == "   "
             and line.strip()[0].isdigit()]  # fmt: skip
+
+
+def test_two_models_by_peoples_scores(tmp_path, inside):
+    """The second model's inputs get 0.4 times the score: worse; scores by the same rule: alike."""
+    for name, fingerprint, seed in (("one", "exact", 1), ("two", "another", 2)):
+        run = write_run(tmp_path / f"{name}.h5", walkers=16, seed=seed)
+        with h5py.File(tmp_path / f"{name}.h5", "r+") as file:
+            file.attrs["model_fingerprint"] = fingerprint
+        write_score_files(
+            tmp_path / f"{name}.h5", run, ["ana"], seed=seed, bias=0, fingerprint=fingerprint
+        )
+    files = ["one.scores.ana.jsonl", "two.scores.ana.jsonl"]
+    code, out, err = inside("compare.py", "one.h5", "two.h5", "--scores", *files)
+    assert (code, err) == (0, "")
+    assert "cannot tell" in out and "is better than" not in out
+    path = tmp_path / files[1]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["score"] = round(0.4 * line["score"], 3)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, out, err = inside("compare.py", "one.h5", "two.h5", "--scores", *files)
+    assert (code, err) == (0, "") and "one is better than two" in out
+    code, _, err = inside("compare.py", "one.h5", "two.h5", "--scores", files[0])
+    assert is_plain(code, err, "none of the score files is of the model of two.h5")
 
 
 def test_users_mistakes_get_one_plain_line(tmp_path, inside, scored):

@@ -1,6 +1,8 @@
 """Task files and keys come back as written; every kind of damage is one plain sentence."""
 
+import errno
 import json
+import os
 
 import pytest
 from task_files import KEY_HEADER, make_tasks
@@ -118,3 +120,16 @@ def test_the_key_of_another_task_set(tmp_path):
         read_key(path, "0" * 16)
     with pytest.raises(UserError, match="no such file"):
         read_key(tmp_path / "none.tasks.key.jsonl")
+
+
+def test_a_full_disk_leaves_the_tasks_that_were_there(tmp_path, monkeypatch):
+    tasks = make_tasks(tmp_path)
+    before = tasks.path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"toy.tasks.jsonl cannot be written: No space left"):
+        write_tasks(tasks.path, "text", tasks.tasks[:3])
+    assert tasks.path.read_bytes() == before and not list(tmp_path.glob("*.partial"))

@@ -1,87 +1,143 @@
-"""Moves per second on one core, and what part of them is the model's forward.
+"""Moves per second of kernels on the Toy and the English model, beside those of another checkout.
 
-    .venv/bin/python tests/benchmarks/moves.py [INPUT.toml] [--moves 100]
+    .venv/bin/python tests/benchmarks/moves.py [--other FOLDER] [--threads 1] [--json FILE]
 
-Prints a table. It times the same forwards alone and inside moves, in turn, so that a drift of the
-machine's speed cancels.
+Prints a table: milliseconds per move of W walkers, moves per second, and, where --other names the
+root of another checkout, how many times more that is than its own. Both are timed in turn, each in
+a process of its own, so that a drift of the machine's speed cancels; seconds are of the CPU on one
+thread, of the clock on more. Recording is included, exchange is not.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import torch
+HERE = Path(__file__).resolve().parents[2]
+REPEATS = 5
+TEMPLATE = """
+[run]
+output = "unused.h5"
+seed = 1
+rounds = 1
+[model]
+kind = "causal-lm"
+path = "{path}"
+length = {length}
+[sampler]
+walkers = {walkers}
+steps = 10
+exchanges = 1
+[ladder]
+betas = [{beta}]
+[kernel]
+name = "{kernel}"
+[bins]
+lower = 0.0
+upper = 20.0
+width = 0.1
+[samples]
+every = 10
+"""
+CASES = [
+    # model, length, walkers, beta, kernel, moves per timing
+    ("toy", 8, 256, 0.5, "metropolis", 30),
+    ("toy", 8, 256, 0.5, "lm-conditional", 30),
+    ("english", 25, 64, 24.0, "metropolis", 10),
+    ("english", 25, 64, 24.0, "lm-conditional", 20),
+]
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from omniinput_hpc import input_file, kernels, models, streams
-from omniinput_hpc.config import Config
-from omniinput_hpc.ensembles import Canonical
-from omniinput_hpc.kernels.batch import Batch
-from omniinput_hpc.models.checked import CheckedModel
-from omniinput_hpc.plan import geometry_of
+def seconds_per_move(case: list[Any], threads: int) -> list[float]:
+    """Time segments of moves with their recording, in this process."""
+    import torch
 
-REPEATS = 7
+    from omniinput_hpc import input_file, kernels, models, streams
+    from omniinput_hpc.ensembles import Canonical
+    from omniinput_hpc.kernels.batch import Batch
+    from omniinput_hpc.models.checked import CheckedModel
+    from omniinput_hpc.plan import geometry_of
 
-
-def seconds_of_moves(batch: Batch, steps: int, round_: int) -> float:
-    """Time a segment of moves with its recording."""
-    begin = time.perf_counter()
-    own, shared = (streams.generator(0, purpose, round_) for purpose in ("moves", "choices"))
-    batch.begin_segment(own, shared, 0)
-    for _ in range(steps):
-        batch.step()
-    batch.collect()
-    return time.perf_counter() - begin
-
-
-def seconds_of_forwards(model: models.Model, x: torch.Tensor, steps: int) -> float:
-    """Time the model's forward alone, equally often, on inputs that change."""
-    begin = time.perf_counter()
-    for step in range(steps):
-        model.output(x.roll(step, 0))
-    return time.perf_counter() - begin
-
-
-def measure(config: Config, walkers: int, steps: int) -> tuple[float, float]:
-    """Return the median seconds per move of W walkers, and per forward alone."""
-    model = models.build(config, "cpu")
-    g = geometry_of(config, model.n_values, model.n_sites)
-    kernel = kernels.build(config.kernel, CheckedModel(model, "model"), walkers)
-    batch = Batch(
-        kernel, CheckedModel(model, "model"), Canonical(1.0), torch.device("cpu"), steps, 10,
-        g.x_dtype,
-    )  # fmt: skip
+    torch.set_num_threads(threads)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    name, length, walkers, beta, kernel_name, steps = case
+    path = HERE / "inputs/models" / name
+    text = TEMPLATE.format(path=path, length=length, walkers=walkers, beta=beta, kernel=kernel_name)
+    config = input_file.parse(text, "benchmark")
+    model = CheckedModel(models.build(config, "cpu"), "model")
+    x_dtype = geometry_of(config, model.n_values, model.n_sites).x_dtype
+    kernel = kernels.build(config.kernel, model, walkers)
+    batch = Batch(kernel, model, Canonical(beta), torch.device("cpu"), steps, 10, x_dtype)
     x = streams.generator(0, "start").integers(model.n_values, size=(walkers, model.n_sites))
     batch.place(x, batch.evaluate(x))
-    tensor = torch.from_numpy(x)
-    seconds_of_moves(batch, steps, 0)
-    pairs = [
-        (seconds_of_moves(batch, steps, r), seconds_of_forwards(model, tensor, steps))
-        for r in range(REPEATS)
-    ]
-    moves, forwards = (sorted(column)[REPEATS // 2] / steps for column in zip(*pairs, strict=True))
-    return moves, forwards
+    seconds = []
+    for repeat in range(REPEATS + 1):
+        own, shared = (streams.generator(0, purpose, repeat) for purpose in ("moves", "choices"))
+        begin = clock()
+        batch.begin_segment(own, shared, 0)
+        for _ in range(steps):
+            batch.step()
+        batch.collect()
+        seconds.append((clock() - begin) / steps)
+    return seconds[1:]
+
+
+def time_elsewhere(root: Path, case: tuple[Any, ...], threads: int) -> list[float]:
+    """Do the same by another checkout's package, in a process of its own."""
+    words = ["--package", str(root), "--case", json.dumps(case), "--threads", str(threads)]
+    done = subprocess.run(
+        [sys.executable, __file__, *words], check=True, capture_output=True, text=True
+    )
+    return [float(s) for s in json.loads(done.stdout.splitlines()[-1])]
+
+
+def median(values: list[float]) -> float:
+    """Return the median."""
+    return sorted(values)[len(values) // 2]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("input", type=Path, nargs="?", default=Path("inputs/toy.toml"))
-    parser.add_argument("--moves", type=int, default=30, help="of all walkers, per timing")
+    parser.add_argument("--other", type=Path, help="the root of another checkout")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=3, help="processes of each checkout")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--package", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    config = input_file.load(options.input)
-    print(f"{options.input}, one core, median of {REPEATS}")
-    print("walkers   ms per move   moves/s   forward's share")
-    for walkers in (16, 32, 64, 128, 256):
-        move, forward = measure(config, walkers, options.moves)
+    if options.case is not None:
+        sys.path.insert(0, str(options.package))
+        print(json.dumps(seconds_per_move(options.case, options.threads)))
+        return
+    print(f"{options.threads} thread(s), median of {options.turns} x {REPEATS}")
+    print("| model, kernel, walkers | ms per move | moves/s | times the other's |")
+    print("| --- | --- | --- | --- |")
+    rows = []
+    for case in CASES:
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(options.turns):
+            ours += time_elsewhere(HERE, case, options.threads)
+            if options.other is not None:
+                theirs += time_elsewhere(options.other.resolve(), case, options.threads)
+        seconds = median(ours)
+        ratio = median(theirs) / seconds if theirs else None
+        name, _, walkers, _, kernel, _ = case
         print(
-            f"{walkers:7d} {1e3 * move:13.3f} {walkers / move:9,.0f} {min(forward / move, 1):16.1%}"
+            f"| {name}, {kernel}, {walkers} | {1e3 * seconds:.2f} | {walkers / seconds:,.0f} | "
+            f"{'-' if ratio is None else f'{ratio:.2f}'} |",
+            flush=True,
         )
+        rows.append({"model": name, "kernel": kernel, "walkers": walkers, "seconds": seconds,
+                     "ratio": ratio})  # fmt: skip
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
