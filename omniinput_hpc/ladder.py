@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 
 from omniinput_hpc.ensembles import Ensemble
 
@@ -142,6 +141,8 @@ def respace(
     gaps_s = np.ones(len(length_s), dtype=np.int64)
     for _ in range(n_rungs - 1 - len(gaps_s)):
         gaps_s[np.argmax(length_s / gaps_s)] += 1
+    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely wanted
+
     beta_at = PchipInterpolator(barrier_k, beta_k)
     new = [beta_k[:1]]
     for begin, end, n_gaps in zip(posts[:-1], posts[1:], gaps_s, strict=True):

@@ -67,6 +67,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     text = world.on_rank_0(lambda: command.read_input(args))
     config = input_file.parse(text, str(args.input))
     world.together(lambda: plan.check_ranks(config, world.size))
+    world.together(lambda: plan.check_counters(config))
     about = world.on_rank_0(lambda: models.preflight(config))
     found = world.on_rank_0(lambda: existing.judge(config, about["fingerprint"], args.restart))
     if found["resume"] and found["rounds"] >= config.run.rounds and not args.check:
@@ -80,7 +81,6 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     )
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-    world.together(lambda: plan.check_counters(config))
     rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta

@@ -218,6 +218,16 @@ def test_bad_input_on_several_ranks(ranks, words, expected, toml):
     assert time.monotonic() - begin < 20
 
 
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_a_launcher_that_connects_nobody_is_refused(name, capfd, toml, tmp_path, monkeypatch):
+    monkeypatch.setenv(name, "4")
+    code, text = call(capfd, toml)
+    assert (code, f"4 processes were launched ({name})" in text) == (2, True)
+    assert not (tmp_path / "run.h5").exists()
+    monkeypatch.setenv(name, "1")
+    assert call(capfd, toml, "--check")[0] == 0
+
+
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_nan_ends_all_ranks_and_names_the_input(ranks, toml, tmp_path):
     words = ["model.factory=toy_models:nan", "ladder.betas=[-20.0, -8.0, 0.0, 1.0]"]

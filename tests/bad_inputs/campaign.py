@@ -8,10 +8,12 @@ nothing else, and leave no rank behind.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -38,21 +40,29 @@ def on_ranks(arguments, word, found, patience=60.0):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1, help="inputs at once")
+    options = parser.parse_args()
     begin = os.getloadavg()[0]
+    print("| input | seconds | refused |\n| --- | --- | --- |")
+
+    def one(case):
+        seconds, problem = on_ranks(*case[1], found)
+        shown = case[0].replace("|", "\\|")[:60]
+        print(f"| `{shown}` | {seconds:.1f} | {problem or 'yes'} |", flush=True)
+        return case[0], seconds, problem
+
     with tempfile.TemporaryDirectory(prefix="omniinput-bad-") as folder:
         found = places(folder)
-        rows = [(name, *on_ranks(*case, found)) for name, case in cases(found).items()]
-    print("| input | seconds | refused |\n| --- | --- | --- |")
-    for name, seconds, problem in rows:
-        shown = name.replace("|", "\\|")[:60]
-        print(f"| `{shown}` | {seconds:.1f} | {problem or 'yes'} |")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = list(pool.map(one, cases(found).items()))
     wrong = [row for row in rows if row[2]]
     slow = [row for row in rows if row[1] > LIMIT]
     times = sorted(row[1] for row in rows)
     print(
-        f"{len(rows)} inputs on {RANKS} ranks, {len(wrong)} not refused as they should be; "
-        f"median {times[len(times) // 2]:.1f} s, longest {times[-1]:.1f} s, {len(slow)} above "
-        f"{LIMIT:g} s; {os.cpu_count()} cores, load {begin:.1f} before and "
+        f"{len(rows)} inputs on {RANKS} ranks, {options.jobs} at once; {len(wrong)} not refused as "
+        f"wanted; median {times[len(times) // 2]:.1f} s, longest {times[-1]:.1f} s, {len(slow)} "
+        f"above {LIMIT:g} s; {os.cpu_count()} cores, load {begin:.1f} before and "
         f"{os.getloadavg()[0]:.1f} after"
     )
     return 1 if wrong else 0
