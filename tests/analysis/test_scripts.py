@@ -75,8 +75,10 @@ def test_precision_recall(folder):
     assert columns["log_recall"][-1] == pytest.approx(np.log(MODEL.right_l().sum()), abs=0.1)
     assert any(line.startswith("AUPR: 0.") for line in header)
     assert any("scores: my_rules:first_is_zero" in line for line in header)
-    words = done.stdout.split()
+    words = done.stdout.partition("exact AUPR")[2].split()
     assert abs(float(words[words.index("difference") + 1])) < 0.05
+    for what in ("r(z) in bins of 1,000", "precision where 1,000", "ln recall there"):
+        assert what in done.stdout and "bands hold it" in done.stdout.partition(what)[2]
     assert all(is_png(folder / name) for name in names[1:])
 
 
