@@ -52,8 +52,8 @@ def main(arguments: list[str]) -> None:
             shown = sets[index] if index < len(sets) else {}
             density, chosen = density_of_run(run), pictures(run, options.inputs)
             label = figures.z_label(run.config)
-        models.append(figures_overlay.Overlaid(path.stem, density, chosen, shown))
-    figures.save(figures_overlay.overlay_figure(models, label), options.output)
+        models.append(figures_overlay.Overlaid(path.stem, label, density, chosen, shown))
+    figures.save(figures_overlay.overlay_figure(models), options.output)
     print(options.output)
 
 

@@ -35,11 +35,12 @@ def _panels(heights: list[float], sharex: bool, width: float = 7.2) -> tuple[Fig
 
 
 def _density(axes: Axes, density: Density, shift: float, index: int, name: str) -> None:
-    """Draw log10 of the number of inputs per bin, hollow where the error is not known."""
+    """Draw log10 of the number of inputs per bin, hollow where no error is known or believed."""
     bins = np.flatnonzero(density.count_b)
     middle = 0.5 * (density.edges[bins] + density.edges[bins + 1])
     y, error = (density.log_g_b[bins] + shift) / LN10, density.log_g_error_b[bins] / LN10
-    known, colour, mark = np.isfinite(error), COLOURS[index], MARKS[index]
+    known = np.isfinite(error) & np.isnan(density.log_g_upper_b[bins])
+    colour, mark = COLOURS[index], MARKS[index]
     style: dict[str, Any] = {"color": colour, "markersize": 3, "elinewidth": 1.0}
     axes.errorbar(middle[known], y[known], yerr=error[known], fmt=mark, label=name, **style)
     axes.plot(middle[~known], y[~known], mark, markersize=3, markerfacecolor="none", color=colour)
@@ -69,6 +70,7 @@ def normalization_figure(
             bottom.errorbar(value, y, xerr=shown, fmt="o", color=SAMPLED, markersize=5)
         bottom.set_yticks(range(len(rows)), [r.name.partition(" (")[0] for r in reversed(rows)])
         bottom.set_ylim(-0.6, len(rows) - 0.4)
+        bottom.locator_params(axis="x", nbins=5)
         bottom.set_xlabel(f"ln(inputs of {names[0]} / inputs of {names[1]}) in Z, 95% intervals")
     return figure
 

@@ -25,11 +25,13 @@ class Overlaid:
 
     Attributes
     ----------
+    label : what its z is; models with one label share a panel
     pictures : by place (low, middle, high), each (z, uint8 [h, w] or [h, w, 3]); may be empty
     sets : test sets' outputs by name, float64 [n]; may be empty
     """
 
     name: str
+    label: str
     density: Density
     pictures: list[list[tuple[float, NDArray[np.uint8]]]]
     sets: dict[str, FloatArray]
@@ -55,39 +57,51 @@ def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[ND
     return chosen
 
 
-def overlay_figure(models: list[Overlaid], label: str) -> Figure:
+def overlay_figure(models: list[Overlaid]) -> Figure:
     """Return log10 of the number of inputs per unit of z, a line for each model."""
     n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
     rows = len(models) if n_pictures else 0
+    labels = list(dict.fromkeys(model.label for model in models))
+    absolute = all(model.density.absolute for model in models)
+    what = "number of inputs" if absolute else "share of inputs"
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 4.2 + 0.62 * rows))
         FigureCanvasAgg(figure)
         parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
-        upper, lower = parts
-        axes = upper.subplots()
-        for index, model in enumerate(models):
-            colour = COLOURS[index % len(COLOURS)]
-            style = "-" if index < len(COLOURS) else "--"
-            z, log10_rho, error = _line(model.density)
-            axes.plot(z, log10_rho, style, color=colour, label=model.name, linewidth=1.2)
-            axes.fill_between(
-                z, log10_rho - error, log10_rho + error, color=colour, alpha=0.25, linewidth=0
-            )
-        bottom, top = axes.get_ylim()
-        for index, model in enumerate(models):
-            for mark, (name, z_n) in zip("|x+.", model.sets.items(), strict=False):
-                y = bottom - (0.03 + 0.03 * index) * (top - bottom)
-                colour = COLOURS[index % len(COLOURS)]
-                axes.plot(z_n, np.full(len(z_n), y), mark, color=colour, alpha=0.4, markersize=5)
-                axes.annotate(name, (z_n.mean(), y), fontsize=7, ha="center", va="bottom")
-        absolute = all(model.density.absolute for model in models)
-        what = "number of inputs" if absolute else "share of inputs"
-        axes.set_ylabel(rf"$\log_{{10}}$ {what} per unit of z")
-        axes.set_xlabel(label)
-        axes.legend(loc="best", ncols=2)
+        panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
+        for axes, label in zip(panels, labels, strict=True):
+            chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
+            _densities(axes, chosen)
+            axes.set_xlabel(label)
+        panels[0].set_ylabel(rf"$\log_{{10}}$ {what} per unit of z")
         if rows:
-            _pictures(lower, models, n_pictures)
+            _pictures(parts[1], models, n_pictures)
     return figure
+
+
+def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
+    """Draw the lines of numbered models, and the outputs of their test sets below."""
+    for index, model in models:
+        colour = COLOURS[index % len(COLOURS)]
+        style = "-" if index < len(COLOURS) else "--"
+        z, log10_rho, error = _line(model.density)
+        axes.plot(z, log10_rho, style, color=colour, label=model.name, linewidth=1.2)
+        axes.fill_between(
+            z, log10_rho - error, log10_rho + error, color=colour, alpha=0.25, linewidth=0
+        )
+    bottom, top = axes.get_ylim()
+    row = 0
+    for index, model in models:
+        colour = COLOURS[index % len(COLOURS)]
+        for mark, (name, z_n) in zip("|x+.", model.sets.items(), strict=False):
+            row += 1
+            y = bottom - 0.06 * row * (top - bottom)
+            axes.plot(z_n, np.full(len(z_n), y), mark, color=colour, alpha=0.4, markersize=5)
+            axes.annotate(
+                name, (z_n.min(), y), xytext=(-6, 0), textcoords="offset points", fontsize=7,
+                ha="right", va="center",
+            )  # fmt: skip
+    axes.legend(loc="best")
 
 
 def _line(density: Density) -> tuple[FloatArray, FloatArray, FloatArray]:

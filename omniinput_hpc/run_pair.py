@@ -18,6 +18,8 @@ from omniinput_hpc.estimators.two_runs import estimate
 from omniinput_hpc.rescored import find, open_rescored
 from omniinput_hpc.run_reader import RunReader
 
+MOST = 5_000_000  # samples of a run that are read for a normalization
+
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
     """Check that all runs' models have one space of inputs.
@@ -34,10 +36,13 @@ def require_one_space(runs: Sequence[RunReader]) -> None:
         input_space.require_same(spaces[0], space)
 
 
-def read_pairs(run: RunReader, other: RunReader, density: Density) -> tuple[Pairs, str]:
+def read_pairs(
+    run: RunReader, other: RunReader, density: Density, most: int = MOST
+) -> tuple[Pairs, str]:
     """Return a run's samples with both models' outputs, and a line on where those come from.
 
-    Where fewer rounds were rescored than the run holds, those samples are used.
+    Where fewer rounds were rescored than the run holds, those samples are used; of more than
+    `most` samples, those of evenly spaced rounds, so that memory is bounded.
 
     Raises
     ------
@@ -46,10 +51,15 @@ def read_pairs(run: RunReader, other: RunReader, density: Density) -> tuple[Pair
     """
     path = find(run, other)
     with open_rescored(path) as side:
-        rounds = min(side.rounds, run.rounds)
-        other_rks = np.stack([side.z(r) for r in range(rounds)])
-    pairs = pairs_of(density, run.samples_z()[:rounds], other_rks, run.walkers)
-    missing = f", {rounds} of {run.rounds} rounds" if rounds < run.rounds else ""
+        rescored = min(side.rounds, run.rounds)
+        n_rounds = min(rescored, max(1, most // (len(run.beta_k) * run.samples_per_round)))
+        rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))
+        other_rks = np.stack([side.z(r) for r in rounds])
+    own_rks = np.concatenate([run.samples_z(slice(r, r + 1)) for r in rounds])
+    pairs = pairs_of(density, own_rks, other_rks, run.walkers)
+    missing = f", {rescored} of {run.rounds} rounds" if rescored < run.rounds else ""
+    if len(rounds) < rescored:
+        missing += f", {len(rounds)} evenly spaced rounds read"
     return pairs, f"{path}{missing}"
 
 

@@ -11,6 +11,7 @@ from run_tools import LATTICE
 from toy_models import LatticeModel
 
 from omniinput_hpc import launch
+from omniinput_hpc.diagnosis import diagnose
 from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.kernels.flat import FlatOnDevice
 from omniinput_hpc.run_reader import open_run
@@ -118,3 +119,15 @@ def test_tuning_moves_the_interior_betas_only_and_evens_the_rejections(tmp_path)
     assert beta_k[0] == -5.0 and beta_k[-1] == 5.0 and 0.0 in beta_k
     assert (np.diff(beta_k) > 0).all()
     assert rejection_k.max() < 0.8 and rejection_k.max() < 1.5 * rejection_k.mean()
+
+
+def test_a_tuned_ladder_makes_half_the_ideal_round_trips(tmp_path):
+    """Where segments decorrelate z and rungs are enough: 1 / (2 + 2 Lambda) is for very many."""
+    settings = [
+        "ladder.betas=[-5.0, -4.9, -4.8, -4.7, -4.0, -1.0, 0.0, 0.1, 0.2, 0.3, 5.0]",
+        "ladder.tune=true", "sampler.steps=24", "run.burn_in=16", "run.rounds=20",
+    ]  # fmt: skip
+    with open_run(run(tmp_path, [*LATTICE_SETTINGS, *settings], 1)) as finished:
+        diagnosis = diagnose(finished)
+    assert (1 - diagnosis.swapped_k).max() < 0.8
+    assert diagnosis.trip_rate > 0.5 * diagnosis.ideal_rate

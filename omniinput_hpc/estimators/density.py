@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, bin_width
 from omniinput_hpc.estimators.evidence import Parts, join
 from omniinput_hpc.estimators.histograms import Evidence, gather
 from omniinput_hpc.estimators.laws import Laws
@@ -243,6 +243,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_b, log_g_error_b, evidence.effective_b, len(evidence.lanes_g)
     )
     log_g_upper_b[below_b] = np.nan
+    wide = _too_wide(runs, evidence, f_k, log_g_error_b)
     return Density(
         edges=evidence.edges,
         beta_k=evidence.beta_k,
@@ -267,7 +268,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
             evidence.rhat_k,
             evidence.tau_k,
             evidence.rung_label_k,
-            _what_is_missing(log_g_jb, evidence),
+            [*_what_is_missing(log_g_jb, evidence), *wide],
         ),
         laws=evidence.laws,
         draws=evidence.draws,
@@ -293,6 +294,19 @@ def upper_bounds(
     by_lanes = factor * error_b[few] if np.isfinite(factor) else np.full(len(n), np.inf)
     upper_b[few] = log_g_b[few] + np.maximum(by_count, np.where(np.isfinite(by_lanes), by_lanes, 0))
     return upper_b
+
+
+def _too_wide(
+    runs: Sequence[RunData], evidence: Evidence, f_k: FloatArray, log_g_error_b: FloatArray
+) -> list[str]:
+    """Return whether a single run's bins are too wide, as sentences for the verdict."""
+    if evidence.laws is None or evidence.draws:
+        return []
+    slope_b = bin_width.mixture_slope(evidence.laws, evidence.n_k, f_k, evidence.z_b)
+    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], evidence.edges)
+    firm_b = evidence.effective_b >= FEWEST_EFFECTIVE
+    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, evidence.edges)
+    return [reason] if reason else []
 
 
 def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:

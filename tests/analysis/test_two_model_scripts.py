@@ -13,7 +13,9 @@ from run_files import put_run
 from run_tools import ROOT
 
 from omniinput_hpc import rescored
+from omniinput_hpc.estimators.density import density_of_run
 from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.run_pair import read_pairs
 from omniinput_hpc.run_reader import open_run
 
 RULE = "from pair import is_right\n"
@@ -128,6 +130,18 @@ def test_compare_models(files, more, how, inside, runs):
     _, table = read_table(runs / f"{first}.compared.csv", ["model", "cumulative_ratio_low"])
     assert set(table["model"]) == set(range(2, len(files) + 1))
     assert (table["difference_low"] <= table["difference_high"]).all()
+
+
+def test_of_long_runs_evenly_spaced_rounds_are_read(runs):
+    with open_run(runs / "good.h5") as run, open_run(runs / "worse.h5") as other:
+        density, per_round = density_of_run(run), len(run.beta_k) * run.samples_per_round
+        pairs, line = read_pairs(run, other, density, most=3 * per_round + 1)
+        assert line.endswith("good.rescored.worse.h5, 3 evenly spaced rounds read")
+        x = np.stack([x for x, _ in run.samples()])[[0, (run.rounds - 1) // 2, run.rounds - 1]]
+        z, all_pairs = pair.table("worse")[pair.number(x)].ravel(), read_pairs(run, other, density)
+    assert len(pairs.other_i) == len(z) == 3 * per_round
+    np.testing.assert_array_equal(pairs.other_i, z)
+    assert len(all_pairs[0].own_i) == run.rounds * per_round
 
 
 def test_compare_samplers(inside, runs):

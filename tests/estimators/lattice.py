@@ -46,7 +46,11 @@ class Lattice:
         return np.pad(rest, (0, len(self.z_l()) - len(rest)))
 
     def bin_sums(self, edges, value_l):
-        return np.histogram(self.z_l(), edges, weights=value_l)[0]
+        """Sum a value per level over bins (np.histogram would subtract sums: digits are lost)."""
+        bin_l = np.searchsorted(edges, self.z_l(), side="right") - 1
+        bin_l[self.z_l() == edges[-1]] = len(edges) - 2
+        inside = (bin_l >= 0) & (bin_l < len(edges) - 1)
+        return np.bincount(bin_l[inside], np.asarray(value_l)[inside], len(edges) - 1)
 
     def draw(self, beta_k, n, rng):
         """Return x [K, n, D] from the canonical laws."""

@@ -5,10 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from lattice import ArrayRun, Lattice, independent_run
+from lattice import ENERGY_V, ArrayRun, Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.estimators import EstimateError, density
 from omniinput_hpc.estimators.density import density_of_run, upper_bounds
+from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
 from omniinput_hpc.estimators.reweight import canonical_log_weights, solve
 
 MODEL = Lattice()
@@ -41,6 +42,61 @@ def test_absolute_density_within_its_errors():
     assert total == pytest.approx(MODEL.n_sites * np.log(MODEL.n_values), abs=1e-9)
     np.testing.assert_allclose(result.f_k[BETA_K == 0], -total)
     assert 0.5 < np.median((result.log_g_error_b / result.block_error_b)[10:20]) < 2.0
+
+
+def test_hundreds_of_nats():
+    """200 sites, log g from 0 to 274 nats, absolute at its middle alone: errors hold on the way.
+
+    Each of some 580 bins within 5 sigmas of Student's t with 15 degrees of freedom.
+    """
+    model = Lattice(n_sites=200, unit=0.05)
+    edges = (np.arange(len(model.z_l()) + 1) - 0.5) * model.unit
+    run = independent_run(model, long_ladder(model), edges, rounds=8, walkers=16, moves=10)
+    result = density_of_run(run)
+    with np.errstate(divide="ignore"):
+        exact_b = np.log(model.bin_sums(edges, model.count_l()))
+    known = np.isfinite(result.log_g_error_b) & (result.effective_b >= 50)
+    assert known.sum() > 500 and np.ptp(exact_b[known]) > 270
+    score = (result.log_g_b - np.where(known, exact_b, 0.0))[known] / result.log_g_error_b[known]
+    assert np.abs(score).max() < 5.0 and 0.5 < np.sqrt((score**2).mean()) < 1.5
+    assert result.log_g_error_b[known].max() < 0.4
+    curve = precision_recall(result, sum_scores(run, result, first_is_zero))
+    right = model.bin_sums(edges, model.right_l()).sum()
+    assert curve.log_recall_t[-1] == pytest.approx(np.log(right), abs=0.15)
+    assert np.log(right) > 275 and 0 < curve.aupr_error < 0.05
+
+
+@pytest.mark.parametrize(("levels", "wide"), [(1, False), (6, True)])
+def test_bins_too_wide_for_their_weights_are_not_believed(levels, wide):
+    """Six levels a bin at beta up to 14: log g is 0.6 too low, as the verdict says (to 30%)."""
+    model = Lattice(n_sites=100, unit=0.05)
+    betas = np.array([0.0, 2.0, 5.0, 9.0, 14.0])
+    edges = (np.arange(len(model.z_l()) // levels + 2) * levels - 0.5) * model.unit
+    result = density_of_run(independent_run(model, betas, edges, walkers=16, rounds=16, moves=40))
+    reason = [text for text in result.verdict.reasons if "too wide" in text]
+    assert bool(reason) == wide
+    with np.errstate(divide="ignore"):
+        exact_b = np.log(model.bin_sums(edges, model.count_l()))
+    firm = result.effective_b >= 50
+    low_b = exact_b[firm] - result.log_g_b[firm]
+    assert (np.abs(low_b / result.log_g_error_b[firm]).max() > 10) == wide
+    if wide:
+        about, width = (float(reason[0].split(word)[1].split()[0]) for word in ("about ", "of "))
+        assert about == pytest.approx(low_b.max(), rel=0.3) and 0.02 < width < 0.15
+
+
+def long_ladder(model):
+    """Return betas from one end of the outputs to the other, 1.2 standard deviations apart."""
+    sides = []
+    for sign in (-1.0, 1.0):
+        betas, mean, n = [0.0], 1.0, model.n_sites
+        while 8 < n * mean < 592:
+            p = np.exp(-betas[-1] * ENERGY_V)
+            p /= p.sum()
+            mean, square = p @ ENERGY_V, p @ ENERGY_V**2
+            betas.append(betas[-1] + sign * 1.2 / np.sqrt(n * (square - mean**2)))
+        sides.append(betas[:-1])
+    return np.array(sides[0][:0:-1] + sides[1]) / model.unit
 
 
 def test_absolute_density_when_inputs_lie_outside_the_bins():

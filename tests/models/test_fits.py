@@ -1,0 +1,76 @@
+"""What a person is told of devices and memory: which device, how much, and that it does not fit."""
+
+import re
+
+import pytest
+import torch
+from language_folders import save_decoder
+
+from omniinput_hpc import launch
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import causal_lm, checked, device, loading
+
+INPUT = """
+[run]
+output = "{folder}/run.h5"
+seed = 1
+rounds = 1
+[model]
+kind = "causal-lm"
+path = "{folder}"
+length = 5
+dtype = "bfloat16"
+[sampler]
+walkers = 4
+steps = 2
+exchanges = 1
+[ladder]
+betas = [0.0, 4.0]
+[bins]
+lower = 0.0
+upper = 20.0
+width = 0.05
+[samples]
+every = 2
+"""
+
+
+def test_check_says_a_devices_and_a_hosts_memory(tmp_path, capfd):
+    save_decoder("gpt2", tmp_path)
+    lm = causal_lm.build(CausalLm(kind="causal-lm", path=str(tmp_path), length=5), "cpu").lm
+    numbers = sum(p.numel() for p in lm.parameters())
+    (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
+    assert launch.main([str(tmp_path / "a.toml"), "--check"]) == 0
+    text = "".join(capfd.readouterr())
+    weights = re.search(r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of logits", text)
+    assert float(weights[1]) == pytest.approx(2 * numbers / 1000, rel=0.01)  # bfloat16
+    assert float(weights[2]) == pytest.approx(3 * 4 * 4 * 5 * 29 / 1000, rel=0.01)
+    assert re.search(r"hosts +up to 1 rank\(s\) each, at peak [\d.]+ kB of memory", text)
+
+
+def test_a_rank_takes_the_device_of_its_number_on_the_host(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    assert [device.choose("auto", rank, 1) for rank in (0, 3, 5)] == ["cuda:0", "cuda:3", "cuda:1"]
+    assert taken == [0, 3, 1]
+    assert device.choose("cpu", 2, 1) == "cpu"
+
+
+class Full(torch.nn.Linear):
+    """A model for which its device has no room."""
+
+    def to(self, where):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    def output(self, x):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+
+def test_what_does_not_fit_is_bad_input_and_says_what_helps():
+    with pytest.raises(UserError, match=r"0\.0 GB of weights do not fit on cpu, .* fewer ranks"):
+        loading.to_device(Full(100, 100), "cpu", "model.path = here")
+    with pytest.raises(UserError, match=r"a batch of 7 inputs does not fit .* sampler\.walkers"):
+        checked.try_out(Full(1, 1), torch.zeros(7, 3, dtype=torch.int64), "the model")
