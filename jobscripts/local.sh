@@ -5,7 +5,8 @@
 #
 #     RANKS=2                 how many MPI ranks (default 4)
 #     RULE=module:function    scores inputs, for the precision-recall curve; default: the input
-#                             file's comment "# rule = module:function", if it has one
+#                             file's comment "# rule = module:function", if it has one; with
+#                             "# side = high", high outputs are the confident ones
 #
 # Where the input's folder holds exact/NAME.csv (the exact truth), the pictures show it too.
 # Exit code: the program's own (2 bad input, 75 stopped early: run again to go on), or the analysis's.
@@ -46,9 +47,11 @@ truth=()
 [[ ! -f $exact ]] || truth=(--exact "$exact")
 rule=${RULE:-$(sed -nE 's/^# *rule *= *([A-Za-z0-9_.]+:[A-Za-z0-9_]+) *$/\1/p' "$input" | head -n 1)}
 
+side=$(sed -nE 's/^# *side *= *(low|high) *$/\1/p' "$input" | head -n 1)
+
 show_and_run "$python" "$root/analysis/reweight.py" "$run" "${truth[@]}"
 if [[ $rule ]]; then
-    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" "${truth[@]}"
+    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" --side "${side:-low}" "${truth[@]}"
 fi
 echo "the pictures:"
 for picture in "${run%.h5}".*.png; do
