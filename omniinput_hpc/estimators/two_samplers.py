@@ -141,17 +141,28 @@ def value_shares(
     weight = np.zeros((n_groups, m))
     total = np.zeros((n_groups, m, n_features))
     group_w = lane_groups(run.walkers)
-    middle = density.log_mixture(0.5 * (edges[:-1] + edges[1:]))
+    range_b = bin_of(0.5 * (density.edges[:-1] + density.edges[1:]), edges)
+    # each of n counts in a range stands for g / n inputs, about: so that nothing overflows
+    reference_m = np.array(
+        [
+            logsumexp(density.log_g_b[range_b == r])
+            - np.log(max(density.count_b[range_b == r].sum(), 1))
+            for r in range(m)
+        ]
+    )
+    log_q = run.samples_log_q()
     site = np.arange(run.n_sites) * classes
     for x_ksd, z_ks in run.samples():
+        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
         group_s = group_w[np.arange(z_ks.shape[1]) % run.walkers]
-        for x_sd, z_s in zip(x_ksd, z_ks.astype(np.float64), strict=True):
+        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
             range_s = bin_of(z_s, edges)
             inside = np.flatnonzero((range_s >= 0) & (range_s < m))
             if not inside.size:
                 continue
             r_i, g_i = range_s[inside], group_s[inside]
-            w_i = np.exp(middle[r_i] - density.log_mixture(z_s[inside]))
+            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
+            w_i = np.exp(-density.log_mixture(z_s[inside], log_q_ij) - reference_m[r_i])
             np.add.at(weight, (g_i, r_i), w_i)
             feature_id = x_sd[inside].astype(np.int64) % classes + site
             cell = (g_i * m + r_i)[:, None] * n_features + feature_id

@@ -21,6 +21,8 @@ OUTSIDE = 1e4
 """Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
 DRIVE = 20.0
 """Log-weight lost across the whole range of the bins, which leads walkers into their window."""
+SEEN_AGAIN = 0.95
+"""The share of the known bins that must have been seen since ln f was last halved ("1/t")."""
 CALM_BETA = 0.1
 """The proposal's beta where a directional walker's bin is not yet flat (PAPERS.md, way 2)."""
 
@@ -60,7 +62,7 @@ class FlatOnDevice:
         self._s = torch.zeros(n_bins + 2, dtype=torch.float64, device=device)
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
         self._h = torch.zeros_like(self._s)
-        self._since_new = torch.zeros((), dtype=torch.float64, device=device)
+        self._moves = torch.zeros((), dtype=torch.float64, device=device)
         self.ln_f, self._schedule, self.learning = options.ln_f_first, options.ln_f_first, True
         self._ever_flat = False
         self._beta: torch.Tensor | None = None
@@ -134,7 +136,7 @@ class FlatOnDevice:
         self._visited = self._visited | here
         restart = (new & self._in_window).any()
         self._h = torch.where(restart, 0.0, self._h)
-        self._since_new = torch.where(restart, 0.0, self._since_new) + len(entry)
+        self._moves = self._moves + len(entry)
         one = torch.ones_like(entry, dtype=torch.float64)
         growth = torch.where(self._in_window[entry], self.ln_f, self._options.ln_f_first * one)
         self._s = self._s.index_add(0, entry, growth)
@@ -142,22 +144,31 @@ class FlatOnDevice:
         self._refresh()
 
     def after_segment(self) -> None:
-        """Lower ln f where the histogram is flat (synchronizes)."""
+        """Lower ln f where the histogram is flat (synchronizes).
+
+        Schedule "1/t" follows Belardinelli & Pereyra, Phys. Rev. E 75, 046701 (2007): halving as
+        soon as the known bins have been seen again, then bins / moves, which falls more slowly:
+        halving alone ends before the errors have died out. They ask for all bins; one in twenty
+        may be missed here, since bins of a few inputs would hold up all others.
+        """
         if not self.learning:
             return
         counted = self._visited & self._in_window
         if not bool(counted.any()):
             return
-        h = self._h[counted]
-        if float(h.min()) >= self._options.flatness * float(h.mean()):
+        h, one_over_t = self._h[counted], self._options.schedule == "1/t"
+        if one_over_t:
+            flat = float((h > 0).double().mean()) >= SEEN_AGAIN
+        else:
+            flat = float(h.min()) >= self._options.flatness * float(h.mean())
+        if flat:
             self._ever_flat = True
             self._schedule *= 0.5
             self._h = torch.zeros_like(self._h)
         self.ln_f = self._schedule
-        if self._options.schedule == "1/t" and self._ever_flat:
-            # Belardinelli & Pereyra (2007): halving alone ends before the errors have died out.
-            one_over_t = int(counted.sum()) / max(float(self._since_new), 1.0)
-            self.ln_f = min(self._options.ln_f_first, max(self._schedule, one_over_t))
+        if one_over_t and self._ever_flat:
+            self.ln_f = max(self._schedule, int(counted.sum()) / max(float(self._moves), 1.0))
+            self.ln_f = min(self._options.ln_f_first, self.ln_f)
         if self.ln_f <= self._options.ln_f_last:
             self.freeze()
 
@@ -179,8 +190,8 @@ class FlatOnDevice:
     def numbers(self) -> dict[str, NDArray[Any]]:
         """Return what `restore` needs: entropy and visits float64 [B + 2], learning float64 [5]."""
         s = torch.where(self._visited, self._s, torch.nan)
-        since, frozen = float(self._since_new), not self.learning
-        learning = [self.ln_f, self._schedule, since, self._ever_flat, frozen]
+        moves, frozen = float(self._moves), not self.learning
+        learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen]
         return {
             "entropy": s.cpu().numpy(),
             "visits": self._h.cpu().numpy(),
@@ -194,7 +205,7 @@ class FlatOnDevice:
         self._s = torch.where(self._visited, s, 0.0)
         self._h = torch.from_numpy(visits.copy()).to(self._device)
         self.ln_f, self._schedule = float(learning[0]), float(learning[1])
-        self._since_new = self._since_new * 0 + float(learning[2])
+        self._moves = self._moves * 0 + float(learning[2])
         self._ever_flat, self.learning = bool(learning[3]), not bool(learning[4])
         self._refresh()
 

@@ -60,6 +60,23 @@ def test_other_inputs_with_the_same_outputs_are_found():
     assert "DISAGREE" in describe(found, "a", "b")[-1]
 
 
+def ancestral(seed, wrong=0.0):
+    """Return a run of independent draws whose probabilities are known (or wrong, on one rung)."""
+    run = draw("worse", ABSOLUTE, seed, moves=40)
+    z_v = pair.table("worse").astype(float)
+    log_z_k = np.logaddexp.reduce(-ABSOLUTE[:, None] * z_v, axis=1)
+    run.log_q = -ABSOLUTE * run.z_rks[..., None] - log_z_k
+    run.log_q[..., 3] += wrong * run.x_rksd[..., :1].mean(axis=-1)
+    return run
+
+
+def test_independent_draws_are_compared_with_chains():
+    chain = draw("worse", ABSOLUTE, 1, moves=40)
+    found = compare(chain, ancestral(2))
+    assert min(found.p, found.inputs_p) > 1e-3 and found.n_features > 100
+    assert compare(chain, ancestral(2, wrong=1.0)).inputs_p < 1e-4
+
+
 def test_what_cannot_be_compared():
     run = draw("worse", ABSOLUTE, 1)
     other = draw("worse", ABSOLUTE, 2, edges=EDGES[1:])
