@@ -150,7 +150,7 @@ def _make_rungs(
         on_device = ensemble
         if isinstance(ensemble, ensembles.Flat):
             options = config.wang_landau or WangLandau()
-            on_device = FlatOnDevice(ensemble, options, torch.device(device))
+            on_device = FlatOnDevice(ensemble, options, torch.device(device), g.n_walkers)
         rung.sample_by(ensemble, on_device, float(config.beta_k[k]))
         rungs.append(rung)
     return rungs

@@ -21,8 +21,11 @@ OUTSIDE = 1e4
 """Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
 DRIVE = 20.0
 """Log-weight lost across the whole range of the bins, which leads walkers into their window."""
-SEEN_AGAIN = 0.95
-"""The share of the known bins that must have been seen since ln f was last halved ("1/t")."""
+RARE_SHARE = 0.05
+"""The share of the known bins that may be rarer than flatness allows (schedule "1/t")."""
+FIRST_RISE = 0.1
+"""What a move of all walkers may add to S, on average over the window's bins. They share S: more
+would pile it up for as long as they take to travel to other bins."""
 CALM_BETA = 0.1
 """The proposal's beta where a directional walker's bin is not yet flat (PAPERS.md, way 2)."""
 
@@ -35,6 +38,7 @@ class FlatOnDevice:
     flat : the ensemble on the host; its table is kept up to date by `to_host`
     options : of ``[wang_landau]``
     device : where the walkers are
+    n_walkers : how many share S
 
     Attributes
     ----------
@@ -42,7 +46,9 @@ class FlatOnDevice:
     ln_f : the present increment of S
     """
 
-    def __init__(self, flat: Flat, options: WangLandau, device: torch.device) -> None:
+    def __init__(
+        self, flat: Flat, options: WangLandau, device: torch.device, n_walkers: int
+    ) -> None:
         self.flat, self._options, self._device = flat, options, device
         self._edges = torch.from_numpy(flat.edges).to(device)
         self._n_bins = len(flat.edges) - 1
@@ -63,7 +69,8 @@ class FlatOnDevice:
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
         self._h = torch.zeros_like(self._s)
         self._moves = torch.zeros((), dtype=torch.float64, device=device)
-        self.ln_f, self._schedule, self.learning = options.ln_f_first, options.ln_f_first, True
+        self.ln_f = min(options.ln_f_first, FIRST_RISE * (end - first) / n_walkers)
+        self._first, self._schedule, self.learning = self.ln_f, self.ln_f, True
         self._ever_flat = False
         self._beta: torch.Tensor | None = None
         self._gamma: torch.Tensor | None = None
@@ -138,7 +145,7 @@ class FlatOnDevice:
         self._h = torch.where(restart, 0.0, self._h)
         self._moves = self._moves + len(entry)
         one = torch.ones_like(entry, dtype=torch.float64)
-        growth = torch.where(self._in_window[entry], self.ln_f, self._options.ln_f_first * one)
+        growth = torch.where(self._in_window[entry], self.ln_f, self._first * one)
         self._s = self._s.index_add(0, entry, growth)
         self._h = self._h.index_add(0, entry, one)
         self._refresh()
@@ -146,10 +153,10 @@ class FlatOnDevice:
     def after_segment(self) -> None:
         """Lower ln f where the histogram is flat (synchronizes).
 
-        Schedule "1/t" follows Belardinelli & Pereyra, Phys. Rev. E 75, 046701 (2007): halving as
-        soon as the known bins have been seen again, then bins / moves, which falls more slowly:
-        halving alone ends before the errors have died out. They ask for all bins; one in twenty
-        may be missed here, since bins of a few inputs would hold up all others.
+        Schedule "1/t" follows Belardinelli & Pereyra, Phys. Rev. E 75, 046701 (2007): halving
+        first, then bins / moves, which falls more slowly: halving alone ends before the errors
+        have died out. One known bin in twenty may be rarer than flatness allows, since bins of a
+        few inputs would hold up all others.
         """
         if not self.learning:
             return
@@ -157,18 +164,15 @@ class FlatOnDevice:
         if not bool(counted.any()):
             return
         h, one_over_t = self._h[counted], self._options.schedule == "1/t"
-        if one_over_t:
-            flat = float((h > 0).double().mean()) >= SEEN_AGAIN
-        else:
-            flat = float(h.min()) >= self._options.flatness * float(h.mean())
-        if flat:
+        rarest = h.quantile(RARE_SHARE) if one_over_t else h.min()
+        if float(rarest) >= self._options.flatness * float(h.mean()):
             self._ever_flat = True
             self._schedule *= 0.5
             self._h = torch.zeros_like(self._h)
         self.ln_f = self._schedule
         if one_over_t and self._ever_flat:
             self.ln_f = max(self._schedule, int(counted.sum()) / max(float(self._moves), 1.0))
-            self.ln_f = min(self._options.ln_f_first, self.ln_f)
+            self.ln_f = min(self._first, self.ln_f)
         if self.ln_f <= self._options.ln_f_last:
             self.freeze()
 

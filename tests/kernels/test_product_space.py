@@ -44,7 +44,9 @@ STATES = np.array(list(itertools.product(range(4), repeat=4)))  # rung 0: walker
 def flat(first, end):
     """Return a frozen flat-histogram ensemble with a window of bins, as kernels have it."""
     entropy = np.array([np.nan, 0.3, -0.2, 0.9, 0.1, -0.4, 0.6, np.nan])
-    rung = FlatOnDevice(Flat(EDGES, (first, end), np.zeros(8)), WangLandau(), torch.device("cpu"))
+    rung = FlatOnDevice(
+        Flat(EDGES, (first, end), np.zeros(8)), WangLandau(), torch.device("cpu"), 2
+    )
     rung.restore(entropy, np.zeros(8), np.array([1e-4, 1e-4, 0.0, 1.0, 1.0]))
     rung.to_host()
     return rung
