@@ -100,7 +100,7 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
 
 
 def _create(path: Path, g: store.Geometry) -> None:
-    attributes = {"config": "", "model_fingerprint": "none"}
+    attributes = {"config": "[run]\n", "model_fingerprint": "none"}
     first = store.first_values(np.arange(float(g.n_rungs)), np.array([0.0, 1.0]))
     store.create(path, g, first, attributes)
 

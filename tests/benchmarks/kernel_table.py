@@ -81,7 +81,7 @@ class Counter:
             setattr(model, name, self._counted(getattr(model, name)))
 
     def _seen(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        given = kwargs.get("input_ids")
+        given = args[0] if args else kwargs.get("input_ids")
         given = kwargs["inputs_embeds"] if given is None else given
         self.forward += given.shape[0] * given.shape[1]
 
