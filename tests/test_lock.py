@@ -358,13 +358,13 @@ def test_another_run_that_wrote_meanwhile_is_noticed(toml, output, sidecar, monk
     assert launch.main([str(toml)]) == 0
     with open_run(output) as done:
         assert (done.rounds, done.rounds_planned) == (5, 5)
-        created = done.attributes["created"]
+        created = done.texts["created"]
     elsewhere.clear()
     output.unlink()
     assert launch.main([str(toml), "--restart", "never"]) == 2
     with open_run(output) as done:
         assert (done.rounds, done.rounds_planned) == (3, 3)
-        assert done.attributes["created"] >= created
+        assert done.texts["created"] >= created
     assert not sidecar.exists()
 
 
