@@ -74,14 +74,18 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found["rounds"])
         return EXIT_COMPLETE
 
-    from omniinput_hpc.models import device as devices  # imports torch: not before all is well
+    local_rank = world.local_rank()
 
-    device = world.together(
-        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
-    )
-    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
-    geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-    rungs = world.together(lambda: _make_rungs(config, geometry, model, device, world))
+    def make() -> tuple[str, store.Geometry, list[Rung]]:
+        from omniinput_hpc.models import device as devices  # imports torch
+
+        device = devices.choose(config.run.device, local_rank, config.run.threads)
+        model = models.build(config, device, about.get("folder"))
+        geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+        return device, geometry, _make_rungs(config, geometry, model, device, world)
+
+    # what is wrong shows on one rank, before the others take seconds to import torch
+    device, geometry, rungs = world.one_a_host_first(make)
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta
 
@@ -95,6 +99,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     warning = plan.disk_warning(config, geometry)
     if warning and world.rank == 0:
         log.warning("warning: %s", warning)
+    from omniinput_hpc.models import device as devices
+
     now = {**versions.here(), **devices.versions()}
     world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, now, found))
     if args.check:

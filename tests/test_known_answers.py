@@ -104,7 +104,8 @@ CASES = {
     "sites, tempering": sites_case(PT, 8, **tempering(WARM)),
 }
 LONG = {
-    "sites, tempering, 33 rungs": sites_case(PT, 8, **tempering(ALL)),
+    # the highest energy is one value of 256 at each of 100 sites: 25,600 moves a sweep of them
+    "sites, tempering, 33 rungs": sites_case(PT, 200, **tempering(ALL)),
     "sites, gibbs-with-gradients": sites_case(
         PT, 8, **tempering(WARM), walkers=64, kernel=FORWARD),
     "sites, discrete-langevin": sites_case(
