@@ -12,6 +12,7 @@ from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 from omniinput_hpc import input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.run_reader import RunReader
 
@@ -38,6 +39,7 @@ class Diagnosis:
     swapped_k : float64 [K - 1], share of accepted swaps; NaN where none was tried
     barrier : float, Lambda, the sum of rejected shares; NaN without swaps
     trips_v : int64 [W K], completed round trips per walker
+    drawn_k : bool [K], rungs with fresh draws, which count as moves of the first kind
     trip_rate, ideal_rate : float, round trips per lane and exchange, and 1 / (2 + 2 Lambda)
     """
 
@@ -53,6 +55,7 @@ class Diagnosis:
     trips_v: NDArray[np.int64]
     trip_rate: float
     ideal_rate: float
+    drawn_k: NDArray[np.bool_]
 
 
 def diagnose(run: RunReader) -> Diagnosis:
@@ -90,7 +93,18 @@ def diagnose(run: RunReader) -> Diagnosis:
         trips_v=trips_v,
         trip_rate=float(trips_v.sum() / (run.walkers * exchanges)),
         ideal_rate=1.0 / (2.0 + 2.0 * barrier),
+        drawn_k=_drawn(run, config),
     )
+
+
+def _drawn(run: RunReader, config: Config) -> NDArray[np.bool_]:
+    """Return which rungs have exact anchors, or are nothing but draws, bool [K]."""
+    if config.sampler.method == "ancestral":
+        return np.ones(len(run.beta_k), dtype=bool)
+    anchored = config.ladder is not None and config.ladder.anchors
+    canonical = run.kappa_k() == 0.0
+    ends = (run.beta_k == 0.0) | (run.beta_k == run.model_beta)
+    return np.asarray(anchored & canonical & ends)
 
 
 def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -169,11 +183,13 @@ def table(d: Diagnosis) -> list[str]:
     for k, beta in enumerate(d.beta_k):
         swap = f"{d.swapped_k[k]:8.1%}" if k < len(d.swapped_k) else "        "
         shares = "  ".join(f"{_share(a):>12}" for a in d.accepted_kn[k])
-        label = "flat" if np.isnan(beta) else f"{beta:.5g}"
+        label = "flat" if np.isnan(beta) else f"{beta:.5g}{'*' if d.drawn_k[k] else ''}"
         lines.append(
             f"{k:4d}  {label:>10}  {d.z_mean_k[k]:7.4g}  {d.z_std_k[k]:7.3g}  {d.ess_k[k]:7.0f}  "
             f"{d.rhat_k[k]:5.3f} {swap}         {shares}"
         )
+    if d.drawn_k.any():
+        lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")
     if np.isfinite(d.barrier):
         lines.append(
             f"Lambda = {d.barrier:.2f}: about {max(2, round(1 + 2 * d.barrier))} rungs are wanted "

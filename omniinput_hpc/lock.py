@@ -357,7 +357,7 @@ def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLoc
         if world.rank == 0:
             lock.release()
         raise
-    except BaseException:
+    except BaseException:  # nothing is swallowed; a Ctrl-C must not leave the lock either
         lock.release()  # by any rank: the others are about to be ended
         raise
     if world.rank == 0:

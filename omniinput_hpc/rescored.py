@@ -18,7 +18,6 @@ import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import h5py
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import strangers
+from omniinput_hpc.closing import Closing
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.run_reader import RunReader
 from omniinput_hpc.store import Field, Geometry, make_datasets, making
@@ -79,7 +79,7 @@ def grow(path: Path, run: RunReader) -> None:
         new["progress/rounds_committed"][0] = committed
 
 
-class RescoredReader:
+class RescoredReader(Closing):
     """The committed content of a side file; use as a context manager.
 
     Attributes
@@ -133,19 +133,6 @@ class RescoredReader:
         self.rounds = int(counter[0])
         if not 0 <= self.rounds <= self.rounds_planned:
             raise ValueError("its counter of rounds is out of range")
-
-    def __enter__(self) -> RescoredReader:
-        """Return the reader itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import h5py
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import strangers
+from omniinput_hpc.closing import Closing
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.recorders import MAX_BINS
 from omniinput_hpc.store import FORMAT, FORMAT_VERSION, Geometry, layout, slab
@@ -46,7 +46,7 @@ class Checkpoint:
     adapted: dict[str, NDArray[Any]]
 
 
-class RunReader:
+class RunReader(Closing):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -142,19 +142,6 @@ class RunReader:
             if found.shape != field.shape or found.dtype != field.dtype:
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
-
-    def __enter__(self) -> RunReader:
-        """Return the reader itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -221,7 +221,7 @@ def warn(totals: Totals, beta_k: NDArray[np.float64]) -> None:
             k, beta_k[k],
         )  # fmt: skip
     for k in np.flatnonzero((totals.swaps_k2[:, 1] == 0) & (totals.swaps_k2[:, 0] > 0)):
-        log.warning(
-            "warning: rungs %d and %d never swapped: add a rung between beta = %g and %g",
-            k, k + 1, beta_k[k], beta_k[k + 1],
-        )  # fmt: skip
+        remedy = f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
+        if np.isnan(beta_k[k : k + 2]).any():
+            remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"
+        log.warning("warning: rungs %d and %d never swapped: %s", k, k + 1, remedy)

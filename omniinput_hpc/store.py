@@ -282,7 +282,7 @@ def making(path: Path) -> Iterator[h5py.File]:
         try:
             with h5py.File(raw, "w") as file:
                 yield file
-        except Exception:
+        except Exception:  # HDF5's complaints after a noted error: that one is raised below
             if raw.error is None:
                 raise
     if raw.error is not None:

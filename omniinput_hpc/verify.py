@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,8 @@ def verify_file(
 def _open(path: Path) -> tuple[RunReader, dict[str, NDArray[Any]]]:
     """Open a file and read what a live run will soon write over: all of one and the same round."""
     for _ in range(ATTEMPTS):
-        run = open_run(path)
-        try:
+        with ExitStack() as undo:
+            run = undo.enter_context(open_run(path))
             names = [
                 *(STATE if run.last_round is not None else ()),
                 *(PARITY if run.rounds else ()),
@@ -124,11 +125,8 @@ def _open(path: Path) -> tuple[RunReader, dict[str, NDArray[Any]]]:
             last = {name: run.slab(name, run.last_round or 0) for name in names}
             with open_run(path) as again:
                 if again.last_round == run.last_round:
+                    undo.pop_all()  # stays open
                     return run, last
-        except BaseException:
-            run.close()
-            raise
-        run.close()
     raise UserError(f"{path} is being written too fast to be verified; wait until the run ends")
 
 

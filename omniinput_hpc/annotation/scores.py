@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from omniinput_hpc.annotation.jsonl import Fields, line_of, parse_object, read_bytes
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
+from omniinput_hpc.closing import Closing
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.lock import Owner, RunLock
 from omniinput_hpc.progress import duration
@@ -190,7 +191,7 @@ class NotSaved(UserError):
     """A score could not be written; the file is as it was before."""
 
 
-class ScoreFile:
+class ScoreFile(Closing):
     """A score file open for writing; use as a context manager. One process at a time has it.
 
     Parameters
@@ -209,34 +210,17 @@ class ScoreFile:
         self.path, self._ids = path, tasks.ids
         self._lock = _ScoreLock(path)
         self._lock.take()
-        try:
-            self.note = _mend(path)
-            self.scores = read_scores(path, tasks) if path.exists() else None
-            self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        with ExitStack() as undo:  # whatever goes wrong, the lock is given up
+            undo.callback(self._lock.release)
             try:
+                self.note = _mend(path)
+                self.scores = read_scores(path, tasks) if path.exists() else None
+                self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+                undo.callback(os.close, self._descriptor)
                 _sync_folder(path.parent)
-            except BaseException:
-                os.close(self._descriptor)
-                raise
-        except OSError as error:
-            self._lock.release()
-            raise UserError(f"{path} cannot be written: {error.strerror}") from None
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __enter__(self) -> ScoreFile:
-        """Return the file itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file and give up the lock."""
-        self.close()
+            except OSError as error:
+                raise UserError(f"{path} cannot be written: {error.strerror}") from None
+            undo.pop_all()
 
     def close(self) -> None:
         """Close the file and give up the lock."""

@@ -8,32 +8,17 @@ variance of the outputs inside the bin. Where outputs lie on a lattice of one va
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from omniinput_hpc.estimators.diagnostics import Outputs
 from omniinput_hpc.estimators.laws import Laws
 from omniinput_hpc.recorders import bin_of
 
 FloatArray = NDArray[np.float64]
 MOST = 1_000_000  # samples that are looked at; of more, evenly spaced rounds
 SMALLEST = 0.02  # nats: less is passed over, whatever the errors are
-
-
-class Outputs(Protocol):
-    """Where recorded outputs come from; `omniinput_hpc.run_reader.RunReader` is one."""
-
-    @property
-    def rounds(self) -> int: ...  # noqa: D102
-    @property
-    def beta_k(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def samples_per_round(self) -> int: ...  # noqa: D102
-    def samples_z(  # noqa: D102
-        self, rounds: slice = slice(None), rungs: slice = slice(None)
-    ) -> NDArray[np.float32]: ...
 
 
 def variance_within(run: Outputs, edges: FloatArray, most: int = MOST) -> FloatArray:

@@ -15,6 +15,7 @@ import torch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.acceptance import accept
 from omniinput_hpc.models import Model
+from omniinput_hpc.models.checked import watch
 
 CHUNK = 1 << 22
 """Numbers of a gradient that are worked on at once: 16 MB in float32, whatever V and D."""
@@ -129,8 +130,7 @@ def evaluate(model: Any, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
     """
     if x.numel() * model.n_values > LARGE and getattr(model, "embedding", None) is not None:
         z, e, rest = model.output_and_factors(x)
-        if hasattr(model, "watch"):
-            model.watch(x, z)
+        watch(model, x, z)
         return z, Factored(model, model.embedding, e, rest)
     z, g = model.output_and_gradient(x)
     shape = (*x.shape, model.n_values)

@@ -19,6 +19,7 @@ from omniinput_hpc.kernels.schedule import Schedule, Stretch
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
+from omniinput_hpc.models.checked import watch
 
 CACHED = 1 << 17
 """Numbers, half a megabyte of float32, that are worked on at once on a CPU."""
@@ -100,7 +101,7 @@ class LmConditional(Untuned):
             known = self._evaluate(x, b, beta)
         new = self._propose(x, b, known, stretch, stream)
         z_new = self._output(new.known.log_p, z.dtype)
-        self._watch(new.x, z_new)
+        watch(self._model, new.x, z_new)
         log_forward = self._log_q(new.known, b, stretch)
         if beta is not None:
             log_backward = self._log_q(known, b, stretch)
@@ -134,11 +135,6 @@ class LmConditional(Untuned):
     def _output(self, log_p: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return z [W] from l at the values that are there, [W, D]."""
         return -log_p[:, self._first :].mean(dim=1, dtype=torch.float64).to(dtype)
-
-    def _watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
-        watch = getattr(self._model, "watch", None)
-        if watch is not None:
-            watch(x, z)
 
     def _evaluate(self, x: torch.Tensor, b: torch.Tensor, beta: float | None) -> Cache:
         """Return what is known at x, from one evaluation of the model."""

@@ -15,6 +15,7 @@ from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
+from omniinput_hpc.models.checked import watch
 
 
 class Metropolis(Untuned):
@@ -72,7 +73,7 @@ class Metropolis(Untuned):
         for index, site in enumerate(sites):
             x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
         z_new = track.propose(x_new, min(sites))  # [W]
-        self._watch(x_new, z_new)
+        watch(self._model, x_new, z_new)
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         track.settle(accepted)
         z = accept(accepted, z_new, state.z)
@@ -83,11 +84,6 @@ class Metropolis(Untuned):
         if self._sites == 1:
             return [int(stream.choices(1)[0] * n_sites)]
         return [int(site) for site in stream.choices(n_sites).argsort()[: self._sites]]
-
-    def _watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
-        watch = getattr(self._model, "watch", None)
-        if watch is not None:
-            watch(x, z)
 
     def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
         if self._sites == 1:

@@ -17,11 +17,20 @@ class NonFiniteOutput(Exception):
     """The model returned NaN or infinity."""
 
 
+def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
+    """Have a checked model note z, [W], that was computed from other methods than its own `output`.
+
+    Models that nobody checks are passed over.
+    """
+    if isinstance(model, CheckedModel):
+        model.watch(x, z)
+
+
 class CheckedModel:
     """Passes everything on to a model and keeps the first input of each slot with non-finite z.
 
     What it returns by ``output``, ``output_and_gradient`` and ``conditional_logits`` is watched
-    here; whoever computes z from other methods calls `watch`.
+    here; whoever computes z from other methods calls the function `watch`.
     """
 
     def __init__(self, model: Model, name: str) -> None:

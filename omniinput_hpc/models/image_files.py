@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import outside
-from omniinput_hpc.models.local_folder import fingerprint
+from omniinput_hpc.models.local_folder import fingerprint, read_settings
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -171,20 +171,9 @@ def read_architecture(folder: Path) -> Architecture:
     if not folder.is_dir():
         raise UserError(
             f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "
-            "python -m omniinput_hpc.zoo.images makes the papers' own)"
+            "python -m omniinput_hpc.zoo.images makes the papers' own, zoo.digits small ones)"
         )
-    file = folder / DESCRIPTION
-    try:
-        text = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"model.path = {folder}: the folder has no {DESCRIPTION}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not valid JSON: {error}") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    if not isinstance(text, dict):
-        raise UserError(f"{file} does not hold a table of settings")
-    return _architecture(file, text)
+    return _architecture(folder / DESCRIPTION, read_settings(folder, DESCRIPTION))
 
 
 def _check_weights(folder: Path) -> None:

@@ -104,6 +104,28 @@ def download_command(name: str) -> str:
     return f"hf download {name} " + " ".join(f"--include '{pattern}'" for pattern in WANTED)
 
 
+def read_settings(folder: Path, name: str) -> dict[str, Any]:
+    """Return the table that a JSON file of a model folder holds.
+
+    Raises
+    ------
+    UserError
+        The file is missing, broken, or holds something else.
+    """
+    file = folder / name
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"model.path = {folder}: the folder has no {name}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not valid JSON: {error}") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{file} does not hold a table of settings")
+    return settings
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the parsed config.json of a model folder.
 
@@ -112,17 +134,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     UserError
         The folder or the file is missing or broken, or wants code of its own.
     """
-    file = folder / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"model.path = {folder}: the folder has no config.json") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not valid JSON: {error}") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{file} does not hold a table of settings")
+    config = read_settings(folder, "config.json")
     if "auto_map" in config:
         raise UserError(
             f"{folder} wants to run code of its own (auto_map, trust_remote_code), which is never "

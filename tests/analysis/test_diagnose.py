@@ -42,6 +42,19 @@ def test_advice_names_the_pair_that_does_not_exchange(run_path):
     assert "rungs 0 and 1 exchange" not in text
 
 
+def test_rungs_with_fresh_draws_are_marked(run_path, tmp_path):
+    """Their share of accepted moves is not the kernel's."""
+    with open_run(run_path) as run:
+        assert not diagnosis.diagnose(run).drawn_k.any()  # anchors = false
+    (tmp_path / "input.toml").write_text(LATTICE.format(output=tmp_path / "run.h5"))
+    assert launch.main([str(tmp_path / "input.toml"), "--set", "ladder.anchors=true"]) == 0
+    with open_run(tmp_path / "run.h5") as run:
+        d = diagnosis.diagnose(run)
+    assert d.drawn_k.tolist() == [False, True, False, False] and d.accepted_kn[1, 0] == 1.0
+    assert [line for line in diagnosis.table(d) if " 0* " in line]
+    assert any("fresh draws" in line for line in diagnosis.table(d))
+
+
 def test_ess_falls_with_correlation():
     """arviz-stats' figure for an AR(1) series is n (1 - r) / (1 + r), within 4 sigma."""
     random, r, n = np.random.default_rng(3), 0.8, 5000

@@ -67,7 +67,7 @@ def called(function, *arguments):
             code = function(*arguments)
         except SystemExit as leaving:
             code = leaving.code
-        except BaseException:
+        except Exception:  # a reader that lets anything through has failed
             traceback.print_exc()
             code = "traceback"
     return code, said.getvalue(), time.process_time() - begin

@@ -19,6 +19,7 @@ from exactness import (
     check_exact,
     value_at,
 )
+from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import input_file, kernels
 from omniinput_hpc.config import DiscreteLangevin as Options
@@ -153,10 +154,6 @@ def test_bad_input(keys, message, lattice_toml):
     assert message in str(caught.value)
 
 
-def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
-    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z)
-
-
 def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio / 3
 
@@ -218,13 +215,7 @@ class NoSlopeAtTheNewOutput(DiscreteLangevin):
     """The reverse proposal is made with the slope at the old z."""
 
     def step(self, state, ensemble, stream):
-        slope = ensemble.slope(state.z.double())
-
-        class OneSlope:
-            log_weight = staticmethod(ensemble.log_weight)
-            slope = staticmethod(lambda z: slope)
-
-        return super().step(state, OneSlope(), stream)
+        return super().step(state, OneSlope(ensemble, state.z), stream)
 
 
 class BetaOnOneSide(DiscreteLangevin):

@@ -21,6 +21,7 @@ from exactness import (
     site_changed,
     value_given,
 )
+from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels
 from omniinput_hpc.config import GibbsWithGradients as Options
@@ -149,10 +150,6 @@ def test_a_gradient_of_the_wrong_shape_is_bad_input():
         kernel.start(x, COUPLED.output(x))
 
 
-def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
-    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z)
-
-
 def mean_over_the_batch(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio.mean()
 
@@ -207,13 +204,7 @@ class NoSlopeAtTheNewOutput(GibbsWithGradients):
     """The reverse proposal is made with the slope at the old z."""
 
     def step(self, state, ensemble, stream):
-        slope = ensemble.slope(state.z.double())
-
-        class OneSlope:
-            log_weight = staticmethod(ensemble.log_weight)
-            slope = staticmethod(lambda z: slope)
-
-        return super().step(state, OneSlope(), stream)
+        return super().step(state, OneSlope(ensemble, state.z), stream)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from exactness import (
     shift_of_value,
     value_at,
 )
+from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import input_file, kernels, streams
 from omniinput_hpc.config import LmConditional as Options
@@ -280,10 +281,6 @@ def test_bad_input(keys, message, lattice_toml):
     assert message in str(caught.value)
 
 
-def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
-    return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z)
-
-
 def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio / 2
 
@@ -341,13 +338,7 @@ class OldExponent(LmConditional):
     """The way back is paid with the slope at the old z."""
 
     def step(self, state, ensemble, stream):
-        slope = ensemble.slope(state.z.double())
-
-        class OneSlope:
-            log_weight = staticmethod(ensemble.log_weight)
-            slope = staticmethod(lambda z: slope)
-
-        return super().step(state, OneSlope(), stream)
+        return super().step(state, OneSlope(ensemble, state.z), stream)
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,14 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         """Start the daemons and wait until the node takes jobs."""
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)  # no daemon is left behind where one does not start
             self._configure()
             self._start_munge()
             self._start("slurmctld", "-D")
             self._start("slurmd", "-D")
             self._wait_for("the node", lambda: self.call("sinfo", "-h", "-o", "%t") == "idle")
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
