@@ -256,14 +256,6 @@ class RunReader(Closing):
         """Return z0 of each rung (see `kappa_k`), float64 [K]."""
         return np.asarray(self._file["ensemble/z0"][:])
 
-    def burn_in_rejection_k(self) -> NDArray[np.float64]:
-        """Return the share of rejected swaps in the last tuning stage, float64 [K - 1], or NaN."""
-        return np.asarray(self._file["ladder/rejection"][:])
-
-    def z_std_k(self) -> NDArray[np.float64]:
-        """Return the standard deviation of z in the last round of burn-in, float64 [K], or NaN."""
-        return np.asarray(self._file["ladder/z_std"][:])
-
     def acceptance_kn(self) -> NDArray[np.int64]:
         """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
         names = ("kernel/attempted", "kernel/accepted")

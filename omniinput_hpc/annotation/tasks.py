@@ -13,9 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from omniinput_hpc.annotation.jsonl import Fields, read_objects, write_objects
 from omniinput_hpc.errors import UserError
 
@@ -223,11 +220,6 @@ def read_key(path: Path, tasks_id: str | None = None) -> Key:
         header=header.value,
         items=items,
     )
-
-
-def values_of(items: Sequence[KeyItem]) -> NDArray[np.int64]:
-    """Return the values of items of equally long inputs, int64 [n, D]."""
-    return np.array([item.x for item in items], dtype=np.int64)
 
 
 def _open(path: Path, format_: str, what: str, count: str) -> tuple[Fields, list[Fields]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from tqdm import tqdm
 from omniinput_hpc.models.image_files import DESCRIPTION, WEIGHTS, Architecture
 from omniinput_hpc.models.image_networks import ImageNetwork
 from omniinput_hpc.zoo.image_data import Images
-
-Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
 @dataclass(frozen=True)
