@@ -235,14 +235,11 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         blocks_b, _ = problem.solve(evidence.blocks, one_n > 0, f_k)
         replicates_nb = problem.without_each(evidence.blocks, f_k)
         block_error_b = jackknife_error(blocks_b, replicates_nb, one_n)
-    log_g_error_b = jackknife_error(log_g_b, log_g_jb, evidence.lanes_g)
     below_b = evidence.edges[:-1] < evidence.cold.floor
-    for error_b in (log_g_error_b, block_error_b):
-        error_b[below_b & np.isfinite(log_g_b)] = np.inf
-    log_g_upper_b = upper_bounds(
-        log_g_b, log_g_error_b, evidence.effective_b, len(evidence.lanes_g)
+    log_g_error_b, log_g_upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, evidence.lanes_g, evidence.effective_b, below_b
     )
-    log_g_upper_b[below_b] = np.nan
+    block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
     wide = _too_wide(runs, evidence, f_k, log_g_error_b)
     return Density(
         edges=evidence.edges,
@@ -276,6 +273,24 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_upper_b=log_g_upper_b,
         floor=evidence.cold.floor,
     )
+
+
+def errors_and_bounds(
+    log_g_b: FloatArray,
+    log_g_jb: FloatArray,
+    lanes_g: IntArray,
+    effective_b: FloatArray,
+    below_b: NDArray[np.bool_],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the errors over lanes and the upper bounds of log_g, float64 [B] each.
+
+    below_b, bool [B], marks bins below the floor of `Density`: error not known, no bound.
+    """
+    error_b = jackknife_error(log_g_b, log_g_jb, lanes_g)
+    error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    upper_b = upper_bounds(log_g_b, error_b, effective_b, len(lanes_g))
+    upper_b[below_b] = np.nan
+    return error_b, upper_b
 
 
 def upper_bounds(

@@ -19,10 +19,9 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.compare import Exact
 from omniinput_hpc.estimators.curves import Side, Trace, area, curve_range, trace
-from omniinput_hpc.estimators.density import Density, upper_bounds
+from omniinput_hpc.estimators.density import Density, errors_and_bounds
 from omniinput_hpc.estimators.draws import LEVEL, N_DRAWS, bands, draw_together
 from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANES, Curve
-from omniinput_hpc.estimators.uncertainty import jackknife_error
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -255,9 +254,10 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
     coarse_edges = fine[[s.start for s in spans] + [spans[-1].stop]]
-    error_b = jackknife_error(log_g_b, log_g_jb, density.lanes_g)
-    error_b[(coarse_edges[:-1] < density.floor) & np.isfinite(log_g_b)] = np.inf
     effective_b = total(density.effective_b)
+    error_b, upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, density.lanes_g, effective_b, coarse_edges[:-1] < density.floor
+    )
     return replace(
         density,
         edges=coarse_edges,
@@ -267,7 +267,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         log_g_jb=log_g_jb,
         log_g_error_b=error_b,
         effective_b=effective_b,
-        log_g_upper_b=upper_bounds(log_g_b, error_b, effective_b, len(density.lanes_g)),
+        log_g_upper_b=upper_b,
         block_error_b=np.full(len(spans), np.inf),
     )
 

@@ -88,6 +88,14 @@ def test_annotators_shift_all_bins_together():
     np.testing.assert_allclose(drawn.std(axis=0), 0.2 / np.sqrt(3), rtol=0.1)
 
 
+def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
+    rare = replace(a_density(1), effective_b=np.full(len(FINE) - 1, 5.0))
+    cold = coarsen(replace(rare, floor=float(WIDE[1])), WIDE)
+    assert np.isfinite(coarsen(rare, WIDE).log_g_upper_b).all()
+    assert np.isinf(cold.log_g_error_b[0]) and np.isnan(cold.log_g_upper_b[0])
+    assert np.isfinite(cold.log_g_error_b[1:]).all() and np.isfinite(cold.log_g_upper_b[1:]).all()
+
+
 def test_coarse_bins_hold_what_their_bins_hold():
     density = a_density(1)
     got = coarsen(density, WIDE)
