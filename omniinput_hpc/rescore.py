@@ -183,7 +183,8 @@ def _rescore(
     opened = commit.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
     writer = lock.GuardedWriter(opened, mine, world)
     begin = last = time.monotonic()
-    batch = config.sampler.walkers
+    walkers = config.sampler.walkers  # of the other model's input file
+    batch = g.n_walkers if walkers == "auto" else walkers
     try:
         for round_ in rounds:
             z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)

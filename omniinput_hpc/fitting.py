@@ -1,0 +1,169 @@
+"""How many walkers fill a device: ``[sampler] walkers = "auto"``, found by trial moves.
+
+The number is doubled for as long as that moves at least a tenth more walkers a second and all of it
+fits into the rank's share of the device's memory. All ranks go through the same numbers together,
+and the first rank that does not gain, or has no room, ends it for all: the number is the smallest
+that any rank finds. A run stores it in its file's input and never looks for it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omniinput_hpc import streams
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.recorders import MAX_GROUPS
+from omniinput_hpc.store import Geometry
+
+if TYPE_CHECKING:
+    from omniinput_hpc.comm import World
+    from omniinput_hpc.rung import Rung
+
+FEWEST = MAX_GROUPS
+"""Where the search begins: errors come from the spread among groups of lanes (see `recorders`)."""
+MOST = 4096
+GAIN = 1.1
+"""How many times more walkers a second must move when there are twice as many."""
+FILL = 0.8
+"""The share of the free memory that may be planned with."""
+MOVES = 4
+"""Of a trial; and how long it is repeated, in seconds, since other processes disturb it."""
+REPEATED, MOST_REPEATS = 0.3, 20
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What trial moves of one rung with W walkers took.
+
+    Attributes
+    ----------
+    n_walkers : W
+    seconds : of a move of all of them; infinite where the memory did not suffice
+    held, peak : bytes that stay with a rung, and that it takes while it moves
+    """
+
+    n_walkers: int
+    seconds: float
+    held: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a rank may take.
+
+    Attributes
+    ----------
+    n_rungs : that it holds, each with its own batch
+    device, host : bytes
+    records : bytes on the host that a rank's records take, of a walker
+    """
+
+    n_rungs: int
+    device: float
+    host: float
+    records: float
+
+    def fits(self, last: Trial, n_walkers: int) -> bool:
+        """Whether n walkers fit, by what another number of them took."""
+        times = n_walkers / last.n_walkers
+        need = times * (last.held * self.n_rungs + last.peak - last.held)
+        return need <= self.device and need + self.records * n_walkers <= self.host
+
+
+def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> list[Trial]:
+    """Return this rank's trials; the last but those that ended the search is what was found.
+
+    Parameters
+    ----------
+    trial : moves W walkers
+    most : the largest W that is allowed; all ranks give the same
+
+    Returns
+    -------
+    the trials of `FEWEST` walkers and of every number that gained on all ranks, in this order
+
+    Raises
+    ------
+    UserError
+        Not even the smallest number fits.
+    """
+    first = trial(FEWEST)
+    if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FEWEST)):
+        raise UserError(
+            f'sampler.walkers = "auto": not even {FEWEST} walkers a rung fit into the memory; give '
+            'a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
+        )
+    trials = [first]
+    while True:
+        last, twice = trials[-1], 2 * trials[-1].n_walkers
+        if twice > most or not world.all(room.fits(last, twice)):
+            return trials
+        new = trial(twice)
+        gains = 2 * last.seconds >= GAIN * new.seconds
+        if not world.all(gains and room.fits(new, twice)):
+            return trials
+        trials.append(new)
+
+
+def try_rung(make: Callable[[], Rung], g: Geometry, device: str) -> Trial:
+    """Move a rung's walkers from uniformly random inputs, and say what that took.
+
+    The rung is of the trial alone, and so are the random numbers.
+    """
+    import torch
+
+    from omniinput_hpc.models import device as devices
+
+    devices.forget_most(device)
+    before, times = devices.held(device), [float("inf")]
+    try:
+        rung = make()
+        random = streams.generator(0, "trial", 2)
+        x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+        rung.batch.place(x, rung.batch.evaluate(x))
+        _segment(rung)  # takes the room, once
+        begin = time.perf_counter()
+        while len(times) <= MOST_REPEATS and time.perf_counter() - begin < REPEATED:
+            times.append(_segment(rung))
+    except (torch.OutOfMemoryError, UserError):  # the latter from trying the model out
+        return Trial(g.n_walkers, float("inf"), 0, 0)
+    held = max(devices.held(device) - before, 0)
+    peak = max(devices.most_held(device) - before, held)
+    return Trial(g.n_walkers, min(times) / MOVES, held, peak)
+
+
+def _segment(rung: Rung) -> float:
+    """Move the walkers, by the same random numbers each time, and return the seconds."""
+    own, shared = (streams.generator(0, "trial", index) for index in range(2))
+    begin = time.perf_counter()
+    rung.batch.begin_segment(own, shared, 0)
+    for _ in range(MOVES):
+        rung.batch.step()
+    rung.collect()
+    return time.perf_counter() - begin
+
+
+def trial_config(config: Config, n_walkers: int) -> Config:
+    """Return what a trial's rung is made from: short segments."""
+    sampler = config.sampler.model_copy(update={"walkers": n_walkers, "steps": MOVES})
+    return config.model_copy(update={"sampler": sampler})
+
+
+def most_walkers(config: Config) -> int:
+    """Return the largest number that the file's counters hold, at most `MOST`."""
+    return min(MOST, int(np.iinfo(np.uint32).max) // config.sampler.moves_per_round)
+
+
+def shown(trials: list[Trial]) -> str:
+    """Return what trials found, for a person; "" where there were none."""
+    if not trials:
+        return ""
+    rates = (f"{t.n_walkers}: {t.n_walkers / t.seconds:,.3g}" for t in trials)
+    return f'found by "auto", moves/s of a rung with {", ".join(rates)}'
