@@ -7,7 +7,7 @@ ranks leave with the same code; a failure on one rank ends all of them (MPI_Abor
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,12 +94,18 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     device, model, geometry, rungs = world.one_a_host_first(make)
     hosts = world.hosts()
     trials: list[fitting.Trial] = []
-    if auto and not found["resume"]:
-        rungs.clear()
-        trials = _find_walkers(world, config, geometry, model, device, mine_k, hosts)
-        config = asked.with_walkers(trials[-1].n_walkers)
-        geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        rungs = world.together(lambda: _make_rungs(config, geometry, model, device, mine_k))
+    measured = ""
+    if args.check or (auto and not found["resume"]):
+        trial, room = _trials(world, config, geometry, model, device, mine_k, hosts)
+        if auto and not found["resume"]:
+            rungs.clear()
+            trials = fitting.find(world, trial, room, fitting.most_walkers(config))
+            config = asked.with_walkers(trials[-1].n_walkers)
+            geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+            rungs = world.together(lambda: _make_rungs(config, geometry, model, device, mine_k))
+        if args.check:
+            last = trials[-1] if trials else trial(geometry.n_walkers)
+            measured = fitting.measured(world, last, room, device)
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta
 
@@ -107,7 +113,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
         config, geometry, world.texts(device), hosts, about["bytes"], writer_kind, reason, found,
-        fitting.shown(trials),
+        fitting.shown(trials), measured,
     )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     warning = plan.disk_warning(config, geometry)
@@ -132,7 +138,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime, mine)
 
 
-def _find_walkers(
+def _trials(
     world: World,
     config: Config,
     g: store.Geometry,
@@ -140,27 +146,35 @@ def _find_walkers(
     device: str,
     mine_k: range,
     hosts: list[str],
-) -> list[fitting.Trial]:
-    """Find W by trial moves of a rung in the middle of this rank's (see `fitting`)."""
-    from omniinput_hpc.models import device as devices
+) -> tuple[Callable[[int], fitting.Trial], fitting.Room]:
+    """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
 
-    ranks_here = hosts.count(hosts[world.rank])
-    room = fitting.Room(
-        len(mine_k),
-        fitting.FILL * devices.amount_free(device) / devices.sharers(device, ranks_here),
-        fitting.FILL * devices.amount_free("cpu") / ranks_here,
-        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
-    )
+    See `fitting`.
+    """
+    from omniinput_hpc.models import device as devices
 
     def trial(n_walkers: int) -> fitting.Trial:
         short = fitting.trial_config(config, n_walkers)
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
         k = mine_k[len(mine_k) // 2]
         return fitting.try_rung(
-            lambda: _make_rungs(short, of_trial, model, device, [k])[0], of_trial, device
+            lambda: _make_rungs(short, of_trial, model, device, [k])[0],
+            of_trial,
+            device,
+            config.run.threads,
         )
 
-    return fitting.find(world, trial, room, fitting.most_walkers(config))
+    trial(1)  # what libraries take at their first call is no walker's
+    ranks_here = hosts.count(hosts[world.rank])
+    room = fitting.Room(
+        len(mine_k),
+        fitting.FILL * devices.amount_free(device) / devices.sharers(device, ranks_here),
+        fitting.FILL * devices.amount_free("cpu") / ranks_here,
+        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
+        devices.held(device),
+        devices.held("cpu"),
+    )
+    return trial, room
 
 
 def _make_rungs(

@@ -25,6 +25,7 @@ class Plan:
     model_bytes : of the weights, None where not known
     writer, writer_reason : how the file is written, and why so
     trials : how the number of walkers was found, where the input leaves it open
+    measured : memory that trial moves took, where there were some
     """
 
     config: Config
@@ -36,6 +37,7 @@ class Plan:
     writer_reason: str
     found: dict[str, Any]
     trials: str = ""
+    measured: str = ""
 
 
 def check_launch(connected: int) -> None:
@@ -146,6 +148,8 @@ def describe(plan: Plan) -> str:
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
     }
+    if plan.measured:
+        rows["measured"] = plan.measured
     return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
 
 
