@@ -76,16 +76,17 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
 
     local_rank = world.local_rank()
 
-    def make() -> tuple[str, store.Geometry, list[Rung]]:
+    def make() -> tuple[str, store.Geometry, list[Rung], int]:
         from omniinput_hpc.models import device as devices  # imports torch
 
         device = devices.choose(config.run.device, local_rank, config.run.threads)
         model = models.build(config, device, about.get("folder"))
         geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        return device, geometry, _make_rungs(config, geometry, model, device, world)
+        rungs = _make_rungs(config, geometry, model, device, world)
+        return device, geometry, rungs, getattr(model, "kept_bytes", 0)
 
     # what is wrong shows on one rank, before the others take seconds to import torch
-    device, geometry, rungs = world.one_a_host_first(make)
+    device, geometry, rungs, kept = world.one_a_host_first(make)
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta
 
@@ -93,7 +94,15 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     hosts = world.hosts()
     writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
-        config, geometry, world.texts(device), hosts, about["bytes"], writer_kind, reason, found
+        config,
+        geometry,
+        world.texts(device),
+        hosts,
+        about["bytes"],
+        kept,
+        writer_kind,
+        reason,
+        found,
     )
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     warning = plan.disk_warning(config, geometry)
