@@ -37,18 +37,22 @@ def main(arguments: list[str]) -> None:
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
         token, kept = security.keep_token(cookie)
         work = session.Session(tasks, file, name, guideline.version)
-        port = listening.getsockname()[1]
-        if file.note:
-            print(f"note: {file.note}")
-        if not kept:
-            print("note: the token could not be kept: after a restart open the new address")
-        progress = work.progress()
-        print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
-        print(f"open    http://localhost:{port}/?token={token}")
-        print("from another machine, first (leave it running):")
-        print(f"        ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.getfqdn()}")
-        print("Ctrl-C ends it; nothing is lost", flush=True)
-        server.serve(server.make_app(work, tasks, guideline, name, token), listening)
+        app = server.make_app(work, tasks, guideline, name, token)
+
+        def announce() -> None:
+            port, progress = listening.getsockname()[1], work.progress()
+            if file.note:
+                print(f"note: {file.note}")
+            if not kept:
+                print("note: the token could not be kept: after a restart open the new address")
+            print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
+            print(f"open    http://localhost:{port}/?token={token}")
+            print("from another machine, first (leave it running):")
+            here = f"{getpass.getuser()}@{socket.getfqdn()}"
+            print(f"        ssh -N -L {port}:127.0.0.1:{port} {here}")
+            print("Ctrl-C ends it; nothing is lost", flush=True)
+
+        server.serve(app, listening, announce)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from omniinput_hpc.clock import Clock
 from omniinput_hpc.comm import World
 from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
+from omniinput_hpc.guarded_writer import GuardedWriter
 from omniinput_hpc.ladder import placement
 from omniinput_hpc.lookout import Lookout
 from omniinput_hpc.progress import Progress, duration
@@ -281,34 +282,22 @@ def _sample(
             rung.start()
         else:
             rung.resume(checkpoint, index)
-    writer = lock.GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
+    writer = GuardedWriter(commit.open_writer(writer_kind, path, g, held, world), mine, world)
     lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     progress = Progress(
         first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
     )
     clock = Clock(world)
+    in_all = f"{path} ({plan.amount(store.size_in_bytes(g))} in all)"
     try:
-        totals = sampler.run(
-            config, rungs, exchanger, tuning, writer, world, lookout, clock, progress, first
-        )
+        with writer.or_end(in_all):
+            totals = sampler.run(
+                config, rungs, exchanger, tuning, writer, world, lookout, clock, progress, first
+            )
     except StopRun:
         writer.close()
         raise
-    except commit.WriteError as error:
-        if world.rank == 0:
-            need = plan.amount(store.size_in_bytes(g))
-            log.error(
-                "%s (%s in all): %s; nothing committed is lost: make room and run again to go on",
-                path, need, error,
-            )  # fmt: skip
-        mine.release()
-        world.barrier()  # rank 0 has spoken
-        world.abort_quietly()
-    except lock.LockLost as error:
-        if world.rank == 0:
-            log.error("%s", error)
-        world.abort_quietly()
     finally:
         progress.close()
     writer.close()

@@ -19,20 +19,17 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from omniinput_hpc.errors import StopRun, UserError
 from omniinput_hpc.progress import duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.comm import World
-    from omniinput_hpc.commit import Writer
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -362,27 +359,3 @@ def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLoc
         raise
     if world.rank == 0:
         lock.release()
-
-
-class GuardedWriter:
-    """Makes sure before each commit that the run still holds its lock, and touches it."""
-
-    def __init__(self, writer: Writer, lock: RunLock, world: World) -> None:
-        self.name = writer.name
-        self._writer, self._lock, self._world = writer, lock, world
-
-    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """See `commit.Writer.commit`.
-
-        Raises
-        ------
-        LockLost
-            On all ranks, before anything is written.
-        """
-        if not self._world.all(self._lock.keep()):
-            raise self._lock.lost()
-        self._writer.commit(round_, values, committed)
-
-    def close(self) -> None:
-        """See `commit.Writer.close`."""
-        self._writer.close()

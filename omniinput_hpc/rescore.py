@@ -39,6 +39,7 @@ from omniinput_hpc import (
 from omniinput_hpc.comm import World
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.guarded_writer import GuardedWriter
 from omniinput_hpc.ladder import placement
 from omniinput_hpc.lookout import Lookout
 from omniinput_hpc.progress import duration
@@ -181,36 +182,27 @@ def _rescore(
     hosts = len(set(world.hosts()))
     kind, _ = commit.choose_writer(config.run.writer, path.absolute().parent, hosts)
     opened = commit.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
-    writer = lock.GuardedWriter(opened, mine, world)
+    writer = GuardedWriter(opened, mine, world)
     begin = last = time.monotonic()
     batch = config.sampler.walkers
     try:
-        for round_ in rounds:
-            z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
-            x_ksd = world.together(partial(_inputs, run, round_, mine_k))
-            for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
-                z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
-            model.raise_if_nonfinite()
-            writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
-            now = time.monotonic()
-            if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
-                last, share = now, (round_ + 1 - rounds.start) / len(rounds)
-                rate = share * len(rounds) * g.n_rungs * g.samples_per_round / (now - begin)
-                left = duration((now - begin) * (1 / share - 1))
-                log.info(
-                    "round %d of %d, %s samples/s, %s left",
-                    round_ + 1, rounds.stop, f"{rate:,.0f}", left,
-                )  # fmt: skip
-    except commit.WriteError as error:
-        if world.rank == 0:
-            log.error("%s: %s; nothing committed is lost: make room and run again", path, error)
-        mine.release()
-        world.barrier()  # rank 0 has spoken
-        world.abort_quietly()
-    except lock.LockLost as error:
-        if world.rank == 0:
-            log.error("%s", error)
-        world.abort_quietly()
+        with writer.or_end(str(path)):
+            for round_ in rounds:
+                z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
+                x_ksd = world.together(partial(_inputs, run, round_, mine_k))
+                for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
+                    z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
+                model.raise_if_nonfinite()
+                writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
+                now = time.monotonic()
+                if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
+                    last, share = now, (round_ + 1 - rounds.start) / len(rounds)
+                    rate = share * len(rounds) * g.n_rungs * g.samples_per_round / (now - begin)
+                    left = duration((now - begin) * (1 / share - 1))
+                    log.info(
+                        "round %d of %d, %s samples/s, %s left",
+                        round_ + 1, rounds.stop, f"{rate:,.0f}", left,
+                    )  # fmt: skip
     finally:
         writer.close()
 

@@ -10,7 +10,7 @@ import json
 import math
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -214,8 +214,8 @@ def bind(port: int | None, name: str) -> socket.socket:
     raise AssertionError("port 0 is never taken")
 
 
-def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM, and return."""
+def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM, and return; what `announce` says holds from then on."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -234,4 +234,5 @@ def serve(app: Starlette, listening: socket.socket) -> None:
     # until uvicorn's own handlers are there, and where it raises the signal again at its end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    announce()
     server.run(sockets=[listening])

@@ -144,15 +144,33 @@ class Batch:
         """
         assert self._z_tw is not None
         self._model.raise_if_nonfinite()
+        log_q = [torch.stack(self._log_q)] if self._log_q else []
+        z_tw, x_swd, accepted_p, *log_q_swk = _on_host(
+            self._z_tw, self._x_swd[: self._n_samples], self._accepted_p, *log_q
+        )
         return Recorded(
-            self._z_tw.cpu().numpy(),
-            self._x_swd[: self._n_samples].cpu().numpy().astype(self._x_dtype),
+            z_tw,
+            x_swd.astype(self._x_dtype),
             self._attempted_p,
-            self._accepted_p.cpu().numpy(),
-            torch.stack(self._log_q).cpu().numpy() if self._log_q else None,
+            accepted_p,
+            log_q_swk[0] if log_q_swk else None,
         )
 
     def walkers(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
-        x, z = self._state.x.cpu().numpy(), self._state.z.cpu().numpy()
+        x, z = _on_host(self._state.x, self._state.z)
         return x.astype(self._x_dtype), z.copy()
+
+
+def _on_host(*tensors: torch.Tensor) -> list[NDArray[Any]]:
+    """Return tensors as arrays; from a GPU, all copies are under way before one is waited for."""
+    arrays = []
+    for tensor in tensors:
+        if tensor.is_cuda:
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            arrays.append(pinned.copy_(tensor, non_blocking=True).numpy())
+        else:
+            arrays.append(tensor.cpu().numpy())
+    if tensors[0].is_cuda:
+        torch.cuda.current_stream(tensors[0].device).synchronize()
+    return arrays

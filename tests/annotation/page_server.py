@@ -39,7 +39,11 @@ class Server:
         # another test's server must not take it while this one is down
         self._port = port if port is not None else PORTS[secrets.randbelow(len(PORTS))]
         self._script = ROOT / script
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(state or self.tasks_path.parent)}
+        self._environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(state or self.tasks_path.parent),
+            "PYTHONFAULTHANDLER": "1",
+        }
         self.start()
 
     def start(self):
@@ -68,7 +72,11 @@ class Server:
         self._end()
 
     def _end(self):
-        self.process.wait(20)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it is
+            raise RuntimeError(self.process.stderr.read()) from None
         self.process.stdout.close()
         self.error = self.process.stderr.read()
         self.process.stderr.close()

@@ -1,6 +1,6 @@
 """The share of the machine's measured matrix peak that moves of a GPT-2-small-shaped model reach.
 
-    .venv/bin/python tests/benchmarks/peak.py [--walkers 32] [--moves 12] [--threads 1]
+    .venv/bin/python tests/benchmarks/peak.py [--walkers 128] [--moves 8] [--threads 1]
 
 Random weights, 25 tokens of 50,257. The floor is the multiplications of the matrices alone, for the
 tokens that the moves must evaluate (a position that changed, and the output rows that are wanted),
@@ -79,8 +79,8 @@ def small_model(folder: str) -> Any:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--walkers", type=int, default=32)
-    parser.add_argument("--moves", type=int, default=12)
+    parser.add_argument("--walkers", type=int, default=128)
+    parser.add_argument("--moves", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
