@@ -49,17 +49,18 @@ class Trial:
     ----------
     n_walkers : W
     seconds : of a move of all of them; infinite where the memory did not suffice
-    held, peak : bytes that stay with a rung, and that it takes while it moves
+    peak : bytes that it takes while it moves
+    more : bytes that stay with each further rung of the rank
     """
 
     n_walkers: int
     seconds: float
-    held: int
     peak: int
+    more: int
 
     def need(self, n_rungs: int) -> int:
         """Return the bytes that a rank of some rungs takes, which move one after the other."""
-        return n_rungs * self.held + self.peak - self.held
+        return self.peak + (n_rungs - 1) * self.more
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,13 @@ def gain(one: Trial, other: Trial) -> float:
     return other.n_walkers * one.seconds / (one.n_walkers * other.seconds)
 
 
-def try_rung(make: Callable[[], Rung], g: Geometry, device: str, threads: int) -> Trial:
+def try_rung(
+    make: Callable[[], Rung], g: Geometry, device: str, threads: int, several: bool
+) -> Trial:
     """Move a rung's walkers from uniformly random inputs, and say what that took.
 
-    The rung is of the trial alone, and so are the random numbers.
+    The rung is of the trial alone, and so are the random numbers. `several` says whether the rank
+    holds further rungs; then what a second one takes is seen, too.
     """
     import torch
 
@@ -141,18 +145,26 @@ def try_rung(make: Callable[[], Rung], g: Geometry, device: str, threads: int) -
     devices.forget_most(device)
     before, times = devices.held(device), [float("inf")]
     try:
-        rung = make()  # it stays till the end, or its memory would not be seen
-        random = streams.generator(0, "trial", 2)
-        x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
-        rung.batch.place(x, rung.batch.evaluate(x))
-        _segment(rung, clock)  # takes the room, once
+        rung = _moved(make(), g, clock)  # it takes its room, once
         while len(times) == 1 or sum(times[1:]) < REPEATED:
             times.append(_segment(rung, clock))
+        held, peak, more = devices.held(device), devices.most_held(device) - before, 0
+        if several:  # what rungs share, such as keys and values, is there already
+            second = _moved(make(), g, clock)
+            more = devices.held(device) - held
+            del second  # not before: its room would be free again
     except (torch.OutOfMemoryError, UserError):  # the latter from trying the model out
         return Trial(g.n_walkers, float("inf"), 0, 0)
-    held = max(devices.held(device) - before, 0)
-    peak = max(devices.most_held(device) - before, held)
-    return Trial(g.n_walkers, min(times) / MOVES, held, peak)
+    return Trial(g.n_walkers, min(times) / MOVES, max(peak, 0), max(more, 0))
+
+
+def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
+    """Return a rung whose walkers have moved from uniformly random inputs."""
+    random = streams.generator(0, "trial", 2)
+    x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+    rung.batch.place(x, rung.batch.evaluate(x))
+    _segment(rung, clock)
+    return rung
 
 
 def _segment(rung: Rung, clock: Callable[[], float]) -> float:

@@ -113,7 +113,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     folder = Path(config.run.output).absolute().parent
     writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
-        config, geometry, world.texts(device), hosts, about["bytes"], writer_kind, reason, found,
+        config, geometry, world.texts(device), hosts, about["bytes"],
+        getattr(model, "kept_bytes", 0), writer_kind, reason, found,
         fitting.shown(trials), measured,
     )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
@@ -163,6 +164,7 @@ def _trials(
             of_trial,
             device,
             config.run.threads,
+            several=len(mine_k) > 1,
         )
 
     trial(1)  # what libraries take at their first call is no walker's

@@ -25,11 +25,11 @@ class Alone:
         return bool(ok) and next(self._others, True)
 
 
-def search(rate, others=(), held=0, peak=0, memory=np.inf, n_rungs=1, records=0.0, most=MOST):
+def search(rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0, most=MOST):
     """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
 
     def trial(n):
-        return Trial(n, n / rate(n), held * n, peak * n)
+        return Trial(n, n / rate(n), peak * n, more * n)
 
     room = Room(n_rungs, memory, memory, records)
     return [t.n_walkers for t in fitting.find(Alone(others), trial, room, most)]
@@ -56,7 +56,7 @@ def test_one_disturbed_trial_does_not_end_it():
 
 def test_memory_ends_it():
     assert search(lambda n: n, peak=MIB, memory=100 * MIB) == [16, 32, 64]
-    assert search(lambda n: n, held=MIB, peak=MIB, memory=100 * MIB, n_rungs=3) == [16, 32]
+    assert search(lambda n: n, peak=MIB, more=MIB, memory=100 * MIB, n_rungs=3) == [16, 32]
     assert search(lambda n: n, peak=MIB, memory=100 * MIB, records=MIB) == [16, 32]
     with pytest.raises(UserError, match="not even 16 walkers"):
         search(lambda n: n, peak=MIB, memory=15 * MIB)

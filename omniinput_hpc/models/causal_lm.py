@@ -16,7 +16,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from omniinput_hpc.config import CausalLm
-from omniinput_hpc.models import local_folder
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import any_trunk, local_folder
 from omniinput_hpc.models.decoding import Decoder, Prefixes
 from omniinput_hpc.models.loading import load
 from omniinput_hpc.models.track import Track
@@ -46,7 +47,7 @@ class CausalLanguageModel:
         self._all_tokens = options.tokens == "all"
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._decoder = Decoder(self.lm, self.token_ids, self._before)
-        self._trunk = self._find_trunk()
+        self._followed: Track | None = None
         self._scratch: Track | None = None
         self._text = local_folder.text_of(options, folder, n_vocab)
         self._folder = Path(folder)
@@ -182,22 +183,49 @@ class CausalLanguageModel:
 
     @property
     def track(self) -> Callable[[int], Track] | None:
-        """Return a way to follow W inputs (see `Track`); None where the model has no trunk."""
+        """Return a way to follow W inputs (see `Track`); None where the model has no trunk.
+
+        All who follow as many share one track: its version tells each whose inputs it keeps.
+        """
         return None if self._trunk is None else self._follow
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of the inputs that are followed takes so much memory."""
+        return 0 if self._followed is None else self._followed.n_bytes
+
     def _follow(self, n_walkers: int) -> Track:
-        assert self._trunk is not None
-        return Track(self._trunk, self.token_ids, self._before, self.n_sites, n_walkers)
+        if self._followed is None or self._followed.n_walkers != n_walkers:
+            try:
+                self._followed, self._scratch = self._whole(n_walkers), None
+                self._followed.reserve()
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"keys and values of {n_walkers} inputs of {self.n_sites} tokens do not fit "
+                    f"on {self.device} beside the model; set a smaller sampler.walkers"
+                ) from None
+        return self._followed
 
     def _whole(self, n_walkers: int) -> Track:
         """Return what evaluates whole inputs; room is kept for one W, that of the last call."""
+        if self._followed is not None and self._followed.n_walkers == n_walkers:
+            return self._followed
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
-            self._scratch = self._follow(n_walkers)
+            assert self._trunk is not None
+            self._scratch = Track(
+                self._trunk, self.token_ids, self._before, self.n_sites, n_walkers
+            )
         return self._scratch
 
-    def _find_trunk(self) -> Trunk | None:
+    @cached_property
+    def _trunk(self) -> Trunk | None:
+        """What evaluates some positions; None where there is no such thing, which is then said."""
         n_positions = len(self._before) + self.n_sites - 1
-        return Gpt2Trunk(self.lm, n_positions) if is_gpt2(self.lm) and n_positions else None
+        if not n_positions:
+            return None
+        if is_gpt2(self.lm):
+            return Gpt2Trunk(self.lm, n_positions)
+        return any_trunk.find(self.lm, n_positions)
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input, the prefix in front; token ids without a tokenizer."""

@@ -8,8 +8,9 @@ import torch
 
 from omniinput_hpc.models.trunks import Trunk
 
-CHUNK = 1 << 21
-"""Logits that are worked on at once: 8 MB in float32, whatever V and D."""
+CHUNK, CHUNK_ELSEWHERE = 1 << 21, 1 << 26
+"""Logits that are worked on at once, whatever V and D: 8 MB in float32 on a CPU, whose cache they
+stay in; 256 MB elsewhere, where the output layer's weights are read again for each chunk."""
 
 
 class Track:
@@ -17,7 +18,8 @@ class Track:
 
     A proposal agrees with what is kept in the first t sites, t the same for all walkers; `settle`
     then takes it over or drops it, walker by walker. What is found does not depend on how it was
-    come by: it is that of a whole evaluation, to the bit where the trunk's is (see `trunks`).
+    come by: it is that of a whole evaluation, to the bit for GPT-2 (see `trunks`), within rounding
+    for others, so that runs go on with the same bits only from a whole evaluation: see `Batch`.
     All room is taken once.
 
     Parameters
@@ -52,6 +54,16 @@ class Track:
         self._same = 0  # positions before it are alike in both
         self._from = self._at = 0  # where the proposal begins, and where it goes on
         self.version = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """What the room takes, of what is kept and of the proposals."""
+        return 2 * sum(new.nbytes for new in self._new)
+
+    def reserve(self) -> None:
+        """Take the room for what is kept now; else `settle` takes it."""
+        if not self._kept:
+            self._kept = tuple(torch.zeros_like(new) for new in self._new)
 
     @torch.no_grad()
     def load(self, x: torch.Tensor) -> None:
@@ -128,8 +140,7 @@ class Track:
     @torch.no_grad()
     def settle(self, accepted: torch.Tensor | None) -> None:
         """Keep the proposals of walkers that are accepted, bool [W]; None: of all."""
-        if not self._kept:
-            self._kept = tuple(torch.zeros_like(new) for new in self._new)
+        self.reserve()
         self.version += 1
         some = (self._from, self._at - self._from)
         for kept, new, (place, walker) in zip(self._kept, self._new, self._dims, strict=False):
@@ -174,7 +185,8 @@ class Track:
             yield self._log_p(hidden[some_begin:some_end])
 
     def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        width = max(1, CHUNK // (self.n_walkers * self._trunk.n_vocab))
+        most = CHUNK if self._new[1].is_cpu else CHUNK_ELSEWHERE
+        width = max(1, most // (self.n_walkers * self._trunk.n_vocab))
         for some in range(begin, end, width):
             yield some, min(some + width, end)
 

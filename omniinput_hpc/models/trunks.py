@@ -2,7 +2,7 @@
 
 A trunk evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and values
 of the positions before them, and leaves its own behind. Here is GPT-2's, written for speed on a
-CPU; its bits depend neither on n nor on the other walkers.
+CPU; its bits depend neither on n nor on the other walkers. `any_trunk` has the one for all others.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from transformers import (
     DistilBertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Olmo2Config,
@@ -23,7 +25,7 @@ WORDS = ["<end>", "<pad>", *(f"{letter}" for letter in "abcdefghijklmnopqrstuvwx
 NO_ENDS = {"vocab_size": V, "bos_token_id": None, "eos_token_id": None}
 LLAMA_LIKE = {
     **NO_ENDS, "pad_token_id": None, "hidden_size": 16, "intermediate_size": 24,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": POSITIONS,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": POSITIONS,
 }  # fmt: skip
 DECODERS = {
     "gpt2": lambda: GPT2LMHeadModel(
@@ -31,7 +33,8 @@ DECODERS = {
     ),
     "olmo": lambda: OlmoForCausalLM(OlmoConfig(**LLAMA_LIKE)),
     "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(**LLAMA_LIKE)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_LIKE)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(num_key_value_heads=2, **LLAMA_LIKE)),
+    "gpt-neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**LLAMA_LIKE)),
 }
 
 

@@ -43,9 +43,11 @@ def test_check_says_a_devices_and_a_hosts_memory(tmp_path, capfd):
     (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
     assert launch.main([str(tmp_path / "a.toml"), "--check"]) == 0
     text = "".join(capfd.readouterr())
-    weights = re.search(r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of logits", text)
-    assert float(weights[1]) == pytest.approx(2 * numbers / 1000, rel=0.01)  # bfloat16
-    assert float(weights[2]) == pytest.approx(3 * 4 * 4 * 5 * 29 / 1000, rel=0.01)
+    parts = r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of keys and values \+ ([\d.]+) kB"
+    memory = [1000 * float(part) for part in re.search(parts, text).groups()]
+    kept = 2 * (2 * 4 * 4 * (2 * 2 * 16 + 16) + 4 * 2 * 4 * 4)  # and hidden states, and scores
+    expected = [2 * numbers, kept, 3 * 4 * 4 * 5 * 29]  # bfloat16; logits in float32
+    assert memory == pytest.approx(expected, rel=0.01)
     assert re.search(r"hosts +up to 1 rank\(s\) each, at peak [\d.]+ kB of memory", text)
 
 

@@ -1,10 +1,16 @@
 """The same bytes whatever the number of ranks, whoever writes, and as the serial oracle says."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import oracle
 import pytest
 from run_tools import assert_same
 from toy_models import lattice
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))
+from language_folders import save_decoder
 
 from omniinput_hpc import input_file as reader
 from omniinput_hpc.run_reader import open_run
@@ -65,6 +71,24 @@ def test_the_toy_is_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder):
         assert_same(shared_folder / "toy-1.h5", shared_folder / f"toy-{n}.h5")
     with open_run(shared_folder / "toy-1.h5") as run:
         assert run.counts_kb().sum() == 2 * 8 * 16 * 3 * 10
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
+def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folder):
+    """Of the Toy's shape, but through Hugging Face's own forward, on kept keys and values."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    if world.rank == 0:
+        save_decoder("llama", shared_folder)
+    world.barrier()
+    small = ["run.rounds=1", "run.burn_in=1", "sampler.walkers=8", "ladder.anchors=false",
+             f"model.path={shared_folder}", f"kernel.name={kernel}"]  # fmt: skip
+    for n in (1, world.size):
+        words = [*small, f"run.output={shared_folder}/llama-{n}.h5"]
+        assert run_on(n, "inputs/toy.toml", *(w for s in words for w in ("--set", s))) == 0
+    assert_same(shared_folder / "llama-1.h5", shared_folder / f"llama-{world.size}.h5")
 
 
 @pytest.mark.mpi(min_size=2)

@@ -1,0 +1,249 @@
+"""Any decoder of Hugging Face's over kept keys and values, by the model's own forward.
+
+The model is given a cache whose layers write into room that is taken once, and hand it views of
+what lies there up to the positions that it evaluates: nothing grows and no prefix is copied.
+Whether a model can be used so is found out by trying: see `find`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
+
+log = logging.getLogger("omniinput_hpc")
+
+TRIED = 3
+"""Inputs that a trunk is tried on."""
+CLOSE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""How far pieces may be from the whole: see `distance`."""
+
+STRANGE = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
+"""What a model raises that has another idea of a cache."""
+
+
+class Unfit(Exception):
+    """A model cannot be evaluated in pieces; says why."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What one layer keeps of a token: numbers and sizes of the heads of keys and of values."""
+
+    n_keys: int
+    key_size: int
+    n_values: int
+    value_size: int
+
+    @property
+    def width(self) -> int:
+        """Numbers in all."""
+        return self.n_keys * self.key_size + self.n_values * self.value_size
+
+
+class KeptLayer(CacheLayerMixin):
+    """A layer's keys and values in a track's room.
+
+    What a sliding window hides stays here as well: the model's own mask hides it.
+    """
+
+    is_sliding = False
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self._heads, self._seen = heads, 0
+        self.is_initialized = True
+
+    def place(self, room: torch.Tensor) -> None:
+        """Keep to some room, [W, T, at least `Heads.width`], from now on."""
+        h = self._heads
+        split = h.n_keys * h.key_size
+        keys, values = room[..., :split], room[..., split : h.width]
+        self.keys = keys.unflatten(-1, (h.n_keys, h.key_size)).transpose(1, 2)  # [W, H, T, d]
+        self.values = values.unflatten(-1, (h.n_values, h.value_size)).transpose(1, 2)
+
+    def go_back(self, seen: int) -> None:
+        """Forget all but the first positions."""
+        self._seen = seen
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write down keys and values, [W, H, n, d]; return all up to them, views [W, H, end, d]."""
+        assert self.keys is not None and self.values is not None
+        end = self._seen + key_states.shape[2]
+        self.keys[:, :, self._seen : end] = key_states
+        self.values[:, :, self._seen : end] = value_states
+        self._seen = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Do nothing: the room is there."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many keys there will be, and where the first one stands."""
+        return self._seen + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Return how many positions have been seen."""
+        return self._seen
+
+    def get_max_length(self) -> int:
+        """Return that no length is the longest, as transformers puts it."""
+        return -1
+
+
+class AnyTrunk:
+    """A decoder's body over kept keys and values; see `trunks.Trunk`.
+
+    It asks the device for nothing, so that nothing waits for it, unless the model does (mixtures of
+    experts, rotations that depend on the length). Unlike `Gpt2Trunk`'s, bits depend on how many
+    positions are evaluated at once. A `Track` keeps keys and values twice: of a model of OLMo-7B's
+    shape in bfloat16 (32 layers of 4,096 keys and values) 0.5 MiB a token each, which makes 1.5 GiB
+    for 64 walkers of 25 tokens.
+
+    Parameters
+    ----------
+    lm : a Hugging Face decoder
+    n_positions : T, of every sequence
+    """
+
+    walker_dim = 1
+
+    def __init__(self, lm: Any, n_positions: int) -> None:
+        self._body, self._head = lm.base_model, lm.get_output_embeddings()
+        self._n_positions = n_positions
+        self.n_vocab = int(self._head.weight.shape[0])
+        self._hidden, self._kept, heads = probe(lm)
+        self._width = max(h.width for h in heads)
+        self._layers = [KeptLayer(h) for h in heads]
+        self._cache = Cache(layers=list[Any](self._layers))
+        self._placed: torch.Tensor | None = None
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """See `trunks.Trunk`."""
+        logits: torch.Tensor = self._head(hidden)
+        return logits
+
+    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `trunks.Trunk`: [layers, W, T, keys and values of all heads]."""
+        t = self._n_positions
+        kv = self._kept.new_zeros((len(self._layers), n_walkers, t, self._width))
+        return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
+
+    def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """See `trunks.Trunk`."""
+        if self._placed is not kv:
+            for layer, room in zip(self._layers, kv, strict=True):
+                layer.place(room)
+            self._placed = kv
+        for layer in self._layers:
+            layer.go_back(begin)
+        done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
+        hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
+        return hidden.transpose(0, 1)
+
+
+def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[Heads]]:
+    """Evaluate two tokens; return what is like hidden states, like keys, and each layer's heads.
+
+    Raises
+    ------
+    Unfit
+        The model keeps something else than keys and values of every token.
+    """
+    if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
+        raise Unfit("it takes no keys and values")
+    cache = DynamicCache(config=lm.config)
+    tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
+    done = lm.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
+    heads, layers = [], list[Any](cache.layers)
+    for layer in layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
+            raise Unfit(f"a layer keeps other things than keys and values ({type(layer).__name__})")
+        keys, values = layer.keys, layer.values
+        heads.append(Heads(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
+    if not heads:
+        raise Unfit("it keeps no keys and values")
+    return done.last_hidden_state, layers[0].keys, heads
+
+
+def try_out(trunk: AnyTrunk, lm: Any) -> None:
+    """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
+
+    Raises
+    ------
+    Unfit
+        They differ, or the logits are no linear map of the hidden state.
+    """
+    kv, hidden = trunk.memory(TRIED)
+    t = len(hidden)
+    first, second = t // 3, 2 * t // 3
+    random = torch.Generator().manual_seed(1)
+    x, y, v = torch.randint(trunk.n_vocab, (3, t, TRIED), generator=random).to(kv.device)
+    y[:first], v[:second] = x[:first], y[:second]
+    whole = whole_rows(lm, trunk, torch.cat([x, y, v], dim=1))  # [T, 3 TRIED, V]
+    pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
+    for tokens, begin, end in pieces:
+        if begin < end:
+            hidden[begin:end] = trunk.run(tokens[begin:end], begin, kv)
+        if end == t:
+            expected, whole = whole.split((TRIED, whole.shape[1] - TRIED), dim=1)
+            found = trunk.head(hidden).float().log_softmax(-1)
+            apart, most = distance(found, expected, kv.dtype), CLOSE[kv.dtype]
+            if not apart <= most:
+                raise Unfit(
+                    "in pieces it gives other outputs than as a whole "
+                    f"({apart:.2g} apart, {most:g} allowed)"
+                )
+
+
+def whole_rows(lm: Any, trunk: AnyTrunk, tokens: torch.Tensor) -> torch.Tensor:
+    """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
+
+    Raises
+    ------
+    Unfit
+        The logits are no linear map of the hidden state.
+    """
+    logits = lm(input_ids=tokens.T, use_cache=False).logits
+    states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
+    if not torch.equal(logits, trunk.head(states)):
+        raise Unfit("its logits are more than a linear map of the hidden state")
+    rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
+    return rows
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> float:
+    """Return how far rows of l, float32 [..., V], are apart.
+
+    For float32 the largest difference, in units of the largest l over 1. For half precision, whose
+    rounding grows with the layers, the root mean square in units of the deviation of l.
+    """
+    difference = found - expected
+    if dtype == torch.float32:
+        return float(difference.abs().max() / expected.abs().max().clamp_min(1.0))
+    spread = expected - expected.mean(-1, keepdim=True)
+    return float((difference.square().mean() / spread.square().mean()).sqrt())
+
+
+@torch.no_grad()
+def find(lm: Any, n_positions: int) -> AnyTrunk | None:
+    """Return a model's trunk if what it finds is what the model finds; else None, and say so."""
+    try:
+        trunk = AnyTrunk(lm, n_positions)
+        try_out(trunk, lm)
+    except (Unfit, *STRANGE) as reason:
+        log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
+        return None
+    return trunk
