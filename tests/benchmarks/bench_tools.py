@@ -76,6 +76,25 @@ def save_gpt2(folder: Path, length: int = 25, **shape: int) -> None:
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
+def save_olmo_1b(folder: Path, dtype: str) -> None:
+    """Write a model of OLMo-1B's shape with random weights: 1.18 billion numbers."""
+    from transformers import OlmoConfig, OlmoForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    torch.manual_seed(1)
+    config = OlmoConfig(
+        hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=16,
+        vocab_size=50304, tie_word_embeddings=True, dtype=dtype,
+    )  # fmt: skip
+    with_type = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))  # never there in float32
+    try:
+        OlmoForCausalLM(config).save_pretrained(folder)
+    finally:
+        torch.set_default_dtype(with_type)
+
+
 def clock() -> float:
     """Return seconds: of the CPU on one thread, so that what else runs counts little."""
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
