@@ -25,7 +25,7 @@ from omniinput_hpc.recorders import MAX_GROUPS
 
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
-N_LEARNING = 5
+N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
 
 
