@@ -134,6 +134,13 @@ def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice |
     return (first, some) if stop > rungs.start else None
 
 
+def shape_of(field: Field, where: tuple[slice | int, ...]) -> tuple[int, ...]:
+    """Return the shape of what `slab` names, a whole index dropping its axis."""
+    cut = zip(where, field.shape, strict=False)
+    lengths = [len(range(*w.indices(n))) for w, n in cut if isinstance(w, slice)]
+    return (*lengths, *field.shape[len(where) :])
+
+
 def size_in_bytes(g: Geometry) -> int:
     """Return the size of a run file's data."""
     fields = layout(g).values()

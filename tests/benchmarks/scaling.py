@@ -12,8 +12,8 @@ with the input file's other numbers. A round is `steps * exchanges` moves; besid
   ceil(log2 P) times the latency and the polling of a rank that has waited for long (a waiting rank
   looks for messages every `--poll` seconds), and tables of all rungs at the bandwidth;
 - file: all ranks' bytes at the file's bandwidth, and their requests at its rate, whichever takes
-  longer; where rank 0 gathers: a message for each rank and dataset (as long as measured here), and
-  all bytes through one link and to the file;
+  longer; where rank 0 gathers: a message of each rank (as long as measured here), all bytes through
+  one link, and to the file;
 - the slowest: the expected largest of P normal times with the given relative deviation, above the
   mean, of a round's moves. Speeds of chips that differ for good have to be given so.
 
@@ -46,7 +46,7 @@ from omniinput_hpc import launch as program
 from omniinput_hpc.comm import World
 from omniinput_hpc.config import Config
 from omniinput_hpc.plan import geometry_of
-from omniinput_hpc.store import Field, Geometry, layout, slab
+from omniinput_hpc.store import Geometry, layout, shape_of, slab
 
 ROUNDS, STEPS, EXCHANGES, WALKERS = 3, 10, 4, 16
 RANKS = (64, 256, 1024, 4096)
@@ -109,18 +109,10 @@ def micro(folder: Path) -> int:
     return 0
 
 
-def size_of(field: Field, where: tuple[slice | int, ...]) -> int:
-    """Return the bytes of a slab."""
-    lengths = [len(range(*w.indices(n))) if isinstance(w, slice) else 1
-               for w, n in zip(where, field.shape, strict=False)]  # fmt: skip
-    rest = field.shape[len(where) :]
-    return math.prod([*lengths, *rest]) * np.dtype(field.dtype).itemsize
-
-
 def written(g: Geometry, rungs: range) -> tuple[int, int]:
     """Return the datasets and bytes that a holder of rungs writes in a counted round."""
     sizes = [
-        size_of(field, where)
+        math.prod(shape_of(field, where)) * np.dtype(field.dtype).itemsize
         for field in layout(g).values()
         if (where := slab(field, 0, rungs, g.n_rungs)) is not None
     ]
@@ -204,8 +196,8 @@ def model(g: Geometry, config: Config, ranks: int, sums: float, o: Any) -> dict[
         "exchanges": config.sampler.exchanges * (o.latency + message / o.bandwidth),
         "agreement": sums * stages * (o.latency + o.poll) + 2 * tables / o.bandwidth,
         "mpio": max(to_file, ranks * n_datasets / o.requests),
-        "gather": ranks * n_datasets * o.message + total / o.bandwidth + to_file
-        + n_datasets * stages * (o.latency + o.poll),
+        "gather": ranks * o.message + total / o.bandwidth + to_file
+        + stages * (o.latency + o.poll),
         "slowest": largest_of(ranks) * o.deviation * moves,
         "file": total * config.run.rounds,
     }  # fmt: skip
