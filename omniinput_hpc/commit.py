@@ -8,6 +8,7 @@ that it does not hold.) Data that a later round needs sits in two slabs used in 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.comm import World
-from omniinput_hpc.store import Field, Geometry, layout, slab
+from omniinput_hpc.store import Field, Geometry, layout, shape_of, slab
 
 Fields = Mapping[str, Field]
 
@@ -119,14 +120,24 @@ class GatherWriter:
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
         """See `Writer.commit`."""
-        gathered: list[tuple[str, tuple[slice | int, ...], NDArray[Any]]] = []
-        for name, field in self._fields.items():
-            for where, part in self._parts(name, field, round_, values):
-                gathered.append((name, where, part))
+        mine = [np.empty(0, dtype=np.uint8)]
+        for name, (field, where) in self._slabs(round_, self._rungs_r[self._world.rank]).items():
+            part = np.ascontiguousarray(values[name], dtype=field.dtype)
+            if part.shape != shape_of(field, where):  # what follows would be read in wrong places
+                raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
+            mine.append(part.reshape(-1).view(np.uint8))
+        gathered = self._world.gather(np.concatenate(mine))
 
         def write() -> None:
-            for name, where, part in gathered:
-                self._datasets[name][where] = part
+            if gathered is None:
+                return
+            parts = [
+                self._split(round_, rungs, data)
+                for rungs, data in zip(self._rungs_r, gathered, strict=True)
+            ]
+            for name, dataset in self._datasets.items():
+                for where, part in (some[name] for some in parts if name in some):
+                    dataset[where] = part
 
         def count() -> None:
             self._datasets[_counter(round_)][0] = committed
@@ -134,18 +145,25 @@ class GatherWriter:
         self._step(round_, write)
         self._step(round_, count)
 
-    def _parts(
-        self, name: str, field: Field, round_: int, values: Mapping[str, NDArray[Any]]
-    ) -> list[tuple[tuple[slice | int, ...], NDArray[Any]]]:
-        """Gather one dataset's slabs on rank 0, with the place of each."""
-        wheres = [slab(field, round_, rungs, self._n_rungs) for rungs in self._rungs_r]
-        if all(where is None for where in wheres):
-            return []
-        mine = values[name] if wheres[self._world.rank] is not None else values[name][:0]
-        parts = self._world.gather(np.asarray(mine, dtype=field.dtype))
-        if parts is None:
-            return []
-        return [(w, part) for w, part in zip(wheres, parts, strict=True) if w is not None]
+    def _slabs(self, round_: int, rungs: range) -> dict[str, tuple[Field, tuple[slice | int, ...]]]:
+        """Return what a holder of rungs writes of a round, by dataset."""
+        return {
+            name: (field, where)
+            for name, field in self._fields.items()
+            if (where := slab(field, round_, rungs, self._n_rungs)) is not None
+        }
+
+    def _split(
+        self, round_: int, rungs: range, data: NDArray[np.uint8]
+    ) -> dict[str, tuple[tuple[slice | int, ...], NDArray[Any]]]:
+        """Take a rank's message apart into slabs; each travels as its bytes, one behind another."""
+        parts, begin = {}, 0
+        for name, (field, where) in self._slabs(round_, rungs).items():
+            shape, kind = shape_of(field, where), np.dtype(field.dtype)
+            end = begin + math.prod(shape) * kind.itemsize
+            parts[name] = where, data[begin:end].copy().view(kind).reshape(shape)
+            begin = end
+        return parts
 
     def _step(self, round_: int, write: Callable[[], None]) -> None:
         file = self._file

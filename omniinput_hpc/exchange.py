@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,11 +65,11 @@ class Exchanger:
     def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
         """Let the pairs of this exchange swap; `exchange` counts from the run's first one."""
         held = {rung.k: self.pack(rung) for rung in rungs}
+        pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
         before_w = self._checksum(held, exchange)
-        near = self._fetch_neighbours(held, exchange)
-        for k in ladder.pairs(self._n_rungs, exchange):
-            if k in held or k + 1 in held:
-                self._swap_pair(k, held, near, exchange)
+        near = self._fetch_neighbours(held, pairs)
+        for k in pairs:
+            self._swap_pair(k, held, near, exchange)
         self.imbalance_w += self._checksum(held, exchange) - before_w
         for rung in rungs:
             self.unpack(held[rung.k], rung)
@@ -102,11 +102,11 @@ class Exchanger:
         rung.batch.place(held["x"], held["z"])
 
     def _fetch_neighbours(
-        self, held: Mapping[int, NDArray[Any]], exchange: int
+        self, held: Mapping[int, NDArray[Any]], pairs: Iterable[int]
     ) -> dict[int, NDArray[Any]]:
         """Swap whole rungs with the ranks next door, for the pairs that straddle two ranks."""
         outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
-        for k in ladder.pairs(self._n_rungs, exchange):
+        for k in pairs:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
                     holder = ladder.owner(other, self._n_rungs, self._world.size)

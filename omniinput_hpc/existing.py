@@ -21,8 +21,8 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
 
     Returns
     -------
-    dict with "resume" (bool), "rounds" committed, "burn_in" committed, "planned" rounds of the
-    file, and "attributes" (those that are strings)
+    dict with "resume" (bool), "rounds" committed, "burn_in" committed, "planned" rounds and
+    "walkers" of the file, and "attributes" (those that are strings)
 
     Raises
     ------
@@ -34,7 +34,8 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
         if restart == "require":
             raise UserError(f"--restart require: there is no run file {path} to go on with")
         _check_folder(path)
-        return {"resume": False, "rounds": 0, "burn_in": 0, "planned": 0, "attributes": {}}
+        none = {"rounds": 0, "burn_in": 0, "planned": 0, "walkers": 0}
+        return {"resume": False, "attributes": {}, **none}
     if path.is_dir():
         raise UserError(f"run.output = {path} is a folder; it must name a file")
     if restart == "never":
@@ -48,6 +49,7 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
             "rounds": run.rounds,
             "burn_in": run.burn_in_committed,
             "planned": run.rounds_planned,
+            "walkers": run.walkers,
             "attributes": run.texts,
         }
         differences = _differences(stored, config)
@@ -74,6 +76,8 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
 
 
 def _differences(stored: Config, wanted: Config) -> list[str]:
+    if wanted.sampler.walkers == "auto":  # whatever was found then
+        wanted = wanted.with_walkers(stored.sampler.n_walkers)
     old, new = stored.model_dump(), wanted.model_dump()
     lines = []
     for table in new:

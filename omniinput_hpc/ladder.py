@@ -41,6 +41,12 @@ def pairs(n_rungs: int, exchange: int) -> range:
     return range(exchange % 2, n_rungs - 1, 2)
 
 
+def pairs_of(held: range, n_rungs: int, exchange: int) -> range:
+    """Return those of `pairs` that a holder of some rungs takes part in."""
+    first = max(held.start - 1, 0)
+    return range(first + (first + exchange) % 2, min(held.stop, n_rungs - 1), 2)
+
+
 def accept_swaps(
     lower: Ensemble,
     upper: Ensemble,

@@ -7,7 +7,7 @@ ranks leave with the same code; a failure on one rank ends all of them (MPI_Abor
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from omniinput_hpc import (
     doctor,
     ensembles,
     existing,
+    fitting,
     input_file,
     lock,
     models,
@@ -66,45 +67,56 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return verify.run(world, args.input, args.rescore or 0, args.set)
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: command.read_input(args))
-    config = input_file.parse(text, str(args.input))
+    asked = input_file.parse(text, str(args.input))
+    auto = asked.sampler.walkers == "auto"
+    config = asked.with_walkers(fitting.FEWEST) if auto else asked
     world.together(lambda: plan.check_ranks(config, world.size))
     world.together(lambda: plan.check_counters(config))
     about = world.on_rank_0(lambda: models.preflight(config))
-    found = world.on_rank_0(lambda: existing.judge(config, about["fingerprint"], args.restart))
+    found = world.on_rank_0(lambda: existing.judge(asked, about["fingerprint"], args.restart))
     if found["resume"] and found["rounds"] >= config.run.rounds and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found["rounds"])
         return EXIT_COMPLETE
 
+    if auto and found["resume"]:
+        config = asked.with_walkers(found["walkers"])
     local_rank = world.local_rank()
+    mine_k = placement(len(config.beta_k), world.size, world.rank)
 
-    def make() -> tuple[str, store.Geometry, list[Rung], int]:
+    def make() -> tuple[str, models.Model, store.Geometry, list[Rung]]:
         from omniinput_hpc.models import device as devices  # imports torch
 
         device = devices.choose(config.run.device, local_rank, config.run.threads)
         model = models.build(config, device, about.get("folder"))
         geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        rungs = _make_rungs(config, geometry, model, device, world)
-        return device, geometry, rungs, getattr(model, "kept_bytes", 0)
+        return device, model, geometry, _make_rungs(config, geometry, model, device, mine_k)
 
     # what is wrong shows on one rank, before the others take seconds to import torch
-    device, geometry, rungs, kept = world.one_a_host_first(make)
+    device, model, geometry, rungs = world.one_a_host_first(make)
+    hosts = world.hosts()
+    trials: list[fitting.Trial] = []
+    measured = ""
+    if args.check or (auto and not found["resume"]):
+        trial, room = _trials(world, config, geometry, model, device, mine_k, hosts)
+        if auto and not found["resume"]:
+            rungs.clear()
+            trials = fitting.find(world, trial, room, fitting.most_walkers(config))
+            config = asked.with_walkers(trials[-1].n_walkers)
+            geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+            rungs = world.together(lambda: _make_rungs(config, geometry, model, device, mine_k))
+        if args.check:
+            last = trials[-1] if trials else trial(geometry.n_walkers)
+            measured = fitting.measured(world, last, room, device)
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta
 
     folder = Path(config.run.output).absolute().parent
-    hosts = world.hosts()
     writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
-        config,
-        geometry,
-        world.texts(device),
-        hosts,
-        about["bytes"],
-        kept,
-        writer_kind,
-        reason,
-        found,
-    )
+        config, geometry, world.texts(device), hosts, about["bytes"],
+        getattr(model, "kept_bytes", 0), writer_kind, reason, found,
+        fitting.shown(trials), measured,
+    )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     warning = plan.disk_warning(config, geometry)
     if warning and world.rank == 0:
@@ -128,8 +140,48 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime, mine)
 
 
+def _trials(
+    world: World,
+    config: Config,
+    g: store.Geometry,
+    model: models.Model,
+    device: str,
+    mine_k: range,
+    hosts: list[str],
+) -> tuple[Callable[[int], fitting.Trial], fitting.Room]:
+    """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
+
+    See `fitting`.
+    """
+    from omniinput_hpc.models import device as devices
+
+    def trial(n_walkers: int) -> fitting.Trial:
+        short = fitting.trial_config(config, n_walkers)
+        of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
+        k = mine_k[len(mine_k) // 2]
+        return fitting.try_rung(
+            lambda: _make_rungs(short, of_trial, model, device, [k])[0],
+            of_trial,
+            device,
+            config.run.threads,
+            several=len(mine_k) > 1,
+        )
+
+    trial(1)  # what libraries take at their first call is no walker's
+    ranks_here = hosts.count(hosts[world.rank])
+    room = fitting.Room(
+        len(mine_k),
+        fitting.FILL * devices.amount_free(device) / devices.sharers(device, ranks_here),
+        fitting.FILL * devices.amount_free("cpu") / ranks_here,
+        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
+        devices.held(device),
+        devices.held("cpu"),
+    )
+    return trial, room
+
+
 def _make_rungs(
-    config: Config, g: store.Geometry, model: models.Model, device: str, world: World
+    config: Config, g: store.Geometry, model: models.Model, device: str, ks: Sequence[int]
 ) -> list[Rung]:
     import torch
 
@@ -150,7 +202,7 @@ def _make_rungs(
                       ancestral)  # fmt: skip
     host = ensembles.of_run(config)
     rungs = []
-    for k in placement(g.n_rungs, world.size, world.rank):
+    for k in ks:
         kernel = kernels.build(config.kernel, checked, g.n_walkers)
         ensemble = host[k]
         batch = Batch(

@@ -25,6 +25,8 @@ class Plan:
     model_bytes : of the weights, None where not known
     kept_bytes : of keys and values that a rank keeps of its walkers
     writer, writer_reason : how the file is written, and why so
+    trials : how the number of walkers was found, where the input leaves it open
+    measured : memory that trial moves took, where there were some
     """
 
     config: Config
@@ -36,6 +38,8 @@ class Plan:
     writer: str
     writer_reason: str
     found: dict[str, Any]
+    trials: str = ""
+    measured: str = ""
 
 
 def check_launch(connected: int) -> None:
@@ -87,7 +91,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
     return Geometry(
         rounds=config.run.rounds,
         n_rungs=len(config.beta_k),
-        n_walkers=config.sampler.walkers,
+        n_walkers=config.sampler.n_walkers,
         n_bins=len(config.bins.edges) - 1,
         samples_per_round=config.samples_per_round,
         n_sites=n_sites,
@@ -107,7 +111,7 @@ def check_counters(config: Config) -> None:
     UserError
         A bin could hold more counts than that.
     """
-    counts = config.sampler.moves_per_round * config.sampler.walkers
+    counts = config.sampler.moves_per_round * config.sampler.n_walkers
     if counts > np.iinfo(np.uint32).max:
         raise UserError(
             f"sampler.walkers * steps * exchanges = {counts:.3g} counts per round overflow 32 "
@@ -121,7 +125,7 @@ def describe(plan: Plan) -> str:
     share = g.n_rungs // len(plan.devices)
     per_round = c.sampler.moves_per_round
     samples = f"{g.samples_per_round:,} samples a rung and round"
-    host = share * (g.samples_per_round * (g.n_sites * g.x_dtype.itemsize + 8) + 24 * g.n_bins)
+    host = bytes_of_records(g, share)
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = f"{amount(plan.kept_bytes)} of keys and values + " if plan.kept_bytes else ""
     state = "new"
@@ -135,7 +139,8 @@ def describe(plan: Plan) -> str:
         "ladder": _ladder(c),
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
-        "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all",
+        "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all"
+        + (f"; {plan.trials}" if plan.trials else ""),
         "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
         f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
         "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
@@ -146,7 +151,15 @@ def describe(plan: Plan) -> str:
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
     }
+    if plan.measured:
+        rows["measured"] = plan.measured
     return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+
+
+def bytes_of_records(g: Geometry, n_rungs: int) -> int:
+    """Return what a rank's records of a round take on the host."""
+    a_sample = g.n_sites * g.x_dtype.itemsize + 8
+    return n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins)
 
 
 def _batch_bytes(g: Geometry) -> int:

@@ -184,7 +184,8 @@ def _rescore(
     opened = commit.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
     writer = GuardedWriter(opened, mine, world)
     begin = last = time.monotonic()
-    batch = config.sampler.walkers
+    walkers = config.sampler.walkers  # of the other model's input file
+    batch = g.n_walkers if walkers == "auto" else walkers
     try:
         with writer.or_end(str(path)):
             for round_ in rounds:

@@ -25,7 +25,7 @@ from omniinput_hpc.recorders import MAX_GROUPS
 
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
-N_LEARNING = 5
+N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
 
 
@@ -132,6 +132,13 @@ def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice |
     if field.over == "bottom":
         return (first,) if rungs.start == 0 else None
     return (first, some) if stop > rungs.start else None
+
+
+def shape_of(field: Field, where: tuple[slice | int, ...]) -> tuple[int, ...]:
+    """Return the shape of what `slab` names, a whole index dropping its axis."""
+    cut = zip(where, field.shape, strict=False)
+    lengths = [len(range(*w.indices(n))) for w, n in cut if isinstance(w, slice)]
+    return (*lengths, *field.shape[len(where) :])
 
 
 def size_in_bytes(g: Geometry) -> int:

@@ -15,6 +15,7 @@ _PURPOSES = {
     "conservation": 3,
     "fingerprint": 4,
     "choices": 5,
+    "trial": 6,
 }
 
 
@@ -24,7 +25,7 @@ def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     Parameters
     ----------
     seed : the run's seed, below 2^32
-    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices"
+    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices", "trial"
     indices : what else the stream belongs to (rung, round, exchange), each below 2^32
     """
     words = (_PURPOSES[purpose], *indices)

@@ -94,6 +94,7 @@ def verify_file(
         notes, source = [_summary(run)], f"{path} (stored input)"
         try:
             config = input_file.parse(run.config_toml, source)
+            _ = config.sampler.n_walkers  # a run file's input holds the number
         except UserError as error:
             return notes, [f"stored input: {error}"]
         checks: list[Callable[[], None]] = [

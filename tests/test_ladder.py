@@ -26,6 +26,17 @@ def test_pairs_alternate_and_never_overlap():
             assert len(rungs) == len(set(rungs))
 
 
+def test_a_holders_pairs_are_those_that_it_takes_part_in():
+    for n_rungs, exchange in itertools.product(range(1, 9), range(2)):
+        for start, stop in itertools.combinations(range(n_rungs + 1), 2):
+            wanted = [
+                k
+                for k in ladder.pairs(n_rungs, exchange)
+                if start <= k < stop or start <= k + 1 < stop
+            ]
+            assert list(ladder.pairs_of(range(start, stop), n_rungs, exchange)) == wanted
+
+
 def swap_matrix(accept, lower, upper, z):
     """Return the exact transition of (x, y) in two rungs, by bisection on u."""
     n = len(z)

@@ -199,7 +199,12 @@ class Config(Table):
     @property
     def samples_per_round(self) -> int:
         """Recorded samples of a rung in a round: S = W * (steps * exchanges // every)."""
-        return self.sampler.walkers * (self.sampler.moves_per_round // self.samples.every)
+        return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
+
+    def with_walkers(self, n_walkers: int) -> Config:
+        """Return the same with another number of walkers per rung."""
+        sampler = self.sampler.model_copy(update={"walkers": n_walkers})
+        return self.model_copy(update={"sampler": sampler})
 
 
 def _equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:

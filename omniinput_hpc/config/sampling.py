@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.errors import UserError
 
 
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
 
     method: Literal["parallel-tempering", "wang-landau", "ancestral"] = "parallel-tempering"
-    walkers: WholePositive
+    walkers: int | Literal["auto"]
     steps: WholePositive
     exchanges: WholePositive
+
+    @field_validator("walkers", mode="before")
+    @classmethod
+    def _whole_or_auto(cls, value: Any) -> Any:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value != "auto" and not (whole and value >= 1):
+            raise ValueError(f'expected a whole number of at least 1, or "auto", found {value!r}')
+        return value
+
+    @property
+    def n_walkers(self) -> int:
+        """W.
+
+        Raises
+        ------
+        UserError
+            It is "auto", and nobody has looked for the number yet.
+        """
+        if self.walkers == "auto":
+            raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
+        return self.walkers
 
     @property
     def moves_per_round(self) -> int:

@@ -19,8 +19,10 @@ from omniinput_hpc.kernels.device_stream import DeviceStream
 
 OUTSIDE = 1e4
 """Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
-DRIVE = 20.0
-"""Log-weight lost across the whole range of the bins, which leads walkers into their window."""
+FIRST_DRIVE = 20.0
+"""Log-weight lost at first across the whole range of the bins, which leads walkers in."""
+HARDER, HARDEST = 1.5, 1e4
+"""Factor by which walkers are driven harder while most are outside, and the most in all."""
 RARE_SHARE = 0.05
 """The share of the known bins that may be rarer than flatness allows (schedule "1/t")."""
 FIRST_RISE = 0.1
@@ -55,16 +57,17 @@ class FlatOnDevice:
         n_bins, (first, end) = self._n_bins, flat.window
         entry = torch.arange(n_bins + 2, device=device)
         self._in_window = (entry > first) & (entry <= end)
-        distance = (first + 1 - entry).clamp(min=0) + (entry - end).clamp(min=0)
-        self._penalty = torch.where(
-            self._in_window, 0.0, OUTSIDE + DRIVE * distance.double() / n_bins
-        )
+        width = float(flat.edges[1] - flat.edges[0])
+        above, below = (entry - end).clamp(min=0), (first + 1 - entry).clamp(min=0)
+        self._distance = (above - below) * width  # in z; below the window it is negative
+        self._first_drive = self._drive = FIRST_DRIVE / (n_bins * width)
+        self._share_inside = torch.ones((), dtype=torch.float64, device=device)
         at = entry.clamp(first + 1, end)
         self._low, self._high = (
             (at - SLOPE_REACH).clamp(min=first + 1),
             (at + SLOPE_REACH).clamp(max=end),
         )
-        self._reach = (self._high - self._low).clamp(min=1) * (flat.edges[1] - flat.edges[0])
+        self._reach = (self._high - self._low).clamp(min=1) * width
         self._s = torch.zeros(n_bins + 2, dtype=torch.float64, device=device)
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
         self._h = torch.zeros_like(self._s)
@@ -130,8 +133,8 @@ class FlatOnDevice:
         """Learn from where all walkers are after a move, rejected or not. No synchronization.
 
         A new bin starts with the lowest S of those visited, and flatness starts anew. Outside
-        the window S always grows by the first ln f, so that walkers which wait there are driven
-        in however far the learning inside has come.
+        the window S always grows by the first ln f, so that walkers which wait there come in
+        however far the learning inside has come.
         """
         if not self.learning:
             return
@@ -146,12 +149,16 @@ class FlatOnDevice:
         self._moves = self._moves + len(entry)
         one = torch.ones_like(entry, dtype=torch.float64)
         growth = torch.where(self._in_window[entry], self.ln_f, self._first * one)
+        self._share_inside = self._in_window[entry].double().mean()
         self._s = self._s.index_add(0, entry, growth)
         self._h = self._h.index_add(0, entry, one)
         self._refresh()
 
     def after_segment(self) -> None:
-        """Lower ln f where the histogram is flat (synchronizes).
+        """Lower ln f where the histogram is flat, cool walkers into the window (synchronizes).
+
+        Outside the window walkers are sampled as by a canonical ensemble, whose |beta| grows as
+        long as most of them are there.
 
         Schedule "1/t" follows Belardinelli & Pereyra, Phys. Rev. E 75, 046701 (2007): halving
         first, then bins / moves, which falls more slowly: halving alone ends before the errors
@@ -160,6 +167,9 @@ class FlatOnDevice:
         """
         if not self.learning:
             return
+        if float(self._share_inside) < 0.5:
+            self._drive = min(self._drive * HARDER, HARDEST * self._first_drive)
+            self._refresh()
         counted = self._visited & self._in_window
         if not bool(counted.any()):
             return
@@ -192,10 +202,10 @@ class FlatOnDevice:
         self.flat.table = self._table.cpu().numpy().copy()
 
     def numbers(self) -> dict[str, NDArray[Any]]:
-        """Return what `restore` needs: entropy and visits float64 [B + 2], learning float64 [5]."""
+        """Return what `restore` needs: entropy and visits float64 [B + 2], learning float64 [6]."""
         s = torch.where(self._visited, self._s, torch.nan)
         moves, frozen = float(self._moves), not self.learning
-        learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen]
+        learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen, self._drive]
         return {
             "entropy": s.cpu().numpy(),
             "visits": self._h.cpu().numpy(),
@@ -211,6 +221,7 @@ class FlatOnDevice:
         self.ln_f, self._schedule = float(learning[0]), float(learning[1])
         self._moves = self._moves * 0 + float(learning[2])
         self._ever_flat, self.learning = bool(learning[3]), not bool(learning[4])
+        self._drive = float(learning[5])
         self._refresh()
 
     def _lowest(self) -> torch.Tensor:
@@ -220,9 +231,11 @@ class FlatOnDevice:
     def _refresh(self) -> None:
         """Make the tables of log-weights and slopes from S."""
         s = torch.where(self._visited, self._s, torch.where(self._in_window, self._lowest(), 0.0))
+        slope = (s[self._high] - s[self._low]) / self._reach
         if self.learning:
-            self._table = -s - self._penalty
+            penalty = OUTSIDE + self._drive * self._distance.abs()
+            self._table = -s - torch.where(self._in_window, 0.0, penalty)
+            self._slope = torch.where(self._in_window, slope, self._drive * self._distance.sign())
         else:
             inside = torch.where(self._in_window, -s, -torch.inf)
-            self._table = inside - inside.max()
-        self._slope = (s[self._high] - s[self._low]) / self._reach
+            self._table, self._slope = inside - inside.max(), slope

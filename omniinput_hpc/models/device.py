@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import re
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
@@ -31,10 +33,71 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
 
 
 def amount_free(device: str) -> int:
-    """Return the free bytes of a device's memory; of the host's for "cpu"."""
+    """Return the bytes of a device's memory that can be taken; of the host's for "cpu".
+
+    On a host that is what is free or only holds files, within the limit of the process's control
+    group (a SLURM job's share), where that can be seen.
+    """
     if device != "cpu":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    free = _kilobytes("/proc/meminfo", "MemAvailable") * 1024
+    return min([free, *_left_in_control_groups()])
+
+
+def held(device: str) -> int:
+    """Return the bytes that this process holds on a device now."""
+    if device != "cpu":
+        return int(torch.cuda.memory_allocated(device))
+    return _kilobytes("/proc/self/status", "VmRSS") * 1024
+
+
+def most_held(device: str) -> int:
+    """Return the most bytes that it held since `forget_most`, or since it began."""
+    if device != "cpu":
+        return int(torch.cuda.max_memory_reserved(device))
+    return _kilobytes("/proc/self/status", "VmHWM") * 1024
+
+
+def forget_most(device: str) -> None:
+    """Let `most_held` count from now on."""
+    if device != "cpu":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):  # where it is not allowed, peaks before now are counted, too
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def sharers(device: str, ranks_here: int) -> int:
+    """Return how many of a host's ranks share a rank's device, as `choose` deals them out."""
+    return ranks_here if device == "cpu" else -(-ranks_here // torch.cuda.device_count())
+
+
+def _kilobytes(path: str, key: str) -> int:
+    text = Path(path).read_text(encoding="ascii", errors="replace")
+    return int(re.findall(rf"^{key}:\s*(\d+) kB", text, re.MULTILINE)[0])
+
+
+def _left_in_control_groups() -> list[int]:
+    """Return what is left of the limits of this process's control groups, in bytes."""
+    left = []
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, kinds, name = line.split(":", 2)
+        if kinds == "":  # version 2
+            root, most, now = "/sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in kinds.split(","):
+            root, most, now = "/sys/fs/cgroup/memory", *_VERSION_1
+        else:
+            continue
+        folder = Path(root + name)
+        for group in (folder, *folder.parents):
+            with suppress(OSError, ValueError):  # "max", or no such limit here
+                limit, used = (int((group / file).read_text()) for file in (most, now))
+                left.append(max(limit - used, 0))
+    return left
+
+
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def versions() -> dict[str, str]:

@@ -13,17 +13,13 @@ thread, so that what else runs on the machine counts little, and of the clock on
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench_tools import clock, write_json
 
 from omniinput_hpc import kernels, streams
 from omniinput_hpc.config import CausalLm
@@ -128,11 +124,6 @@ def reference(model: Any, b: float) -> Reference:
     return Reference(
         beta, mean, deviation, xs[torch.from_numpy(chosen)], float(1 / (share**2).sum())
     )
-
-
-def clock() -> float:
-    """Return seconds (see the module's docstring)."""
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def moves(
@@ -260,8 +251,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     results = [measure(name, options.seconds) for name in options.models]
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1))
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

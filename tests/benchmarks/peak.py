@@ -1,27 +1,25 @@
-"""The share of the machine's measured matrix peak that moves of a GPT-2-small-shaped model reach.
+"""The share of the machine's measured matrix peak that moves of a language model reach.
 
     .venv/bin/python tests/benchmarks/peak.py [--walkers 128] [--moves 8] [--threads 1]
+    .venv/bin/python tests/benchmarks/peak.py --model olmo-1b --dtype bfloat16 --walkers 8 --moves 4
 
-Random weights, 25 tokens of 50,257. The floor is the multiplications of the matrices alone, for the
-tokens that the moves must evaluate (a position that changed, and the output rows that are wanted),
-at the speed of a large product of matrices on this machine, measured before, between and after. The
-rest of the time is everything else. Seconds are of the CPU on one thread, of the clock on more.
+GPT-2 small's shape or OLMo-1B's (1.18 billion numbers: 2.4 GB in bfloat16, 4.7 GB in float32, and
+as much again on the disk for some seconds), random weights, 25 tokens of 50,257 or 50,304. The
+floor is the multiplications of the matrices alone, for the tokens that the moves must evaluate (a
+position that changed, and the output rows that are wanted), at the speed of a large product of
+matrices on this machine, measured before, between and after. The rest of the time is everything
+else. Seconds are of the CPU on one thread, of the clock on more.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench_tools import SHAPES, clock, machine, save_gpt2, save_olmo_1b, write_json
 
 from omniinput_hpc import kernels, streams
 from omniinput_hpc.config import CausalLm
@@ -32,11 +30,6 @@ from omniinput_hpc.models import causal_lm
 from omniinput_hpc.models.trunks import Linear
 
 LENGTH, SIZE = 25, 2048
-
-
-def clock() -> float:
-    """Return seconds (see the module's docstring)."""
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def peak(weights: Linear, x: torch.Tensor) -> float:
@@ -54,8 +47,13 @@ class Operations:
 
     def __init__(self, trunk: Any, lm: Any) -> None:
         self.done = 0.0
-        block = sum(p.numel() for p in lm.transformer.h.parameters() if p.dim() == 2)
-        row = lm.lm_head.weight.numel()
+        tables = ("wte", "wpe", "embed_tokens")  # looked up, not multiplied with
+        block = sum(
+            p.numel()
+            for name, p in lm.base_model.named_parameters()
+            if p.dim() == 2 and not any(table in name for table in tables)
+        )
+        row = lm.get_output_embeddings().weight.numel()
         run, head = trunk.run, trunk.head
 
         def counted_run(tokens: torch.Tensor, *rest: Any) -> Any:
@@ -69,29 +67,38 @@ class Operations:
         trunk.run, trunk.head = counted_run, counted_head
 
 
-def small_model(folder: str) -> Any:
-    """Return GPT-2 small with random weights."""
-    torch.manual_seed(1)
-    GPT2LMHeadModel(GPT2Config()).save_pretrained(folder)
-    return causal_lm.build(CausalLm(kind="causal-lm", path=folder, length=LENGTH), "cpu")
+def random_model(name: str, dtype: str) -> Any:
+    """Return a model of random weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        if name == "olmo-1b":
+            save_olmo_1b(Path(folder), dtype)
+        else:
+            save_gpt2(Path(folder), LENGTH, **SHAPES[name])
+        options = CausalLm(kind="causal-lm", path=folder, length=LENGTH, dtype=dtype)
+        return causal_lm.build(options, "cpu")
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=["gpt2-small", "olmo-1b"], default="gpt2-small")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--walkers", type=int, default=128)
     parser.add_argument("--moves", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    large, x = Linear(torch.randn(SIZE, SIZE), None), torch.randn(SIZE, SIZE)
+    dtype = getattr(torch, options.dtype)
+    large = Linear(torch.randn(SIZE, SIZE, dtype=dtype), None)
+    x = torch.randn(SIZE, SIZE, dtype=dtype)
     peak(large, x)
-    with tempfile.TemporaryDirectory() as folder:
-        model = small_model(folder)
+    model = random_model(options.model, options.dtype)
     counted = Operations(model._trunk, model.lm)
     n, beta = options.walkers, float(LENGTH - 1)
-    print(f"GPT-2 small's shape, {n} walkers, {options.threads} thread(s)")
+    print(
+        f"{machine()}\n{options.model}, {options.dtype}, {n} walkers, {options.threads} thread(s)"
+    )
     print("| kernel | ms a move of each walker | moves/s | Gflop/s | peak | share |")
     print("| --- | --- | --- | --- | --- | --- |")
     rows = []
@@ -122,8 +129,7 @@ def main() -> None:
             f"{speed / top:.0%} |",
             flush=True,
         )
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1))
+    write_json(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def flat(first, end):
     rung = FlatOnDevice(
         Flat(EDGES, (first, end), np.zeros(8)), WangLandau(), torch.device("cpu"), 2
     )
-    rung.restore(entropy, np.zeros(8), np.array([1e-4, 1e-4, 0.0, 1.0, 1.0]))
+    rung.restore(entropy, np.zeros(8), np.array([1e-4, 1e-4, 0.0, 1.0, 1.0, 1.0]))
     rung.to_host()
     return rung
 

@@ -85,10 +85,11 @@ def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folde
     world.barrier()
     small = ["run.rounds=1", "run.burn_in=1", "sampler.walkers=8", "ladder.anchors=false",
              f"model.path={shared_folder}", f"kernel.name={kernel}"]  # fmt: skip
-    for n in (1, world.size):
+    most = max(n for n in SIZES if n <= world.size)  # 8 rungs cannot be shared by 3 ranks
+    for n in (1, most):
         words = [*small, f"run.output={shared_folder}/llama-{n}.h5"]
         assert run_on(n, "inputs/toy.toml", *(w for s in words for w in ("--set", s))) == 0
-    assert_same(shared_folder / "llama-1.h5", shared_folder / f"llama-{world.size}.h5")
+    assert_same(shared_folder / "llama-1.h5", shared_folder / f"llama-{most}.h5")
 
 
 @pytest.mark.mpi(min_size=2)
