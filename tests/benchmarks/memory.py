@@ -1,6 +1,6 @@
 """Resident memory of runs, against walkers, length and vocabulary, and over many rounds.
 
-    .venv/bin/python tests/benchmarks/memory.py [--rounds 10000] [--json FILE]
+    .venv/bin/python tests/benchmarks/memory.py [--only cases|rounds] [--rounds 10000] [--json FILE]
 
 First table: the largest resident memory (VmHWM) of whole runs on one rank, each in a process of its
 own, less that of a run of a model of a few numbers (the libraries), beside what `--check` says by
@@ -107,18 +107,18 @@ def lattice(folder: Path, rounds: int) -> Path:
     return path
 
 
-def over_rounds(folder: Path, rounds: int, ranks: int) -> list[dict[str, float]]:
-    """Sample the resident memory of rank 0 of a run over time."""
+def over_rounds(folder: Path, rounds: int) -> list[dict[str, float]]:
+    """Sample the resident memory of a run over time."""
     path = lattice(folder, rounds)
     output = folder / "lattice.h5"
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
-            command(path, ranks=ranks), cwd=ROOT, env=environment(), stdout=log, stderr=log
+            command(path), cwd=ROOT, env=environment(), stdout=log, stderr=log
         )
     rows: list[dict[str, float]] = []
     done = 0
     while process.poll() is None:
-        time.sleep(0.05)
+        time.sleep(0.5)
         if not output.exists():
             continue
         done = committed(output)
@@ -145,31 +145,44 @@ def main() -> None:
     if sys.argv[1:2] == ["--inside"]:
         raise SystemExit(inside(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=["cases", "rounds"], help="one of the two tables")
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     print(machine())
-    rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        libraries = of_libraries(folder)
-        print(f"libraries and a model of a few numbers: {libraries / MB:.0f} MB")
-        print("| kernel | W | D | V | --check: formula, trial moves, MB | the run, MB |")
-        print("| --- | --- | --- | --- | --- | --- |")
-        for kernel, changes in CASES:
-            row = measure(folder, kernel, changes, libraries)
-            rows.append(row)
-            print(
-                f"| {kernel} | {row['walkers']} | {row['length']} | {row['vocab']:,} | "
-                f"{row['formula'] / MB:,.0f}, {row['trial'] / MB:,.0f} | "
-                f"{row['largest'] / MB:,.0f} |",
-                flush=True,
-            )
-        samples = over_rounds(folder, options.rounds, 1)
-        print(f"a run of {options.rounds:,} rounds: resident memory, MB, after some rounds")
-        for sample in samples:
-            print(f"{sample['rounds']:>8,.0f} {sample['resident'] / MB:10.2f}")
-    write_json(options.json, {"machine": machine(), "cases": rows, "rounds": samples})
+        cases = print_cases(folder) if options.only != "rounds" else []
+        rounds = print_rounds(folder, options.rounds) if options.only != "cases" else []
+    write_json(options.json, {"machine": machine(), "cases": cases, "rounds": rounds})
+
+
+def print_cases(folder: Path) -> list[dict[str, Any]]:
+    """Print the first table."""
+    rows, libraries = [], of_libraries(folder)
+    print(
+        f"libraries and a model of a few numbers: {libraries / MB:.0f} MB\n"
+        "| kernel | W | D | V | --check: formula, trial moves, MB | the run, MB |\n"
+        "| --- | --- | --- | --- | --- | --- |"
+    )
+    for kernel, changes in CASES:
+        row = measure(folder, kernel, changes, libraries)
+        rows.append(row)
+        print(
+            f"| {kernel} | {row['walkers']} | {row['length']} | {row['vocab']:,} | "
+            f"{row['formula'] / MB:,.0f}, {row['trial'] / MB:,.0f} | {row['largest'] / MB:,.0f} |",
+            flush=True,
+        )
+    return rows
+
+
+def print_rounds(folder: Path, rounds: int) -> list[dict[str, float]]:
+    """Print the second table."""
+    samples = over_rounds(folder, rounds)
+    print(f"a run of {rounds:,} rounds: resident memory, MB, after some rounds")
+    for sample in samples:
+        print(f"{sample['rounds']:>8,.0f} {sample['resident'] / MB:10.2f}")
+    return samples
 
 
 def of_libraries(folder: Path) -> float:
