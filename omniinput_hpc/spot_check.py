@@ -17,8 +17,9 @@ from omniinput_hpc.run_reader import RunReader
 if TYPE_CHECKING:
     from omniinput_hpc.verify import Findings
 
-TOLERANCE = 1e-3
-"""Of a float32 output on another machine: absolute, and relative where |z| > 1."""
+TOLERANCE = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
+"""Of an output on another machine, or evaluated in other pieces, by the type of the weights:
+absolute, and relative where |z| > 1."""
 
 
 def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
@@ -41,6 +42,7 @@ def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[st
             f"of {run.n_values}",
         )
         return []
+    most = TOLERANCE[getattr(config.model, "dtype", "float32")]
     worst, n_elsewhere, n_done = 0.0, 0, 0
     for (round_, k), samples in choose(run, n).items():
         rung = range(k, k + 1)
@@ -50,7 +52,7 @@ def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[st
         stored_n = run.slab("samples/z", round_, rung)[0, samples].astype(np.float64)
         z_n = evaluate(model, x_nd, run.walkers, device).astype(np.float64)
         error_n = np.abs(z_n - stored_n)
-        for i in np.flatnonzero(~(error_n <= TOLERANCE * np.maximum(1.0, np.abs(stored_n)))):
+        for i in np.flatnonzero(~(error_n <= most * np.maximum(1.0, np.abs(stored_n)))):
             findings.add(
                 "rescored",
                 f"round {round_}, rung {k}, sample {samples[i]}: stored z = {stored_n[i]:.7g}, "
@@ -61,7 +63,7 @@ def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[st
         n_done += len(samples)
     return [
         f"rescored {n_done:,} samples on {device}: largest difference {worst:.2g} (tolerance "
-        f"{TOLERANCE:g} x max(1, |z|)), {n_elsewhere} in another bin than before"
+        f"{most:g} x max(1, |z|)), {n_elsewhere} in another bin than before"
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from language_folders import LLAMA_LIKE, POSITIONS, V, save_decoder
+from language_folders import DECODERS, LLAMA_LIKE, POSITIONS, V, save_decoder
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
@@ -49,11 +49,15 @@ FITS = {
         scale_attn_by_inverse_layer_idx=True, bos_token_id=None, eos_token_id=None,
     ),
 }  # fmt: skip
-LINEAR = "more than a linear map"
+CHANGED = {
+    "capped logits": Gemma2Config(
+        **LLAMA_LIKE, head_dim=4, num_key_value_heads=2, final_logit_softcapping=0.5
+    ),
+    "scaled logits": GraniteConfig(**LLAMA_LIKE, logits_scaling=2.0),
+    "multiplied logits": CohereConfig(**LLAMA_LIKE),
+}
+FITS |= CHANGED
 UNFIT = {
-    "capped logits": (Gemma2Config(**LLAMA_LIKE, head_dim=4, num_key_value_heads=2), LINEAR),
-    "scaled logits": (GraniteConfig(**LLAMA_LIKE, logits_scaling=2.0), LINEAR),
-    "multiplied logits": (CohereConfig(**LLAMA_LIKE), LINEAR),
     "recurrent": (MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2), "no keys"),
     "partly recurrent": (
         Lfm2Config(**LLAMA_LIKE, num_key_value_heads=2, full_attn_idxs=[1]), "other things",
@@ -77,6 +81,58 @@ def test_models_that_fit(what, dtype):
     kv, hidden = trunk.memory(5)
     assert kv.dtype == hidden.dtype == dtype and kv.shape[:3] == (2, 5, T)
     assert hidden.shape == (T, 5, 16)
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_logits_are_the_models_own(what):
+    lm = random_model(CHANGED[what])
+    trunk, tokens = any_trunk.find(lm, T), torch.arange(2 * T).view(T, 2) % V
+    hidden = trunk.run(tokens, 0, trunk.memory(2)[0])
+    logits = trunk.head(hidden)
+    torch.testing.assert_close(logits, lm(input_ids=tokens.T).logits.transpose(0, 1))
+    torch.testing.assert_close(trunk.head(hidden[3]), logits[3])  # as `Track.row` asks for it
+    assert (logits - lm.get_output_embeddings()(hidden)).abs().max() > 0.1
+
+
+def test_logits_of_more_than_the_last_hidden_state_do_not_fit(caplog):
+    lm = random_model(FITS["a window of 4 tokens"])
+
+    def plus_the_tokens(module, args, kwargs, output):
+        if kwargs.get("input_ids") is not None:
+            output.logits = output.logits + kwargs["input_ids"][..., None]
+        return output
+
+    lm.register_forward_hook(plus_the_tokens, with_kwargs=True)
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert any_trunk.find(lm, T) is None
+    assert "depend on more than the last hidden state" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["llama", "olmo", "olmo2", "gpt-neox"])
+def test_the_device_is_asked_for_nothing(kind, monkeypatch):
+    """On a device that has no numbers: whoever waited for one would fail."""
+    lm = DECODERS[kind]().eval().requires_grad_(False).to("meta")
+    with torch.no_grad():
+        trunk = AnyTrunk(lm, 6)
+    none = torch.zeros(0, dtype=torch.int64, device="meta")
+    x = torch.zeros((5, 7), dtype=torch.int64, device="meta")
+    accepted = torch.zeros(5, dtype=torch.bool, device="meta")
+    track = Track(trunk, torch.arange(V, device="meta"), none, 7, 5)
+
+    def move():
+        track.propose(x, 3)
+        track.settle(accepted)
+        track.begin(2)
+        track.row()
+        track.extend(x[:, 2])
+        list(track.rows_after(x[:, 3:-1]))
+        track.settle(accepted)
+
+    track.evaluate(x)
+    move()
+    monkeypatch.setattr(KeptLayer, "go_back", lambda self, seen: bool(self.keys.any()))
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        move()
 
 
 @pytest.mark.parametrize("what", UNFIT)
