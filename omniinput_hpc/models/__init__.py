@@ -56,7 +56,8 @@ class Model(Protocol):
         [n, k, n_values]; uses s up.
     ``track(W) -> Track``
         Room for W inputs that are evaluated once, and then only from the first changed site on
-        (see `omniinput_hpc.models.track`); the attribute is None where a model has no such thing.
+        (see `omniinput_hpc.models.track`), shared by all who ask for as many: its version tells
+        whose inputs it keeps. The attribute is None where a model has no such thing.
     ``render(x)``; ``note(x) -> list[str]``
         What a person sees, and a remark on each, "" where there is none.
 
