@@ -26,6 +26,7 @@ _PREFLIGHTS = {
     "python": "omniinput_hpc.models.outside",
     "sequence-classifier": "omniinput_hpc.models.local_folder",
 }
+_CLOSE = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
 
 
 class Model(Protocol):
@@ -77,6 +78,14 @@ class Model(Protocol):
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: strings, or uint8 images."""
         ...
+
+
+def closeness(config: Config) -> float:
+    """Return by how much an output may differ on another machine, or evaluated in other pieces.
+
+    By the type of the weights, in nats or whatever z is in.
+    """
+    return _CLOSE[getattr(config.model, "dtype", "float32")]
 
 
 def preflight(config: Config) -> dict[str, Any]:
