@@ -83,7 +83,7 @@ class Model(Protocol):
 def closeness(config: Config) -> float:
     """Return by how much an output may differ on another machine, or evaluated in other pieces.
 
-    By the type of the weights, in nats or whatever z is in.
+    By the type of the weights, in units of z.
     """
     return _CLOSE[getattr(config.model, "dtype", "float32")]
 
