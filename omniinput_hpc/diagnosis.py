@@ -19,6 +19,8 @@ from omniinput_hpc.run_reader import RunReader
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
 LARGEST_RHAT = 1.05
+LONG_ENOUGH = 3
+"""Times the ideal round trip: walkers must first get under way."""
 MOST_DRAWS = 20_000
 """Samples of a rung that its diagnostics look at: longer series are thinned."""
 
@@ -41,6 +43,7 @@ class Diagnosis:
     trips_v : int64 [W K], completed round trips per walker
     drawn_k : bool [K], rungs with fresh draws, which count as moves of the first kind
     trip_rate, ideal_rate : float, round trips per lane and exchange, and 1 / (2 + 2 Lambda)
+    exchanges : int, counted
     """
 
     beta_k: FloatArray
@@ -56,6 +59,12 @@ class Diagnosis:
     trip_rate: float
     ideal_rate: float
     drawn_k: NDArray[np.bool_]
+    exchanges: int
+
+    @property
+    def trip_time(self) -> float:
+        """Exchanges that a round trip of one of a lane's K walkers takes at the ideal rate."""
+        return len(self.beta_k) / self.ideal_rate
 
 
 def diagnose(run: RunReader) -> Diagnosis:
@@ -94,6 +103,7 @@ def diagnose(run: RunReader) -> Diagnosis:
         trip_rate=float(trips_v.sum() / (run.walkers * exchanges)),
         ideal_rate=1.0 / (2.0 + 2.0 * barrier),
         drawn_k=_drawn(run, config),
+        exchanges=exchanges,
     )
 
 
@@ -163,7 +173,12 @@ def advice(d: Diagnosis) -> list[str]:
             f"{' ...' if apart.size > 8 else ''} (R-hat up to {np.nanmax(d.rhat_k):.2f}): raise "
             "run.rounds and run.burn_in, or help walkers round the ladder"
         )
-    if len(d.swapped_k) and np.isfinite(d.barrier) and d.trips_v.sum() == 0:
+    if len(d.swapped_k) and d.exchanges < LONG_ENOUGH * d.trip_time:
+        lines.append(
+            f"{d.exchanges} exchanges are too few to judge round trips by: at best a walker makes "
+            f"one in about {d.trip_time:.0f}"
+        )
+    elif len(d.swapped_k) and np.isfinite(d.barrier) and d.trips_v.sum() == 0:
         lines.append(
             "no walker has gone up and down the ladder: what the coldest rungs hold is what they "
             "started from; raise run.rounds, or bridge the pair that exchanges least"

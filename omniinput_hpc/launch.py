@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("omniinput_hpc")
 
 N_PROBES = 16
-PROBE_TOLERANCE = 1e-3
 
 
 def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
@@ -248,7 +247,7 @@ def _check_resume(
         run.checkpoint(range(run.geometry.n_rungs))  # refuses what nobody can go on from
         threads = run.config["run"].get("threads", 1)
     same = fits and stored_z.shape == (len(probe_z),)
-    if not same or not np.abs(stored_z - probe_z).max() <= PROBE_TOLERANCE:
+    if not same or not np.abs(stored_z - probe_z).max() <= models.closeness(config):
         raise UserError(
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"

@@ -17,10 +17,6 @@ from omniinput_hpc.run_reader import RunReader
 if TYPE_CHECKING:
     from omniinput_hpc.verify import Findings
 
-TOLERANCE = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
-"""Of an output on another machine, or evaluated in other pieces, by the type of the weights:
-absolute, and relative where |z| > 1."""
-
 
 def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
     """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each.
@@ -42,7 +38,7 @@ def check(run: RunReader, config: Config, n: int, findings: Findings) -> list[st
             f"of {run.n_values}",
         )
         return []
-    most = TOLERANCE[getattr(config.model, "dtype", "float32")]
+    most = models.closeness(config)
     worst, n_elsewhere, n_done = 0.0, 0, 0
     for (round_, k), samples in choose(run, n).items():
         rung = range(k, k + 1)

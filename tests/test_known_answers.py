@@ -119,7 +119,7 @@ LONG = {
         [0.339] * len(BRIDGE) + [0.2, 0.0],
         kappa=[*BRIDGE.values(), 0.0, 0.0], z0=[*BRIDGE, 0.0, 0.0])),
     "occupation, replica-exchange wang-landau": occupation_case(
-        WL, 30, 5.0, **flat(windows=5, overlap=0.5)),
+        WL, 100, 5.0, **flat(windows=5, overlap=0.5)),
 }  # fmt: skip
 
 

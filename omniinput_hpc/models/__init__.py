@@ -26,6 +26,7 @@ _PREFLIGHTS = {
     "python": "omniinput_hpc.models.outside",
     "sequence-classifier": "omniinput_hpc.models.local_folder",
 }
+_CLOSE = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
 
 
 class Model(Protocol):
@@ -56,7 +57,8 @@ class Model(Protocol):
         [n, k, n_values]; uses s up.
     ``track(W) -> Track``
         Room for W inputs that are evaluated once, and then only from the first changed site on
-        (see `omniinput_hpc.models.track`); the attribute is None where a model has no such thing.
+        (see `omniinput_hpc.models.track`), shared by all who ask for as many: its version tells
+        whose inputs it keeps. The attribute is None where a model has no such thing.
     ``render(x)``; ``note(x) -> list[str]``
         What a person sees, and a remark on each, "" where there is none.
 
@@ -76,6 +78,14 @@ class Model(Protocol):
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: strings, or uint8 images."""
         ...
+
+
+def closeness(config: Config) -> float:
+    """Return by how much an output may differ on another machine, or evaluated in other pieces.
+
+    By the type of the weights, in units of z.
+    """
+    return _CLOSE[getattr(config.model, "dtype", "float32")]
 
 
 def preflight(config: Config) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """analysis/diagnose.py on a real run: its numbers are those of the file, its advice names rungs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from run_tools import LATTICE
@@ -40,6 +42,20 @@ def test_advice_names_the_pair_that_does_not_exchange(run_path):
     text = "\n".join(diagnosis.advice(d))
     assert "rungs 2 and 3 exchange" in text and "between beta = 1.5 and 40" in text
     assert "rungs 0 and 1 exchange" not in text
+
+
+def test_round_trips_are_judged_only_where_there_was_time_for_some(run_path):
+    with open_run(run_path) as run:
+        d = diagnosis.diagnose(run)
+    assert d.exchanges == 60 and d.trip_time == pytest.approx(4 * (2 + 2 * d.barrier))
+    none = replace(d, trips_v=np.zeros_like(d.trips_v), trip_rate=0.0)
+    few = replace(none, exchanges=int(3 * d.trip_time) - 1)
+    many = replace(none, exchanges=int(3 * d.trip_time) + 1)
+    slow = replace(many, trips_v=d.trips_v + 1, trip_rate=0.1 * d.ideal_rate)
+    words = ["too few to judge round trips", "no walker has gone up and down", "of the ideal rate"]
+    for case, word in zip([few, many, slow], words, strict=True):
+        said = "\n".join(diagnosis.advice(case))
+        assert [other in said for other in words] == [other == word for other in words]
 
 
 def test_rungs_with_fresh_draws_are_marked(run_path, tmp_path):
