@@ -7,7 +7,7 @@ ranks leave with the same code; a failure on one rank ends all of them (MPI_Abor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from omniinput_hpc import (
     __version__,
     arguments,
+    building,
     comm,
     command,
     commit,
@@ -37,10 +38,9 @@ from omniinput_hpc import (
 from omniinput_hpc.adaptation import LadderTuning
 from omniinput_hpc.clock import Clock
 from omniinput_hpc.comm import World
-from omniinput_hpc.config import Config, WangLandau
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.guarded_writer import GuardedWriter
-from omniinput_hpc.ladder import placement
 from omniinput_hpc.lookout import Lookout
 from omniinput_hpc.progress import Progress, duration
 from omniinput_hpc.stop import request
@@ -79,42 +79,21 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
 
     if auto and found["resume"]:
         config = asked.with_walkers(found["walkers"])
-    local_rank = world.local_rank()
-    mine_k = placement(len(config.beta_k), world.size, world.rank)
-
-    def make() -> tuple[str, models.Model, store.Geometry, list[Rung]]:
-        from omniinput_hpc.models import device as devices  # imports torch
-
-        device = devices.choose(config.run.device, local_rank, config.run.threads)
-        model = models.build(config, device, about.get("folder"))
-        geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        return device, model, geometry, _make_rungs(config, geometry, model, device, mine_k)
-
-    # what is wrong shows on one rank, before the others take seconds to import torch
-    device, model, geometry, rungs = world.one_a_host_first(make)
     hosts = world.hosts()
-    trials: list[fitting.Trial] = []
-    measured = ""
+    built = building.build(world, config, about.get("folder"))
+    measured = None
     if args.check or (auto and not found["resume"]):
-        trial, room = _trials(world, config, geometry, model, device, mine_k, hosts)
-        if auto and not found["resume"]:
-            rungs.clear()
-            trials = fitting.find(world, trial, room, fitting.most_walkers(config))
-            config = asked.with_walkers(trials[-1].n_walkers)
-            geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-            rungs = world.together(lambda: _make_rungs(config, geometry, model, device, mine_k))
-        if args.check:
-            last = trials[-1] if trials else trial(geometry.n_walkers)
-            measured = fitting.measured(world, last, room, device)
+        built, measured = building.try_moves(world, built, hosts, auto and not found["resume"])
+    config, geometry, rungs = built.config, built.geometry, built.rungs
     probe_z = world.together(lambda: _probe(geometry, rungs[0]))
     about["model_beta"] = rungs[0].model_beta
 
     folder = Path(config.run.output).absolute().parent
     writer_kind, reason = commit.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
-        config, geometry, world.texts(device), hosts, about["bytes"],
-        getattr(model, "kept_bytes", 0), writer_kind, reason, found,
-        fitting.shown(trials), measured,
+        config, geometry, world.texts(built.device), hosts, about["bytes"],
+        getattr(built.model, "kept_bytes", 0), writer_kind, reason, found,
+        fitting.shown(built.trials), measured if args.check else None,
     )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     warning = plan.disk_warning(config, geometry)
@@ -137,90 +116,6 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
 
         world.on_rank_0(prepare)
         return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime, mine)
-
-
-def _trials(
-    world: World,
-    config: Config,
-    g: store.Geometry,
-    model: models.Model,
-    device: str,
-    mine_k: range,
-    hosts: list[str],
-) -> tuple[Callable[[int], fitting.Trial], fitting.Room]:
-    """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
-
-    See `fitting`.
-    """
-    from omniinput_hpc.models import device as devices
-
-    def trial(n_walkers: int) -> fitting.Trial:
-        short = fitting.trial_config(config, n_walkers)
-        of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
-        k = mine_k[len(mine_k) // 2]
-        return fitting.try_rung(
-            lambda: _make_rungs(short, of_trial, model, device, [k])[0],
-            of_trial,
-            device,
-            config.run.threads,
-            several=len(mine_k) > 1,
-        )
-
-    trial(1)  # what libraries take at their first call is no walker's
-    ranks_here = hosts.count(hosts[world.rank])
-    room = fitting.Room(
-        len(mine_k),
-        fitting.FILL * devices.amount_free(device) / devices.sharers(device, ranks_here),
-        fitting.FILL * devices.amount_free("cpu") / ranks_here,
-        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
-        devices.held(device),
-        devices.held("cpu"),
-    )
-    return trial, room
-
-
-def _make_rungs(
-    config: Config, g: store.Geometry, model: models.Model, device: str, ks: Sequence[int]
-) -> list[Rung]:
-    import torch
-
-    from omniinput_hpc import kernels
-    from omniinput_hpc.kernels.anchors import Anchors
-    from omniinput_hpc.kernels.batch import Batch
-    from omniinput_hpc.kernels.flat import FlatOnDevice
-    from omniinput_hpc.models.checked import CheckedModel, try_out
-    from omniinput_hpc.rung import Rung
-
-    name = f"the model ({config.model.kind})"
-    checked = CheckedModel(model, name)
-    try_out(model, torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device), name)
-    s = config.sampler
-    x_tried = torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device)
-    ancestral = config.beta_k.tolist() if g.log_q else None
-    anchors = Anchors(checked, x_tried, config.ladder is not None and config.ladder.anchors,
-                      ancestral)  # fmt: skip
-    host = ensembles.of_run(config)
-    rungs = []
-    for k in ks:
-        kernel = kernels.build(config.kernel, checked, g.n_walkers)
-        ensemble = host[k]
-        batch = Batch(
-            kernel,
-            checked,
-            ensemble,
-            torch.device(device),
-            s.steps,
-            config.samples.every,
-            g.x_dtype,
-        )
-        rung = Rung(k, batch, kernel, anchors, g, config.bins.edges, config.run.seed)
-        on_device = ensemble
-        if isinstance(ensemble, ensembles.Flat):
-            options = config.wang_landau or WangLandau()
-            on_device = FlatOnDevice(ensemble, options, torch.device(device), g.n_walkers)
-        rung.sample_by(ensemble, on_device, float(config.beta_k[k]))
-        rungs.append(rung)
-    return rungs
 
 
 def _probe(g: store.Geometry, rung: Rung) -> list[float]:

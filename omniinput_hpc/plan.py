@@ -39,7 +39,7 @@ class Plan:
     writer_reason: str
     found: dict[str, Any]
     trials: str = ""
-    measured: str = ""
+    measured: str | None = None
 
 
 def check_launch(connected: int) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from run_tools import LATTICE, assert_same, run
 
-from omniinput_hpc import fitting, launch
+from omniinput_hpc import building, fitting, launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.fitting import FEWEST, MOST, Room, Trial
 from omniinput_hpc.models import device
@@ -145,6 +145,15 @@ def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd):
     assert 'found by "auto", moves/s of a rung with 16: ' in text
     assert "of a host's memory a rank" in text
     assert not (tmp_path / "run.h5").exists()
+
+
+def test_a_check_alone_measures_only_what_does_not_take_long(tmp_path, quick, capfd, monkeypatch):
+    number = ["--set", "sampler.walkers=8", "--check"]
+    assert call(auto(tmp_path), *number) == 0
+    assert "\nmeasured" in capfd.readouterr().err
+    monkeypatch.setattr(building, "LONGEST_TRIAL", 0.0)
+    assert call(auto(tmp_path), *number) == 0
+    assert "\nmeasured" not in capfd.readouterr().err
 
 
 def test_ranks_agree_on_one_number(tmp_path):

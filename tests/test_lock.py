@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 from run_tools import ROOT, command, environment, run
 
-from omniinput_hpc import launch, lock
+from omniinput_hpc import building, launch, lock
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.lock import Owner, RunLock, here, parse, why_stale
 from omniinput_hpc.run_reader import open_run
@@ -346,7 +346,7 @@ def test_a_run_that_was_robbed_writes_nothing_more(toml, output, sidecar, ranks)
 
 def test_another_run_that_wrote_meanwhile_is_noticed(toml, output, sidecar, monkeypatch):
     """The file is judged before the model is read, which takes minutes, and again after."""
-    prepare, elsewhere = launch._make_rungs, []
+    prepare, elsewhere = building.make_rungs, []
 
     def meanwhile(*arguments):
         if not elsewhere:
@@ -354,7 +354,7 @@ def test_another_run_that_wrote_meanwhile_is_noticed(toml, output, sidecar, monk
             assert launch.main([str(toml), "--set", "run.rounds=3"]) == 0
         return prepare(*arguments)
 
-    monkeypatch.setattr(launch, "_make_rungs", meanwhile)
+    monkeypatch.setattr(building, "make_rungs", meanwhile)
     assert launch.main([str(toml)]) == 0
     with open_run(output) as done:
         assert (done.rounds, done.rounds_planned) == (5, 5)
