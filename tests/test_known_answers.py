@@ -106,10 +106,12 @@ CASES = {
 LONG = {
     # the highest energy is one value of 256 at each of 100 sites: 25,600 moves a sweep of them
     "sites, tempering, 33 rungs": sites_case(PT, 200, **tempering(ALL)),
+    "sites, gibbs-with-gradients, 33 rungs": sites_case(
+        PT, 8, **tempering(ALL), walkers=32, kernel=FORWARD),
     "sites, gibbs-with-gradients": sites_case(
         PT, 8, **tempering(WARM), walkers=64, kernel=FORWARD),
     "sites, discrete-langevin": sites_case(
-        PT, 8, **tempering(WARM), walkers=64, kernel={"name": "discrete-langevin"}),
+        PT, 8, **tempering(WARM), walkers=32, kernel={"name": "discrete-langevin"}),
     "sites, wang-landau": sites_case(WL, 40, **flat(windows=[[60.5, 200.5]])),
     "sites, gradient wang-landau": sites_case(
         WL, 24, walkers=64, kernel=FORWARD, **flat(windows=[[60.5, 130.5], [100.5, 200.5]])),
