@@ -112,14 +112,7 @@ class RescoredReader(Closing):
 
     def _read_header(self) -> None:
         file = self._file
-        if "format" not in file.attrs or strangers.attribute(file, "format") != FORMAT:
-            raise UserError(f"{self.path} is an HDF5 file, but not one of rescored samples")
-        version = strangers.attribute(file, "format_version")
-        if version != FORMAT_VERSION:
-            raise UserError(
-                f"{self.path} has format version {version}; this program reads "
-                f"version {FORMAT_VERSION}"
-            )
+        strangers.require(file, FORMAT, FORMAT_VERSION, "one of rescored samples")
         self.config: dict[str, Any] = tomllib.loads(strangers.text(file, "config"))
         self.fingerprint = strangers.text(file, "model_fingerprint")
         self.run_created = strangers.text(file, "run_created")

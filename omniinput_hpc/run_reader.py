@@ -79,14 +79,7 @@ class RunReader(Closing):
 
     def _read_header(self) -> None:
         file = self._file
-        if "format" not in file.attrs or strangers.attribute(file, "format") != FORMAT:
-            raise UserError(f"{self.path} is an HDF5 file, but not an omniinput_hpc run")
-        version = strangers.attribute(file, "format_version")
-        if version != FORMAT_VERSION:
-            raise UserError(
-                f"{self.path} has format version {version}; this program reads "
-                f"version {FORMAT_VERSION}"
-            )
+        strangers.require(file, FORMAT, FORMAT_VERSION, "an omniinput_hpc run")
         self.config_toml = strangers.text(file, "config")
         self.config: dict[str, Any] = _stored_input(self.config_toml)
         self.fingerprint = strangers.text(file, "model_fingerprint")

@@ -13,6 +13,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from omniinput_hpc.errors import UserError
+
 LARGEST_ATTRIBUTE = 1 << 20
 """Bytes; the stored input file is the longest one, a few kilobytes."""
 
@@ -34,6 +36,27 @@ def words(error: Exception) -> str:
     """Return the first line of what an error says."""
     text = str(error.args[0]) if error.args else ""
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def require(file: h5py.File, kind: str, version: int, what: str) -> None:
+    """Refuse a file whose attributes say that it is of another kind or version.
+
+    Parameters
+    ----------
+    kind, version : what its `format` and `format_version` must be
+    what : a file of that kind, for a person
+
+    Raises
+    ------
+    UserError
+    """
+    if "format" not in file.attrs or attribute(file, "format") != kind:
+        raise UserError(f"{file.filename} is an HDF5 file, but not {what}")
+    found = attribute(file, "format_version")
+    if found != version:
+        raise UserError(
+            f"{file.filename} has format version {found}; this program reads version {version}"
+        )
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
