@@ -60,7 +60,8 @@ class Case:
     def settings(self, model: str) -> list[str]:
         """Return the words of `--set` that make a model's input file this case."""
         betas = LADDERS[model]
-        words = [f"kernel.name={self.kernel}", f"sampler.method={self.method}"]
+        words = [f"kernel.name={self.kernel}", f"sampler.method={self.method}",
+                 "sampler.exchanges=2"]  # fmt: skip
         if self.n_windows:
             windows = WINDOWS[model]
             if self.n_windows == 1:
@@ -150,7 +151,7 @@ def cold(model: str, d: Any, seconds: float, drawn: bool) -> dict[str, Any]:
     good = np.flatnonzero((d.rhat_k <= LARGEST_RHAT) & np.isfinite(d.ess_k))
     found: dict[str, Any] = {}
     own = np.flatnonzero(np.isclose(b_k, 1.0))
-    if own.size:
+    if own.size and np.isfinite(d.ess_k[own[0]]):
         found |= {"ess_own": d.ess_k[own[0]] / seconds, "agrees": bool(own[0] in good)}
     flat = np.flatnonzero(np.isnan(b_k))
     coldest = flat if flat.size else good[-1:]
