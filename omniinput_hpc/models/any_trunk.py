@@ -34,7 +34,9 @@ CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 0.017 apart in half precision."""
 
 STRANGE = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
-"""What a model raises that has another idea of a cache."""
+"""What a model raises that has another idea of a cache: anything, in code that is not ours. Whole
+inputs are then evaluated, which is slower and no less right, and `find` says so. A fault of ours
+would end here, too: the tests want a trunk of every architecture that is known to fit."""
 
 
 class Unfit(Exception):
