@@ -60,7 +60,8 @@ class FlatOnDevice:
         width = float(flat.edges[1] - flat.edges[0])
         above, below = (entry - end).clamp(min=0), (first + 1 - entry).clamp(min=0)
         self._distance = (above - below) * width  # in z; below the window it is negative
-        self._first_drive = self._drive = FIRST_DRIVE / (n_bins * width)
+        self._first_drive = FIRST_DRIVE / (n_bins * width)
+        self._steer(self._first_drive)
         self._share_inside = torch.ones((), dtype=torch.float64, device=device)
         at = entry.clamp(first + 1, end)
         self._low, self._high = (
@@ -168,7 +169,7 @@ class FlatOnDevice:
         if not self.learning:
             return
         if float(self._share_inside) < 0.5:
-            self._drive = min(self._drive * HARDER, HARDEST * self._first_drive)
+            self._steer(min(self._drive * HARDER, HARDEST * self._first_drive))
             self._refresh()
         counted = self._visited & self._in_window
         if not bool(counted.any()):
@@ -221,21 +222,27 @@ class FlatOnDevice:
         self.ln_f, self._schedule = float(learning[0]), float(learning[1])
         self._moves = self._moves * 0 + float(learning[2])
         self._ever_flat, self.learning = bool(learning[3]), not bool(learning[4])
-        self._drive = float(learning[5])
+        self._steer(float(learning[5]))
         self._refresh()
 
     def _lowest(self) -> torch.Tensor:
         lowest = torch.where(self._visited & self._in_window, self._s, torch.inf).min()
         return torch.where(lowest.isinf(), 0.0, lowest)
 
+    def _steer(self, drive: float) -> None:
+        """Lead walkers outside the window towards it: |beta| there, in units of 1 / z."""
+        self._drive = drive
+        penalty = OUTSIDE + drive * self._distance.abs()
+        self._penalty = torch.where(self._in_window, 0.0, penalty)
+        self._slope_outside = drive * self._distance.sign()
+
     def _refresh(self) -> None:
         """Make the tables of log-weights and slopes from S."""
         s = torch.where(self._visited, self._s, torch.where(self._in_window, self._lowest(), 0.0))
         slope = (s[self._high] - s[self._low]) / self._reach
         if self.learning:
-            penalty = OUTSIDE + self._drive * self._distance.abs()
-            self._table = -s - torch.where(self._in_window, 0.0, penalty)
-            self._slope = torch.where(self._in_window, slope, self._drive * self._distance.sign())
+            self._table = -s - self._penalty
+            self._slope = torch.where(self._in_window, slope, self._slope_outside)
         else:
             inside = torch.where(self._in_window, -s, -torch.inf)
             self._table, self._slope = inside - inside.max(), slope
