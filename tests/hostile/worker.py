@@ -23,6 +23,7 @@ from _common import run_script  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 from omniinput_hpc import launch, rescore  # noqa: E402
+from omniinput_hpc.models.device import most_held  # noqa: E402
 
 RULE = ["--rule", "toy_rules:begins_with_zero"]
 SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
@@ -107,12 +108,6 @@ def wanted(kind, reader):
     return kind == "structure" or reader not in SLOW
 
 
-def peak_megabytes():
-    """Return the largest resident memory of this program; ru_maxrss also knows its parent's."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 def stamps(files):
     return [(found.st_size, found.st_mtime_ns) for found in map(Path.stat, files)]
 
@@ -131,7 +126,7 @@ def main(folder, toml):
             code, text, seconds = called(reader, path)
             touched = stamps(files) != before
             print(json.dumps([path.stem, name, code, text, seconds, touched]), flush=True)
-    megabytes = peak_megabytes()
+    megabytes = most_held("cpu") / 2**20  # ru_maxrss also knows the parent's
     print(json.dumps({"megabytes": megabytes, "readers": list(readers)}), flush=True)
 
 
