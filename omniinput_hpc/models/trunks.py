@@ -185,7 +185,7 @@ class Gpt2Trunk:
         across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
         kv[:, begin : begin + n] = across[:, 1:].transpose(0, 1)
         heads = (self._n_heads, self._head_size, n_walkers)
-        q = (across[:, 0] * self._scale).reshape(n, *heads)
+        q = (across[:, 0] * self._scale).contiguous().view(n, *heads)
         k, v = kv[0].unflatten(1, heads[:2]), kv[1].unflatten(1, heads[:2])  # [T, H, d, W]
         mixed = q.new_empty((n, *heads))
         for i in range(n):
