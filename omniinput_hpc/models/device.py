@@ -23,6 +23,8 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
     torch.set_num_threads(threads)
     # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
     torch.set_deterministic_debug_mode("warn")
+    # which would write all that is new twice
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
     if wanted == "cpu" or not torch.cuda.is_available():

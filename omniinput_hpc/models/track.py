@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
+from omniinput_hpc.models.launches import Launches
 from omniinput_hpc.models.trunks import Trunk
 
 CHUNK, CHUNK_ELSEWHERE = 1 << 21, 1 << 26
@@ -49,6 +50,9 @@ class Track:
         shape = (2, n_sites - self._first, n_walkers)
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
         self._new = (kv, hidden, scores)
+        self._launch: Callable[[torch.Tensor, int], object] = self._work
+        if hidden.is_cuda:
+            self._launch = Launches(self._work, token_ids.new_zeros(hidden.shape[:2]))
         self._kept: tuple[torch.Tensor, ...] = ()
         self._dims = ((2, trunk.walker_dim), (0, 1))  # of positions and walkers
         self._same = 0  # positions before it are alike in both
@@ -151,11 +155,15 @@ class Track:
 
     def _run(self, tokens: torch.Tensor) -> None:
         """Evaluate tokens, int64 [n, W], at the proposals' next positions."""
-        kv, hidden, _ = self._new
-        end = self._at + len(tokens)
         with torch.inference_mode():
-            hidden[self._at : end] = self._trunk.run(tokens, self._at, kv)
-        self._at = end
+            self._launch(tokens, self._at)
+        self._at += len(tokens)
+
+    def _work(self, tokens: torch.Tensor, begin: int) -> torch.Tensor:
+        """Evaluate tokens, int64 [n, W], at positions from `begin` on."""
+        kv, hidden, _ = self._new
+        some = hidden[begin : begin + len(tokens)]
+        return some.copy_(self._trunk.run(tokens, begin, kv))
 
     def _begin_whole(self, x: torch.Tensor) -> None:
         self._from = self._at = self._same = 0
