@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
@@ -90,7 +91,7 @@ class CausalLanguageModel:
         tokens = self._tokens(x)
         with torch.enable_grad():
             embedded = self._embed(tokens)  # [W, P + D, E]
-            logits = self.lm(inputs_embeds=embedded[:, :-1], use_cache=False).logits
+            logits = self.lm(inputs_embeds=embedded[:, :-1], **self._no_prefix()).logits
             log_p = self._predicting(logits).float().log_softmax(-1)  # [W, m, V]
             z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
             (e,) = torch.autograd.grad(z.sum(), embedded)
@@ -118,7 +119,7 @@ class CausalLanguageModel:
         head = self.lm.get_output_embeddings()
         with torch.enable_grad():
             embedded = self._embed(tokens)
-            states = self.lm.base_model(inputs_embeds=embedded[:, :-1], use_cache=False)
+            states = self.lm.base_model(inputs_embeds=embedded[:, :-1], **self._no_prefix())
             hidden = self._predicting(states.last_hidden_state)  # [W, m, H]
         h = hidden.detach()
         slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)
@@ -255,6 +256,15 @@ class CausalLanguageModel:
     def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens).detach()
         return embedded.requires_grad_()
+
+    def _no_prefix(self) -> dict[str, Any]:
+        """Return what tells a decoder that nothing stands before what it is given.
+
+        Without an (empty) cache transformers looks for packed sequences, and waits for the device.
+        """
+        if self._trunk is None:
+            return {"use_cache": False}
+        return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
         """Return the sites' part of a gradient at the embeddings, float32 [W, D, E]."""

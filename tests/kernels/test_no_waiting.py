@@ -1,0 +1,114 @@
+"""Segments of moves on a device that computes nothing: shapes, types and devices only.
+
+Tensors on torch's "meta" device have no numbers. Who asks for one, and would wait for a GPU, gets
+an exception, and so does who mixes devices. What a GPU computes is not seen here.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from omniinput_hpc import kernels, streams
+from omniinput_hpc.config import CausalLm, WangLandau
+from omniinput_hpc.config.kernels import (
+    DiscreteLangevin,
+    GibbsWithGradients,
+    LmConditional,
+    Metropolis,
+    Mixture,
+)
+from omniinput_hpc.ensembles import Canonical, Flat, Gaussian
+from omniinput_hpc.kernels.batch import Batch
+from omniinput_hpc.kernels.draws import UniformDraws
+from omniinput_hpc.kernels.flat import FlatOnDevice
+from omniinput_hpc.models import any_trunk, causal_lm
+from omniinput_hpc.models.checked import CheckedModel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))
+from language_folders import DECODERS
+
+D, W, STEPS, EVERY = 7, 4, 6, 3
+META = torch.device("meta")
+KERNELS = {
+    "metropolis": Metropolis(name="metropolis"),
+    "two sites": Metropolis(name="metropolis", sites=2),
+    "gwg": GibbsWithGradients(name="gibbs-with-gradients"),
+    "dlp": DiscreteLangevin(name="discrete-langevin"),
+    "lm-conditional": LmConditional(name="lm-conditional"),
+}
+PARTS = [{"name": "metropolis", "weight": 1.0}, {"name": "lm-conditional", "weight": 1.0}]
+KERNELS["mixture"] = Mixture(name="mixture", parts=PARTS)
+FLAT = Flat(np.linspace(0.0, 10.0, 101), (0, 100), np.zeros(102))
+
+
+@pytest.fixture
+def model(request, monkeypatch, tmp_path):
+    """A language model whose weights are on the device; one of Llama's kind runs as any trunk."""
+    kind = getattr(request, "param", "gpt2")
+
+    def load(wanted, folder, dtype, device):
+        return DECODERS[kind]().eval().requires_grad_(False).to(device)
+
+    monkeypatch.setattr(causal_lm, "load", load)
+    monkeypatch.setattr(any_trunk, "try_out", lambda trunk, lm: None)  # compares numbers
+    options = CausalLm(kind="causal-lm", path=str(tmp_path), length=D)
+    return causal_lm.build(options, str(META))
+
+
+def segment(model, kernel, ensemble, anchor=None, always=False):
+    """Move walkers for a segment, as a rung does between two exchanges."""
+    checked = CheckedModel(model, "model")
+    batch = Batch(kernel, checked, ensemble, META, STEPS, EVERY, np.dtype(np.uint8))
+    batch.use(ensemble, anchor, always)
+    batch.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
+    own, shared = (streams.generator(1, purpose, 0) for purpose in ("moves", "choices"))
+    batch.begin_segment(own, shared, 0)
+    for _ in range(STEPS):
+        batch.step()
+    return batch
+
+
+ENSEMBLES = {
+    "canonical": lambda: Canonical(3.0),
+    "hot": lambda: Canonical(-1.0),
+    "gaussian": lambda: Gaussian(1.0, 0.5, 3.0),
+    "flat": lambda: FlatOnDevice(FLAT, WangLandau(), META, W),
+}
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama"], indirect=True)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
+    assert model._trunk is not None
+    batch = segment(model, kernels.build(KERNELS[kernel], model, W), ENSEMBLES[ensemble]())
+    assert batch._z_tw.device == META
+    assert (batch._state.x.device, batch._state.z.dtype) == (META, torch.float32)
+    with pytest.raises(RuntimeError, match="meta tensor"):  # the one place where the host waits
+        batch.collect()
+
+
+def test_the_anchor_at_beta_0_does_not_wait(model):
+    kernel = kernels.build(KERNELS["lm-conditional"], model, W)
+    batch = segment(model, kernel, Canonical(0.0), UniformDraws(model, W), always=True)
+    assert batch._state.x.device == META
+
+
+class Asking:
+    """A kernel that looks at its state."""
+
+    def __init__(self, kernel):
+        self._kernel, self.parts = kernel, kernel.parts
+        self.start, self.uniforms_per_move = kernel.start, kernel.uniforms_per_move
+
+    def step(self, state, ensemble, stream):
+        assert float(state.z.mean()) < 1e9
+        return self._kernel.step(state, ensemble, stream)
+
+
+def test_a_kernel_that_asks_is_caught(model):
+    with pytest.raises(RuntimeError, match="meta tensor"):
+        segment(model, Asking(kernels.build(KERNELS["metropolis"], model, W)), Canonical(3.0))
