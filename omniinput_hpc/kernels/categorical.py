@@ -6,49 +6,64 @@ Scores are used in the type in which they come (float32 from models); sums are f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-import torch.nn.functional as F
 
 BLOCK = 64
 """Weights that are summed in their own type; sums of blocks are float64."""
 
 
-def _blocks(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return exp(scores - largest) in blocks, [..., n_blocks, BLOCK], and largest, [...]."""
+def block_sums(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return sums of exp(scores - largest) over blocks, [..., n_blocks], and largest, [...]."""
     largest = scores.amax(dim=-1)
     n = scores.shape[-1]
     weights = scores.new_empty((*scores.shape[:-1], n + -n % BLOCK))
     weights[..., n:] = 0.0
     torch.sub(scores, largest[..., None], out=weights[..., :n]).exp_()
-    return weights.unflatten(-1, (-1, BLOCK)), largest
+    return weights.unflatten(-1, (-1, BLOCK)).sum(dim=-1), largest
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(scores) over the last dimension, float64 [...]."""
-    weights, largest = _blocks(scores)
-    return weights.sum(dim=-1).sum(dim=-1, dtype=torch.float64).log() + largest
+    sums, largest = block_sums(scores)
+    return sums.sum(dim=-1, dtype=torch.float64).log() + largest
 
 
-def draw_and_sum(scores: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do what `draw` and `log_sum` do, in one pass: first a block is drawn, then one of it.
+def draw_by_blocks(
+    sums: torch.Tensor,
+    largest: torch.Tensor,
+    u: torch.Tensor,
+    n: int,
+    scores_at: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what `draw` and `log_sum` do: a block is drawn, then one of its scores.
+
+    Parameters
+    ----------
+    sums, largest : of each row, [R, n_blocks] and [R]; see `block_sums`
+    u : float64 [R], uniform in [0, 1)
+    n : how many scores a row has
+    scores_at : returns the scores of each row at some indices, [R, BLOCK] of int64 [R, BLOCK]
 
     Returns
     -------
-    int64 [...], nondecreasing in u; float64 [...]
+    int64 [R], nondecreasing in u; float64 [R]
     """
-    weights, largest = _blocks(scores)
-    cumulative = weights.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)  # [..., n_blocks]
-    total = cumulative[..., -1]
-    target = (u * total)[..., None]
+    cumulative = sums.cumsum(dim=-1, dtype=torch.float64)  # [R, n_blocks]
+    total = cumulative[:, -1:]
+    target = u[:, None] * total
     block = torch.searchsorted(cumulative, target, right=True)
-    block = block.clamp_(max=cumulative.shape[-1] - 1)  # [..., 1]
-    before = F.pad(cumulative, (1, 0)).gather(-1, block)
-    inside = weights.take_along_dim(block[..., None], dim=-2).squeeze(-2)  # [..., BLOCK]
+    block = block.clamp_(max=cumulative.shape[-1] - 1)  # [R, 1]
+    before = cumulative.gather(-1, block) - sums.gather(-1, block)
+    index = block * BLOCK + torch.arange(BLOCK, device=u.device)  # [R, BLOCK]
+    inside = (scores_at(index.clamp(max=n - 1)) - largest[:, None]).exp_()
+    inside.masked_fill_(index >= n, 0.0)
     within = inside.cumsum(dim=-1, dtype=torch.float64)
     last = BLOCK - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # u within rounding of its end
-    index = torch.searchsorted(within, target - before, right=True).squeeze(-1)
-    index = torch.minimum(index, last)
-    return block.squeeze(-1) * BLOCK + index, total.log() + largest
+    chosen = torch.searchsorted(within, target - before, right=True).squeeze(-1)
+    value = block.squeeze(-1) * BLOCK + torch.minimum(chosen, last)
+    return value, total.squeeze(-1).log() + largest
 
 
 def draw(scores: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

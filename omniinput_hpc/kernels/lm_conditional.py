@@ -12,7 +12,7 @@ from omniinput_hpc.config import LmConditional as Options
 from omniinput_hpc.ensembles import Canonical, Ensemble
 from omniinput_hpc.kernels import conditionals
 from omniinput_hpc.kernels.acceptance import accept, decide
-from omniinput_hpc.kernels.categorical import draw_and_sum, log_sum, pick
+from omniinput_hpc.kernels.categorical import block_sums, draw_by_blocks, log_sum, pick
 from omniinput_hpc.kernels.conditionals import Conditionals
 from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.schedule import Schedule, Stretch
@@ -228,20 +228,25 @@ class LmConditional(Untuned):
         return (drawn.double() - known.log_z[:, some]).sum(dim=1)
 
 
-def scores_of(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return b l, [..., W, n_values], for l and b [W]; what l forbids stays forbidden."""
+def may_forbid(b: torch.Tensor) -> bool:
+    """Whether b l, b [W], must be made -inf where l is: for b of 0 and below it is not so itself.
+
+    To ask would be to wait for a GPU: there the answer is yes.
+    """
+    return not b.is_cpu or bool((b <= 0).any())
+
+
+def scores_of(rows: torch.Tensor, b: torch.Tensor, forbid: bool) -> torch.Tensor:
+    """Return b l, [R, n], for l and b [R]; `forbid` as `may_forbid` says."""
     scores = rows * b.to(rows.dtype)[:, None]
-    # -inf times b is what it should be, unless b is 0 or below; on a CPU it costs little to ask
-    if not b.is_cpu or bool((b <= 0).any()):
-        scores.masked_fill_(rows == -torch.inf, -torch.inf)
-    return scores
+    return scores.masked_fill_(rows == -torch.inf, -torch.inf) if forbid else scores
 
 
 def log_sums(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows [..., W, V]."""
-    flat = rows.reshape(-1, rows.shape[-1])
+    flat, forbid = rows.reshape(-1, rows.shape[-1]), may_forbid(b)
     b = b.expand(rows.shape[:-1]).reshape(-1)
-    parts = [log_sum(scores_of(flat[some], b[some])) for some in _slices(flat)]
+    parts = [log_sum(scores_of(flat[some], b[some], forbid)) for some in _slices(flat)]
     return torch.cat(parts).view(rows.shape[:-1])
 
 
@@ -249,9 +254,14 @@ def draw_scaled(
     row: torch.Tensor, b: torch.Tensor, u: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw values from exp(b l) / Z; return them, int64 [W], and ln Z, float64 [W]."""
-    parts = [draw_and_sum(scores_of(row[some], b[some]), u[some]) for some in _slices(row)]
-    values, log_z = zip(*parts, strict=True)
-    return torch.cat(values), torch.cat(log_z)
+    forbid = may_forbid(b)
+    parts = [block_sums(scores_of(row[some], b[some], forbid)) for some in _slices(row)]
+    sums, largest = (torch.cat(of_slices) for of_slices in zip(*parts, strict=True))
+
+    def scores_at(index: torch.Tensor) -> torch.Tensor:
+        return scores_of(row.gather(1, index), b, forbid)
+
+    return draw_by_blocks(sums, largest, u, row.shape[1], scores_at)
 
 
 def _slices(rows: torch.Tensor) -> Iterator[slice]:
