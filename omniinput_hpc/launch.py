@@ -241,7 +241,7 @@ def _sample(
             totals = sampler.run(
                 config, rungs, exchanger, tuning, writer, world, lookout, clock, progress, first
             )
-    except StopRun:
+    except (StopRun, UserError):  # on all ranks; other failures end them with the file open
         writer.close()
         raise
     finally:

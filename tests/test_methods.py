@@ -6,6 +6,7 @@ several runs; rms 0.7 to 1.4, none beyond 4.5.
 
 import numpy as np
 import pytest
+import run_tools
 from markov_model import MarkovModel
 from run_tools import LATTICE
 from toy_models import LatticeModel
@@ -131,3 +132,24 @@ def test_a_tuned_ladder_makes_half_the_ideal_round_trips(tmp_path):
         diagnosis = diagnose(finished)
     assert (1 - diagnosis.swapped_k).max() < 0.8
     assert diagnosis.trip_rate > 0.5 * diagnosis.ideal_rate
+
+
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+def test_a_window_that_nobody_enters_ends_the_run_with_one_sentence(tmp_path, writer):
+    path = tmp_path / "input.toml"
+    path.write_text(LATTICE.format(output=tmp_path / "run.h5"))
+    changes = [
+        "sampler.method=wang-landau", "ladder.betas=[0.0]", "run.burn_in=4", "sampler.steps=1",
+        "sampler.exchanges=1", "model.options.n_sites=100", "bins.upper=300.125",
+        "wang_landau.windows=[[-0.125, 1.125], [0.875, 300.125]]", f"run.writer={writer}",
+        "samples.every=1",
+    ]  # fmt: skip
+    words = [word for change in changes for word in ("--set", change)]
+    done = run_tools.run(path, *words, ranks=3)
+    assert done.returncode == 2, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.strip()]
+    assert told[-1] == (
+        "omniinput_hpc: no walker has come into the window [-0.125, 1.125] of rung 0: raise "
+        "run.burn_in, or let the windows of [wang_landau] overlap more"
+    )
+    assert "Traceback" not in done.stderr
