@@ -12,7 +12,7 @@ the model's rows of V values, acceptance. "notes" is what else a move takes: not
 looks for requests to stop. The rest are the program's own parts (see `clock.py`); "other" is what
 none of them holds. Everything is a share of the time from the first
 move to the last commit, mean over ranks. What else runs on the machine shows as waiting, which is
-therefore no part of "outside the model".
+therefore no part of the overhead, the sum of notes, exchange, recording, file and other.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def measure(name: str, kernel: str, ranks: int, seconds: float) -> dict[str, Any
     row["kernel"] = row.pop("steps") - row["model"]
     named = ("model", "kernel", "notes", "exchange", "recording", "writing", "waiting")
     row["other"] = 1.0 - sum(row[key] for key in named)
-    row["outside"] = 1.0 - row["model"] - row["waiting"]
+    row["overhead"] = 1.0 - row["model"] - row["kernel"] - row["waiting"]
     moves = rounds * STEPS * EXCHANGES * walkers * rungs / total
     return {"model_name": name, "kernel_name": kernel, "ranks": ranks, "rungs": rungs,
             "walkers": walkers, "rounds": rounds, "seconds": total, "moves_per_s": moves,
@@ -171,7 +171,7 @@ def main() -> None:
     )  # fmt: skip
     print(
         "| model, kernel, ranks | seconds, moves/s | model's work | of it after exchanges | kernel "
-        "| notes | exchange | recording | file | other | outside the model | waiting |\n"
+        "| notes | exchange | recording | file | other | overhead: these five | waiting |\n"
         f"| {' | '.join(['---'] * 12)} |"
     )
     rows = []
@@ -181,7 +181,7 @@ def main() -> None:
                 row = measure(name, kernel, ranks, options.seconds)
                 rows.append(row)
                 shown = [f"{row[key]:.2%}" for key in columns]
-                shown.insert(-1, f"**{row['outside']:.2%}**")
+                shown.insert(-1, f"**{row['overhead']:.2%}**")
                 print(
                     f"| {name}, {kernel}, {ranks} | {row['seconds']:.0f}, "
                     f"{row['moves_per_s']:,.0f} | {' | '.join(shown)} |",
