@@ -69,7 +69,9 @@ class Launches:
                 self._graphs[kind] = graph
                 return
             reason = "replayed, it finds other bits"
-        except RuntimeError as error:  # what CUDA and torch say of all that cannot be recorded
+        # What CUDA and torch say of all that cannot be recorded. Nothing is hidden by it: the work
+        # is done once more below, unrecorded, and what is wrong with the work itself is raised.
+        except RuntimeError as error:
             self._gpu.set_stream(stream)
             reason = str(error).splitlines()[0]
         log.info("the model is evaluated without CUDA graphs: %s", reason)
