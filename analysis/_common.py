@@ -9,10 +9,10 @@ from _script import beside, run_script
 
 from omniinput_hpc.annotation.join import Joined, join_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import Density
-from omniinput_hpc.estimators.precision_recall import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.scored import ScoredCurve, scored_curve
-from omniinput_hpc.run_reader import RunReader
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.runfile.reader import RunReader
 
 __all__ = ["beside", "run_script", "scored_of", "scores_arguments"]
 

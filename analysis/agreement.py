@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 from _common import beside, run_script
 
-from omniinput_hpc import figures
-from omniinput_hpc.agreement_figure import agreement_figure
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.judging import (
+from omniinput_hpc.estimators.precision_recall.judging import (
     beside_people,
     fid_line,
     judging_columns,
     judging_lines,
 )
-from omniinput_hpc.estimators.tables import describe_run, read_table, write_table
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.plots import density
+from omniinput_hpc.plots.agreement import agreement_figure
+from omniinput_hpc.results.tables import describe_run, read_table, write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
-        source, label = describe_run(run), figures.z_label(run.config)
+        source, label = describe_run(run), density.z_label(run.config)
     found = beside_people(joined.scored, joined.judges)
     columns = judging_columns(joined.scored, joined.judges, found)
     lines = judging_lines(joined.scored, joined.judges, found)
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
 
     table, picture = beside(options.run, ".agreement.csv"), beside(options.run, ".agreement.png")
     write_table(table, [*lines, f"source: {source}"], columns)
-    figures.save(agreement_figure(columns, found, label), picture)
+    density.save(agreement_figure(columns, found, label), picture)
     print("\n".join([source, *joined.notes, *lines, str(table), str(picture)]))
 
 

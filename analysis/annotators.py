@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from _common import beside, run_script, scored_of, scores_arguments
 
-from omniinput_hpc import figures, score_figures
-from omniinput_hpc.estimators.annotators import annotator_columns, convergence
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.score_tables import agreement_lines
-from omniinput_hpc.estimators.tables import describe_run, write_table
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots import scores
+from omniinput_hpc.results.score_tables import agreement_lines
+from omniinput_hpc.results.tables import describe_run, write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -35,13 +36,13 @@ def main(arguments: list[str]) -> None:
     table = beside(options.run, ".annotators.csv")
     write_table(table, [*lines, f"source: {source}"], annotator_columns(joined.scored))
     picture = beside(options.run, ".annotators.png")
-    figures.save(score_figures.annotators_figure(joined.scored, result.used_b, label), picture)
+    figures.save(scores.annotators_figure(joined.scored, result.used_b, label), picture)
     steps = beside(options.run, ".convergence.csv")
     names = ("per_bin", "aupr", "low", "high")
     columns = {name: np.array([getattr(step, name) for step in settled]) for name in names}
     write_table(steps, ["AUPR from a part of the scores, 95% interval", source], columns)
     curves = beside(options.run, ".convergence.png")
-    figures.save(score_figures.convergence_figure(settled, density.absolute), curves)
+    figures.save(scores.convergence_figure(settled, density.absolute), curves)
 
     print("\n".join([source, *joined.notes, *lines]))
     print(f"{table}\n{picture}\n{steps}\n{curves}")

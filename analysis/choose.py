@@ -8,12 +8,12 @@ from pathlib import Path
 from _common import beside, run_script
 
 from omniinput_hpc.annotation.choose import FEWEST, LAWS, bin_edges, choose, describe_law
-from omniinput_hpc.annotation.mix import Part, common_kind, read_gold, write_task_set
-from omniinput_hpc.annotation.shown import shown_of
+from omniinput_hpc.annotation.display import shown_of
+from omniinput_hpc.annotation.task_set import Part, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:

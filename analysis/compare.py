@@ -8,12 +8,13 @@ from pathlib import Path
 
 from _common import beside, run_script, scores_arguments
 
-from omniinput_hpc import comparison, figures, run_pair
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.rules import load_rule
-from omniinput_hpc.estimators.tables import describe_run, verdict_lines, write_table
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.results import comparison, run_pair
+from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from _common import beside, run_script
 
-from omniinput_hpc import figures
-from omniinput_hpc.diagnosis import advice, columns, diagnose, table
-from omniinput_hpc.diagnosis_figure import diagnosis_figure
-from omniinput_hpc.estimators.tables import describe_run, write_table
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.plots import density
+from omniinput_hpc.plots.diagnosis import diagnosis_figure
+from omniinput_hpc.results.diagnosis import advice, columns, diagnose, table
+from omniinput_hpc.results.tables import describe_run, write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -24,10 +24,10 @@ def main(arguments: list[str]) -> None:
     with open_run(options.run) as run:
         found = diagnose(run)
         source = describe_run(run)
-        figure = diagnosis_figure(found, run, figures.z_label(run.config))
+        figure = diagnosis_figure(found, run, density.z_label(run.config))
     hints = advice(found)
     write_table(csv, [source, *hints], columns(found))
-    figures.save(figure, picture)
+    density.save(figure, picture)
 
     print(source)
     print("\n".join(table(found)))

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from _common import beside, run_script, scored_of, scores_arguments
 
-from omniinput_hpc.estimators.allocation import allocate, range_of
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.score_tables import allocation_columns, allocation_lines
-from omniinput_hpc.estimators.tables import write_table
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.allocation import allocate, range_of
+from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
+from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from _common import beside, run_script
 
-from omniinput_hpc import comparison_figures, figures
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.side_by_side import describe, normalize
-from omniinput_hpc.estimators.tables import describe_run, verdict_lines, write_table
-from omniinput_hpc.run_pair import read_pairs, require_one_space
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.comparison.side_by_side import describe, normalize
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots import comparison
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.results.run_pair import read_pairs, require_one_space
+from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> None:
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     write_table(table, [scale, *lines, *sources], columns)
     picture = beside(one, f".normalized.{two.stem}.png")
-    figures.save(comparison_figures.normalization_figure(a, b, found, names, label), picture)
+    figures.save(comparison.normalization_figure(a, b, found, names, label), picture)
     print("\n".join([*sources, *lines, str(table), str(picture)]))
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 from _common import run_script
 
-from omniinput_hpc import figures, figures_overlay
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.tables import read_test_sets
-from omniinput_hpc.models.image_files import shape_of
-from omniinput_hpc.run_reader import RunReader, open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.models.images.files import shape_of
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots import overlay
+from omniinput_hpc.results.tables import read_test_sets
+from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
 def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
@@ -28,7 +29,7 @@ def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
     x = np.concatenate([x.reshape(-1, x.shape[-1]) for x, _ in rounds])
     z = np.concatenate([z.ravel() for _, z in rounds]).astype(np.float64)
     shape = shape_of(ImageClassifier.model_validate(run.config["model"]))
-    chosen = figures_overlay.choose_inputs(x, z, n)
+    chosen = overlay.choose_inputs(x, z, n)
     return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
 
 
@@ -52,8 +53,8 @@ def main(arguments: list[str]) -> None:
             shown = sets[index] if index < len(sets) else {}
             density, chosen = density_of_run(run), pictures(run, options.inputs)
             label = figures.z_label(run.config)
-        models.append(figures_overlay.Overlaid(path.stem, label, density, chosen, shown))
-    figures.save(figures_overlay.overlay_figure(models), options.output)
+        models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
+    figures.save(overlay.overlay_figure(models), options.output)
     print(options.output)
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from _common import beside, run_script, scored_of, scores_arguments
 
-from omniinput_hpc import figures, score_figures
-from omniinput_hpc.estimators.compare import compare_curve, read_exact
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
-from omniinput_hpc.estimators.rules import load_rule
-from omniinput_hpc.estimators.score_tables import summarize_scores
-from omniinput_hpc.estimators.scored import coarsen_exact
-from omniinput_hpc.estimators.tables import (
+from omniinput_hpc.estimators.comparison.to_exact import compare_curve, read_exact
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_scores import coarsen_exact
+from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots import scores
+from omniinput_hpc.results.score_tables import summarize_scores
+from omniinput_hpc.results.tables import (
     curve_columns,
     describe_curve,
     describe_density,
@@ -25,7 +26,7 @@ from omniinput_hpc.estimators.tables import (
     summarize_curve,
     write_table,
 )
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -58,10 +59,10 @@ def main(arguments: list[str]) -> None:
     write_table(table, header, curve_columns(curve))
     pictures = {
         ".pr.png": figures.curve_figure(density, curve, exact, truth),
-        ".roc.png": score_figures.roc_figure(density, curve),
+        ".roc.png": scores.roc_figure(density, curve),
     }
     if options.scores:
-        pictures[".r.png"] = score_figures.r_figure(density, curve, label, exact)
+        pictures[".r.png"] = scores.r_figure(density, curve, label, exact)
     elif exact is not None:
         pictures[".rho_r.png"] = figures.rho_r_figure(density, curve, label, exact)
     for ending, picture in pictures.items():

@@ -12,8 +12,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import Wishes, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
-from omniinput_hpc.representatives import PER_BIN
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.results.representatives import PER_BIN
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:

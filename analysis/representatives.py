@@ -11,13 +11,13 @@ from pathlib import Path
 
 from _common import beside, run_script
 
-from omniinput_hpc import figures
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.tables import describe_run
-from omniinput_hpc.representatives import PER_BIN, csv_text, edges_for, representatives
-from omniinput_hpc.representatives_figure import representatives_figure
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.results.representatives import PER_BIN, csv_text, edges_for, representatives
+from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:

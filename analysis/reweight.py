@@ -11,18 +11,19 @@ from pathlib import Path
 
 from _common import beside, run_script
 
-from omniinput_hpc import figures
-from omniinput_hpc.estimators import EstimateError, known_constant, unbinned
-from omniinput_hpc.estimators.compare import compare_density, read_exact
-from omniinput_hpc.estimators.density import density_of_runs
-from omniinput_hpc.estimators.tables import (
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import compare_density, read_exact
+from omniinput_hpc.estimators.density import known_ratio, mbar
+from omniinput_hpc.estimators.density.density import density_of_runs
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.results.tables import (
     density_columns,
     describe_density,
     describe_run,
     summarize_density,
     write_table,
 )
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -43,8 +44,8 @@ def main(arguments: list[str]) -> None:
         runs = [files.enter_context(open_run(path)) for path in options.run]
         density = density_of_runs(runs)
         source, config = describe_run(*runs), runs[0].config
-        constants = known_constant.describe(density, runs[0])
-        without_bins = [unbinned.describe(runs[0], density.f_k)] if options.unbinned else []
+        constants = known_ratio.describe(density, runs[0])
+        without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = read_exact(options.exact, density.edges) if options.exact else None
 
     joined = options.run[0].with_stem("+".join(path.stem for path in options.run))

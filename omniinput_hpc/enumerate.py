@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import command, input_file, models
-from omniinput_hpc.comm import World
-from omniinput_hpc.config import Config
+from omniinput_hpc import models
+from omniinput_hpc.cli import common
+from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.rules import Rule, load_rule
-from omniinput_hpc.estimators.tables import write_table
-from omniinput_hpc.progress import duration
-from omniinput_hpc.recorders import bin_of
+from omniinput_hpc.estimators.precision_recall.rules import Rule, load_rule
+from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.sampling.progress import duration
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -220,7 +221,7 @@ def write(path: Path, census: Census, config: Config, source: list[str]) -> None
 def run(world: World, argv: Sequence[str] | None) -> int:
     """Run the program on this rank; see `command.main`."""
     args = world.together(lambda: _arguments(world, argv))
-    config = input_file.parse(world.on_rank_0(lambda: command.read_input(args)), str(args.input))
+    config = input_file.parse(world.on_rank_0(lambda: common.read_input(args)), str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
     rule = world.together(lambda: _rule(args.rule)) if args.rule else None
@@ -252,7 +253,7 @@ def _rule(name: str) -> Rule:
 
 
 def _arguments(world: World, argv: Sequence[str] | None) -> Any:
-    parser = command.Parser(
+    parser = common.Parser(
         prog="python -m omniinput_hpc.enumerate",
         description="Evaluate every input of a small space: the exact density, and r(z) of a rule.",
     )
@@ -261,8 +262,8 @@ def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     parser.add_argument("--output", type=Path, help="default: inputs/exact/INPUT.csv")
     parser.add_argument("--max-hours", type=float, default=1.0, help="refuse beyond (default 1)")
     parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
-    return command.parse(parser, world.rank, argv)
+    return common.parse(parser, world.rank, argv)
 
 
 if __name__ == "__main__":
-    raise SystemExit(command.main(run, None))
+    raise SystemExit(common.main(run, None))

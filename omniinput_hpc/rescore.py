@@ -8,7 +8,7 @@ share of the rungs. A round is committed at a time: interrupted or killed, the s
 
 from __future__ import annotations
 
-from omniinput_hpc.stop import request
+from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
     request.install()
@@ -23,27 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import (
-    __version__,
-    arguments,
-    comm,
-    command,
-    commit,
-    input_file,
-    input_space,
-    lock,
-    models,
-    plan,
-    rescored,
-)
-from omniinput_hpc.comm import World
-from omniinput_hpc.config import Config
+from omniinput_hpc import __version__, models
+from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
-from omniinput_hpc.guarded_writer import GuardedWriter
-from omniinput_hpc.ladder import placement
-from omniinput_hpc.lookout import Lookout
-from omniinput_hpc.progress import duration
-from omniinput_hpc.run_reader import RunReader, open_run
+from omniinput_hpc.models import input_space
+from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.runfile import lock, rescored, writers
+from omniinput_hpc.runfile.guarded_writer import GuardedWriter
+from omniinput_hpc.runfile.reader import RunReader, open_run
+from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling.progress import duration
+from omniinput_hpc.tempering.ladder import placement
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -52,13 +45,13 @@ SECONDS_BETWEEN_LINES = 5.0
 
 def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
     """Run the program on this rank and return its exit code."""
-    return command.main(_run, argv, world)
+    return common.main(_run, argv, world)
 
 
 def _run(world: World, argv: Sequence[str] | None) -> int:
     args = world.together(lambda: _arguments(world, argv))
     world.together(lambda: plan.check_launch(comm.connected()))
-    text = world.on_rank_0(lambda: command.read_input(args))
+    text = world.on_rank_0(lambda: common.read_input(args))
     config = input_file.parse(text, str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
@@ -180,8 +173,8 @@ def _rescore(
     g = run.geometry
     mine_k = placement(g.n_rungs, world.size, world.rank)
     hosts = len(set(world.hosts()))
-    kind, _ = commit.choose_writer(config.run.writer, path.absolute().parent, hosts)
-    opened = commit.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
+    kind, _ = writers.choose_writer(config.run.writer, path.absolute().parent, hosts)
+    opened = writers.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
     writer = GuardedWriter(opened, mine, world)
     begin = last = time.monotonic()
     walkers = config.sampler.walkers  # of the other model's input file
@@ -209,7 +202,7 @@ def _rescore(
 
 
 def _arguments(world: World, argv: Sequence[str] | None) -> Any:
-    parser = command.Parser(
+    parser = common.Parser(
         prog="python -m omniinput_hpc.rescore",
         description="Give a run's recorded samples to another model: RUN.rescored.INPUT.h5.",
         epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
@@ -222,7 +215,7 @@ def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     parser.add_argument(
         "--max-walltime", type=arguments.seconds, metavar="SECONDS", help="stop in good order"
     )
-    return command.parse(parser, world.rank, argv)
+    return common.parse(parser, world.rank, argv)
 
 
 if __name__ == "__main__":

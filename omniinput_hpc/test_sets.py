@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
 
-from omniinput_hpc import input_file, models
-from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc import models
+from omniinput_hpc.config import ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 

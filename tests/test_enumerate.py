@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 from toy_models import LatticeModel
 
-from omniinput_hpc import command, enumerate, input_file
-from omniinput_hpc.estimators.tables import read_table
-from omniinput_hpc.models import causal_lm
+from omniinput_hpc import enumerate
+from omniinput_hpc.cli import common
+from omniinput_hpc.config import input_file
+from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.toy import is_valid
 
 ROOT = "inputs/toy.toml"
 
 
 def call(capfd, *arguments):
-    code = command.main(enumerate.run, [str(a) for a in arguments])
+    code = common.main(enumerate.run, [str(a) for a in arguments])
     return code, "".join(capfd.readouterr())
 
 

@@ -6,8 +6,9 @@ import sys
 
 from run_tools import ROOT, environment
 
-from omniinput_hpc import config, store
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc import config
+from omniinput_hpc.runfile import layout
+from omniinput_hpc.runfile.reader import open_run
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -36,7 +37,7 @@ def test_the_model_of_ones_own_runs_as_printed(tmp_path):
 
 def test_every_dataset_is_in_the_readme():
     table = TEXT[TEXT.index("## The run file") : TEXT.index("## What is where")]
-    for name in store.layout(store.Geometry(1, 2, 1, 1, 1, 1, 2, 1)):
+    for name in layout.layout(layout.Geometry(1, 2, 1, 1, 1, 1, 2, 1)):
         group, _, leaf = name.partition("/")
         assert f"{group}/" in table and f"{leaf}`" in table, name
 

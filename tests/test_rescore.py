@@ -12,11 +12,13 @@ import pair
 import pytest
 from run_tools import LATTICE, ROOT, assert_same, command, environment, run
 
-from omniinput_hpc import input_space, launch, rescore
+from omniinput_hpc import rescore
+from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.rescored import find, open_rescored
-from omniinput_hpc.run_reader import open_run
-from omniinput_hpc.stop import StopRequest
+from omniinput_hpc.models import input_space
+from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.runfile.rescored import find, open_rescored
 
 MODULE = "omniinput_hpc.rescore"
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.tasks import Law
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density import Density, RunData
-from omniinput_hpc.recorders import bin_of
+from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.histogram import bin_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from omniinput_hpc.annotation.jsonl import Fields, line_of, parse_object, read_bytes
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
-from omniinput_hpc.closing import Closing
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.lock import Owner, RunLock
-from omniinput_hpc.progress import duration
+from omniinput_hpc.runfile.closing import Closing
+from omniinput_hpc.runfile.lock import Owner, RunLock
+from omniinput_hpc.sampling.progress import duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 

@@ -22,6 +22,7 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     named,
 )
+from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
     CausalLm,
     ImageClassifier,
@@ -29,9 +30,8 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.sampling import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.table import Finite, Table, WholePositive
-from omniinput_hpc.recorders import MAX_BINS
+from omniinput_hpc.histogram import MAX_BINS
 
 __all__ = [
     "Bins",

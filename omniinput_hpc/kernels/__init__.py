@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
-from omniinput_hpc.ensembles import Ensemble
-from omniinput_hpc.kernels.device_stream import DeviceStream
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
 from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.mixture import Mixture
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.models import Model
+from omniinput_hpc.tempering.ensembles import Ensemble
 
 __all__ = ["DeviceStream", "Info", "Kernel", "State", "build"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from omniinput_hpc.ensembles import Ensemble
+from omniinput_hpc.tempering.ensembles import Ensemble
 
 
 def decide(

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.ensembles import Ensemble
-from omniinput_hpc.kernels.device_stream import DeviceStream
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels import Kernel

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import torch
 
 _FAMILIES = {
-    "causal-lm": "omniinput_hpc.models.causal_lm",
-    "image-classifier": "omniinput_hpc.models.image_classifier",
-    "python": "omniinput_hpc.models.outside",
-    "sequence-classifier": "omniinput_hpc.models.sequence_classifier",
+    "causal-lm": "omniinput_hpc.models.language.causal_lm",
+    "image-classifier": "omniinput_hpc.models.images.classifier",
+    "python": "omniinput_hpc.models.custom",
+    "sequence-classifier": "omniinput_hpc.models.language.sequence_classifier",
 }
 _PREFLIGHTS = {
-    "causal-lm": "omniinput_hpc.models.local_folder",
-    "image-classifier": "omniinput_hpc.models.image_files",
-    "python": "omniinput_hpc.models.outside",
-    "sequence-classifier": "omniinput_hpc.models.local_folder",
+    "causal-lm": "omniinput_hpc.models.language.hf_folder",
+    "image-classifier": "omniinput_hpc.models.images.files",
+    "python": "omniinput_hpc.models.custom",
+    "sequence-classifier": "omniinput_hpc.models.language.hf_folder",
 }
 _CLOSE = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
 
@@ -57,8 +57,8 @@ class Model(Protocol):
         [n, k, n_values]; uses s up.
     ``track(W) -> Track``
         Room for W inputs that are evaluated once, and then only from the first changed site on
-        (see `omniinput_hpc.models.track`), shared by all who ask for as many: its version tells
-        whose inputs it keeps. The attribute is None where a model has no such thing.
+        (see `models.language.kv_cache`), shared by all who ask for as many: its version
+        tells whose inputs it keeps. The attribute is None where a model has no such thing.
     ``render(x)``; ``note(x) -> list[str]``
         What a person sees, and a remark on each, "" where there is none.
 

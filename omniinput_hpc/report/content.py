@@ -10,15 +10,20 @@ import numpy as np
 
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.annotation.scores import read_scores
-from omniinput_hpc.diagnosis import Diagnosis, diagnose
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.curves import Side
-from omniinput_hpc.estimators.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall import Curve, precision_recall, sum_scores
-from omniinput_hpc.estimators.rules import load_rule
-from omniinput_hpc.estimators.scored import ScoredCurve, scored_curve
-from omniinput_hpc.representatives import Representatives, edges_for, of_tasks, representatives
-from omniinput_hpc.run_reader import RunReader
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.estimators.precision_recall.from_rule import Curve, precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
+from omniinput_hpc.results.representatives import (
+    Representatives,
+    edges_for,
+    of_tasks,
+    representatives,
+)
+from omniinput_hpc.runfile.reader import RunReader
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from omniinput_hpc.estimators.curves import Side
+from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.report.page import text
-from omniinput_hpc.representatives import Representative, Representatives
+from omniinput_hpc.results.representatives import Representative, Representatives
 
 MASKED = (
     "E-mail addresses, phone numbers and street addresses are masked where they are written in a "

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from omniinput_hpc.figures import EXACT, FAINT, OTHER, SAMPLED, STYLE
+from omniinput_hpc.plots.density import EXACT, FAINT, OTHER, SAMPLED, STYLE
 from omniinput_hpc.report.page import text
 
 INK = "#010203"  # stands for the page's own colour of text

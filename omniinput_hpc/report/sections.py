@@ -7,12 +7,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from omniinput_hpc import figures, score_figures
-from omniinput_hpc.diagnosis import Diagnosis, advice
-from omniinput_hpc.estimators.density import Density
-from omniinput_hpc.estimators.precision_recall import Curve
-from omniinput_hpc.estimators.score_tables import agreement_lines
-from omniinput_hpc.estimators.tables import (
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots import scores
+from omniinput_hpc.report.content import Content
+from omniinput_hpc.report.inputs import inputs_part
+from omniinput_hpc.report.page import data_link, fold, lines, table, text
+from omniinput_hpc.report.pictures import inline_svg
+from omniinput_hpc.results.diagnosis import Diagnosis, advice
+from omniinput_hpc.results.representatives import csv_text
+from omniinput_hpc.results.score_tables import agreement_lines
+from omniinput_hpc.results.tables import (
     curve_columns,
     density_columns,
     describe_curve,
@@ -22,12 +28,7 @@ from omniinput_hpc.estimators.tables import (
     summarize_density,
     table_text,
 )
-from omniinput_hpc.report.content import Content
-from omniinput_hpc.report.inputs import inputs_part
-from omniinput_hpc.report.page import data_link, fold, lines, table, text
-from omniinput_hpc.report.pictures import inline_svg
-from omniinput_hpc.representatives import csv_text
-from omniinput_hpc.run_reader import RunReader
+from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
 SAID_ELSEWHERE = ("config", "format", "model_fingerprint")
@@ -173,8 +174,8 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         return [f"<h3>Precision and recall</h3>\n<p class='soft'>{note}</p>\n"]
     drawings: dict[str, Callable[[], Figure]] = {
         "Precision over log recall with its 95% band": lambda: figures.curve_figure(density, curve),
-        "Mean score per bin": lambda: score_figures.r_figure(density, curve, label),
-        "Right against wrong inputs accepted (unnormalized ROC)": lambda: score_figures.roc_figure(
+        "Mean score per bin": lambda: scores.r_figure(density, curve, label),
+        "Right against wrong inputs accepted (unnormalized ROC)": lambda: scores.roc_figure(
             density, curve
         ),
     }
@@ -184,7 +185,7 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
         )
-        drawings["Mean score per annotator"] = lambda: score_figures.annotators_figure(
+        drawings["Mean score per annotator"] = lambda: scores.annotators_figure(
             joined.scored, result.used_b, label
         )
     said += [last_threshold(content.curve_density, curve)]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from omniinput_hpc.models.image_files import Architecture, Shape
+from omniinput_hpc.models.images.files import Architecture, Shape
 from omniinput_hpc.zoo.image_data import Images
 
 SHAPE = Shape(8, 8, 1, 17)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import GibbsWithGradients, ImageClassifier
-from omniinput_hpc.ensembles import Canonical
-from omniinput_hpc.models import image_classifier
-from omniinput_hpc.models.image_files import Architecture
-from omniinput_hpc.models.image_networks import ImageNetwork
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.files import Architecture
+from omniinput_hpc.models.images.networks import ImageNetwork
+from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.image_training import progress
 
@@ -85,14 +85,14 @@ class _Chains:
         options = ImageClassifier(
             kind="image-classifier", path="(in training)", target="log-likelihood"
         )
-        self._model = image_classifier.ImageClassifier(network.pixels, network.body, shape, options)
+        self._model = classifier.ImageClassifier(network.pixels, network.body, shape, options)
         self._kernel = kernels.build(
             GibbsWithGradients(name="gibbs-with-gradients"), self._model, n
         )
         self._x = self._random(n, 0)
 
     def _random(self, n: int, step: int) -> torch.Tensor:
-        generator = streams.generator(self._seed, "start", step)
+        generator = rng.generator(self._seed, "start", step)
         n_values, n_sites = self._model.n_values, self._model.n_sites
         return torch.from_numpy(generator.integers(n_values, size=(n, n_sites)))
 
@@ -101,11 +101,11 @@ class _Chains:
         self._network.eval().requires_grad_(False)
         x, n = self._x, len(self._x)
         anew = np.flatnonzero(
-            streams.generator(self._seed, "choices", step).random(n) < (fresh if step else 0.0)
+            rng.generator(self._seed, "choices", step).random(n) < (fresh if step else 0.0)
         )
         x[anew] = self._random(len(anew), step + 1)
         block = moves * self._kernel.uniforms_per_move
-        generator = streams.generator(self._seed, "moves", step)
+        generator = rng.generator(self._seed, "moves", step)
         stream = kernels.DeviceStream(generator, torch.device("cpu"), block)
         state = self._kernel.start(x, self._model.output(x))
         for _ in range(moves):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.image_files import Shape
+from omniinput_hpc.models.images.files import Shape
 
 MNIST_SHAPE, CIFAR_SHAPE = Shape(28, 28, 1, 256), Shape(32, 32, 3, 256)
 
@@ -46,7 +46,7 @@ class Images:
 
     Attributes
     ----------
-    x : uint8 [n, D], grey levels; sites as in `omniinput_hpc.models.image_files.Shape`
+    x : uint8 [n, D], grey levels; sites as in `omniinput_hpc.models.images.files.Shape`
     y : int64 [n], classes
     """
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from sklearn.metrics import roc_auc_score
 
-from omniinput_hpc.models import image_classifier
-from omniinput_hpc.models.image_files import Architecture
-from omniinput_hpc.models.image_networks import ImageNetwork
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.files import Architecture
+from omniinput_hpc.models.images.networks import ImageNetwork
 from omniinput_hpc.zoo.energy_training import EnergyEffort, train_energy_model
 from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.image_training import (
@@ -67,7 +67,7 @@ def train_and_save(
         network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
     save(folder, network, {}, half=small)
     # What is stored is what is judged: half precision may move an image over the border.
-    network = image_classifier.load(folder)
+    network = classifier.load(folder)
     about, line = _judge(network, training, test, papers)
     save(folder, network, {"training": training, "seed": seed, **about}, half=small)
     return line

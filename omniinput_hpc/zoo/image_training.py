@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from omniinput_hpc.models.image_files import DESCRIPTION, WEIGHTS, Architecture
-from omniinput_hpc.models.image_networks import ImageNetwork
+from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
+from omniinput_hpc.models.images.networks import ImageNetwork
 from omniinput_hpc.zoo.image_data import Images
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
-from omniinput_hpc.models.image_files import Architecture, Shape
+from omniinput_hpc.models.images.files import Architecture, Shape
 from omniinput_hpc.zoo.image_data import (
     CIFAR_SHAPE,
     MNIST_SHAPE,

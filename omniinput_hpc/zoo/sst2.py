@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
-from omniinput_hpc.models import local_folder
+from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.zoo.sst2_data import read_sst2
 
 BASE = "distilbert/distilbert-base-uncased"
@@ -48,9 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         train, test = read_sst2(args.data, "train"), read_sst2(args.data, "test")
-        base = local_folder.resolve(args.base, "--base")
-        local_folder.read_config(base)
-        local_folder.weight_files(base, args.base)
+        base = hf_folder.resolve(args.base, "--base")
+        hf_folder.read_config(base)
+        hf_folder.weight_files(base, args.base)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

@@ -1,4 +1,4 @@
-"""Shared by the scripts' tests: the estimators' test model and the scripts are importable."""
+"""Shared by the scripts' tests: scripts called in this process."""
 
 import importlib.util
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "estimators"), str(ROOT / "analysis")]
 
 
 @pytest.fixture

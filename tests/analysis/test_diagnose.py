@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from run_tools import LATTICE
 
-from omniinput_hpc import diagnosis, launch
-from omniinput_hpc.diagnosis_figure import walker_paths
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.plots.diagnosis import walker_paths
+from omniinput_hpc.results import diagnosis
+from omniinput_hpc.runfile.reader import open_run
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from script_tools import is_plain, is_png
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
-from omniinput_hpc.estimators.scored import bin_scores
-from omniinput_hpc.estimators.tables import read_table, write_table
+from omniinput_hpc.estimators.precision_recall.from_scores import bin_scores
+from omniinput_hpc.results.tables import read_table, write_table
 
 NAMES = ["ana", "ben", "cai"]
 COARSE = RANGE[0] + WIDTH * np.arange(round((RANGE[1] - RANGE[0]) / WIDTH) + 1)

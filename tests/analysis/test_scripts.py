@@ -11,7 +11,7 @@ import pytest
 from run_files import BETA_K, EDGES, MODEL, write_exact, write_run
 from script_tools import is_plain, is_png
 
-from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.results.tables import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE = "def first_is_zero(x):\n    return (x[:, 0] == 0) * 1.0\ndef wrong(x):\n    return x[:, 0]\n"

@@ -12,11 +12,11 @@ from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
 from run_tools import ROOT
 
-from omniinput_hpc import rescored
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.tables import read_table
-from omniinput_hpc.run_pair import read_pairs
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.results.run_pair import read_pairs
+from omniinput_hpc.results.tables import read_table
+from omniinput_hpc.runfile import rescored
+from omniinput_hpc.runfile.reader import open_run
 
 RULE = "from pair import is_right\n"
 CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'

@@ -10,7 +10,7 @@ from run_tools import environment
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.tasks import read_key, read_tasks
-from omniinput_hpc.estimators.tables import read_table
+from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.digits import nearest_is_one
 
 SHORT = [

@@ -21,7 +21,7 @@ from omniinput_hpc.annotation import png, tasks
 from omniinput_hpc.annotation.judges import fid, language, networks, rule, run_judge
 from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import local_folder, vocabulary
+from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.zoo.digits import digits, looks_like_one
 
 ENGLISH, MLP = ROOT / "inputs/models/english", ROOT / "inputs/models/digits-mlp"
@@ -52,7 +52,7 @@ def model_of(folder):
 
 def expected(text):
     """p(yes) / (p(yes) + p(no)) as the next token of the prompt, one text at a time."""
-    model, words = model_of(ENGLISH), vocabulary.read(ENGLISH)
+    model, words = model_of(ENGLISH), tokenizer.read(ENGLISH)
     head, tail = TEMPLATE.split("{text}")
     ids = words.encode(head) + words.encode(text) + words.encode(tail)
     yes, no = (words.encode(tail + w)[len(words.encode(tail))] for w in (" yes", " no"))
@@ -91,7 +91,7 @@ def test_more_answers_make_a_scale(written):
 
 
 def test_a_text_cannot_leave_its_place_in_the_prompt():
-    words = vocabulary.read(ENGLISH)
+    words = tokenizer.read(ENGLISH)
     special = next(w for w, i in words.ids.items() if i in words.special)
     ids = language.plain(words, tasks.Task("a", text=f"x{special}y", prefix="p "))
     assert not set(ids) & words.special and words.decode(ids) == f"p x{special}y"
@@ -130,10 +130,10 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     made = make_tasks(tmp_path, texts=["a b c", "t", "", "q r s d a b", "x y [SEP] a"])
     judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    first, last = local_folder.fixed_ids(folder)
+    first, last = hf_folder.fixed_ids(folder)
     given = judge.judge(made.tasks)
     for task, score in zip(made.tasks, given, strict=True):
-        ids = [first, *language.plain(vocabulary.read(folder), task), last]
+        ids = [first, *language.plain(tokenizer.read(folder), task), last]
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0]
         truth = logits[0].sigmoid() if n_classes == 1 else logits.softmax(-1)[1]

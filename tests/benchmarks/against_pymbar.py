@@ -9,17 +9,14 @@ the multi-histogram equations on the bins lie from it, and the latter's standard
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.unbinned import free_energy_errors, mbar, read_samples
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
+from omniinput_hpc.runfile.reader import open_run
 
 
 def pymbar_f_k(beta_k: np.ndarray, z_ks: np.ndarray) -> np.ndarray:

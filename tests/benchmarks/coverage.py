@@ -21,17 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "estimators"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 from lattice import ArrayRun, Lattice, first_is_zero
 from run_tools import LATTICE
 
-from omniinput_hpc.estimators.curves import accumulate, area
-from omniinput_hpc.estimators.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
-from omniinput_hpc.estimators.uncertainty import jackknife_error, t_quantile
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
+from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -67,8 +65,8 @@ def real_runs(first_seed: int, n: int) -> Iterator[ArrayRun]:
     Lanes are independent copies of the whole ladder, so that one run file of 40 times 16 lanes
     holds 40 independent runs.
     """
-    from omniinput_hpc import launch
-    from omniinput_hpc.run_reader import open_run
+    from omniinput_hpc.cli import run as launch
+    from omniinput_hpc.runfile.reader import open_run
 
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from bench_tools import clock, write_json
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
@@ -29,10 +29,10 @@ from omniinput_hpc.config.kernels import (
     LmConditional,
     Metropolis,
 )
-from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.kernels import DeviceStream
-from omniinput_hpc.kernels.draws import AncestralDraws, AutoregressiveDraws
-from omniinput_hpc.models import causal_lm
+from omniinput_hpc.kernels.independent import AncestralDraws, AutoregressiveDraws
+from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.tempering.ensembles import Canonical
 
 WALKERS, DRAWS = 32, 4096
 ANCHOR_EVERY = 10
@@ -102,7 +102,7 @@ class Reference:
 
 def stream_of(seed: int) -> DeviceStream:
     """Return random numbers."""
-    own, shared = (streams.generator(seed, purpose) for purpose in ("moves", "choices"))
+    own, shared = (rng.generator(seed, purpose) for purpose in ("moves", "choices"))
     return DeviceStream(own, CPU, 1 << 16, shared)
 
 
@@ -179,7 +179,7 @@ def row_of(
             row["forwards"] = counter.forward / (n * (model.n_sites - 1))
             row["backwards"] = counter.backward / n
             row["moves_per_s"] = n / times[-1]
-    random = streams.generator(7, "start").integers(model.n_values, size=at[0].x.shape)
+    random = rng.generator(7, "start").integers(model.n_values, size=at[0].x.shape)
     z, times, _ = moves(model, options, anchored, at[0].beta, torch.from_numpy(random), seconds)
     there = np.flatnonzero(np.abs(z.mean(axis=1) - at[0].mean) < at[0].deviation)
     row["from_random_s"] = float(times[there[0]]) if len(there) else None

@@ -21,9 +21,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from omniinput_hpc import store
+from omniinput_hpc.runfile import layout
 
 ROOT = Path(__file__).resolve().parents[2]
 BETA_K = np.linspace(0.0, 15.0, 16)
@@ -45,8 +43,8 @@ def write(path: Path, gib: float) -> int:
     """Write the file; return its size in bytes."""
     n_rungs, n_bins = len(BETA_K), len(EDGES) - 1
 
-    def geometry(rounds: int) -> store.Geometry:
-        return store.Geometry(
+    def geometry(rounds: int) -> layout.Geometry:
+        return layout.Geometry(
             rounds=rounds,
             n_rungs=n_rungs,
             n_walkers=WALKERS,
@@ -57,10 +55,10 @@ def write(path: Path, gib: float) -> int:
             n_kernels=1,
         )
 
-    per_round = store.size_in_bytes(geometry(2)) - store.size_in_bytes(geometry(1))
+    per_round = layout.size_in_bytes(geometry(2)) - layout.size_in_bytes(geometry(1))
     rounds = int(gib * 2**30 / per_round) + 1
     attributes = {"config": CONFIG.format(rounds=rounds), "model_fingerprint": "none"}
-    store.create(path, geometry(rounds), store.first_values(BETA_K, EDGES), attributes)
+    layout.create(path, geometry(rounds), layout.first_values(BETA_K, EDGES), attributes)
     z_b = 0.5 * (EDGES[:-1] + EDGES[1:])
     log_p_kb = -0.5 * ((z_b - 9.0 + 0.5 * BETA_K[:, None]) / 0.7) ** 2
     p_kb = np.exp(log_p_kb) / np.exp(log_p_kb).sum(axis=1, keepdims=True)

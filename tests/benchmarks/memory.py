@@ -54,7 +54,7 @@ def status(pid: int | str, key: str) -> float:
 
 def inside(words: list[str]) -> int:
     """Run the program here and print its largest resident memory."""
-    from omniinput_hpc import launch as program
+    from omniinput_hpc.cli import run as program
 
     code = program.main(words)
     print(f"largest {status('self', 'VmHWM'):.0f}")
@@ -134,7 +134,7 @@ def over_rounds(folder: Path, rounds: int) -> list[dict[str, float]]:
 
 def committed(path: Path) -> int:
     """Return the rounds that a run file holds."""
-    from omniinput_hpc.run_reader import open_run
+    from omniinput_hpc.runfile.reader import open_run
 
     with open_run(path) as run:
         return run.rounds

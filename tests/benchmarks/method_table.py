@@ -25,11 +25,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from omniinput_hpc import input_file
-from omniinput_hpc.diagnosis import LARGEST_RHAT, diagnose
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.config import input_file
+from omniinput_hpc.results.diagnosis import LARGEST_RHAT, diagnose
+from omniinput_hpc.runfile.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_ROUNDS = 2000

@@ -63,11 +63,12 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     """Time segments of moves with their recording, in this process."""
     import torch
 
-    from omniinput_hpc import input_file, kernels, models, streams
-    from omniinput_hpc.ensembles import Canonical
-    from omniinput_hpc.kernels.batch import Batch
+    from omniinput_hpc import kernels, models, rng
+    from omniinput_hpc.config import input_file
     from omniinput_hpc.models.checked import CheckedModel
-    from omniinput_hpc.plan import geometry_of
+    from omniinput_hpc.sampling.plan import geometry_of
+    from omniinput_hpc.sampling.walkers import Batch
+    from omniinput_hpc.tempering.ensembles import Canonical
 
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
@@ -79,11 +80,11 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     x_dtype = geometry_of(config, model.n_values, model.n_sites).x_dtype
     kernel = kernels.build(config.kernel, model, walkers)
     batch = Batch(kernel, model, Canonical(beta), torch.device("cpu"), steps, 10, x_dtype)
-    x = streams.generator(0, "start").integers(model.n_values, size=(walkers, model.n_sites))
+    x = rng.generator(0, "start").integers(model.n_values, size=(walkers, model.n_sites))
     batch.place(x, batch.evaluate(x))
     seconds = []
     for repeat in range(REPEATS + 1):
-        own, shared = (streams.generator(0, purpose, repeat) for purpose in ("moves", "choices"))
+        own, shared = (rng.generator(0, purpose, repeat) for purpose in ("moves", "choices"))
         begin = clock()
         batch.begin_segment(own, shared, 0)
         for _ in range(steps):

@@ -28,9 +28,9 @@ from typing import Any
 
 from bench_tools import SHAPES, input_text, launch, machine, save_gpt2, write_json
 
-from omniinput_hpc import launch as program
-from omniinput_hpc.clock import Clock
-from omniinput_hpc.comm import World
+from omniinput_hpc.cli import run as program
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.sampling.timing import Clock
 
 KERNELS = ("metropolis", "lm-conditional")
 WALKERS = {"gpt2-12M": 32, "gpt2-small": 8, "tiny": 32}
@@ -90,8 +90,8 @@ def inside(folder: Path, words: list[str]) -> int:
     """Run the program on this rank with stopwatches, and write down what they say."""
     from omniinput_hpc.kernels.lm_conditional import LmConditional
     from omniinput_hpc.kernels.metropolis import Metropolis
-    from omniinput_hpc.models.causal_lm import CausalLanguageModel
-    from omniinput_hpc.models.track import Track
+    from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
+    from omniinput_hpc.models.language.kv_cache import Track
 
     model, again, steps = Stopwatch(), Stopwatch(), Stopwatch()
     wrap(Track, again, ["load", "evaluate", "kept_rows"])

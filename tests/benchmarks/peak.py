@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from bench_tools import SHAPES, clock, machine, save_gpt2, save_olmo_1b, write_json
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.config.kernels import LmConditional, Metropolis
-from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.kernels import DeviceStream
-from omniinput_hpc.models import causal_lm
-from omniinput_hpc.models.trunks import Linear
+from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.models.language.gpt2_decoder import Linear
+from omniinput_hpc.tempering.ensembles import Canonical
 
 LENGTH, SIZE = 25, 2048
 
@@ -104,9 +104,9 @@ def main() -> None:
     rows = []
     for table in (Metropolis(), LmConditional(name="lm-conditional")):
         kernel = kernels.build(table, model, n)
-        own, shared = (streams.generator(3, purpose) for purpose in ("moves", "choices"))
+        own, shared = (rng.generator(3, purpose) for purpose in ("moves", "choices"))
         stream = DeviceStream(own, torch.device("cpu"), 1 << 16, shared)
-        start = streams.generator(3, "start").integers(model.n_values, size=(n, LENGTH))
+        start = rng.generator(3, "start").integers(model.n_values, size=(n, LENGTH))
         x_start = torch.from_numpy(start)
         state = kernel.start(x_start, model.output(x_start))
         state, _ = kernel.step(state, Canonical(beta), stream)

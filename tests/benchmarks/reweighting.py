@@ -13,14 +13,11 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 from scipy.special import logsumexp
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from omniinput_hpc.estimators.reweight import canonical_log_weights, solve
+from omniinput_hpc.estimators.density.wham import canonical_log_weights, solve
 
 SIZES = ((64, 5_000), (256, 5_000), (512, 20_000))
 DRAWS = 10**6  # per rung

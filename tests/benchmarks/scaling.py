@@ -41,12 +41,11 @@ import h5py
 import numpy as np
 from bench_tools import ROOT, SHAPES, input_text, launch, machine, save_gpt2, write_json
 
-from omniinput_hpc import input_file
-from omniinput_hpc import launch as program
-from omniinput_hpc.comm import World
-from omniinput_hpc.config import Config
-from omniinput_hpc.plan import geometry_of
-from omniinput_hpc.store import Geometry, layout, shape_of, slab
+from omniinput_hpc.cli import run as program
+from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry, layout, shape_of, slab
+from omniinput_hpc.sampling.plan import geometry_of
 
 ROUNDS, STEPS, EXCHANGES, WALKERS = 3, 10, 4, 16
 RANKS = (64, 256, 1024, 4096)

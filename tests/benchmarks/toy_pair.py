@@ -13,23 +13,25 @@ the exact value from inputs/exact (all 100,000,000 inputs of both). 0 if all int
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 from scipy.special import logsumexp
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from omniinput_hpc import run_pair
-from omniinput_hpc.estimators.compare import Exact, read_exact
-from omniinput_hpc.estimators.curves import accumulate, area, common_range, curve_range
-from omniinput_hpc.estimators.density import density_of_run
-from omniinput_hpc.estimators.precision_recall import precision_recall, sum_scores
-from omniinput_hpc.estimators.rules import load_rule
-from omniinput_hpc.estimators.side_by_side import normalize
-from omniinput_hpc.estimators.two_models import compare_models
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.estimators.comparison.models import compare_models
+from omniinput_hpc.estimators.comparison.side_by_side import normalize
+from omniinput_hpc.estimators.comparison.to_exact import Exact, read_exact
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.curves import (
+    accumulate,
+    area,
+    common_range,
+    curve_range,
+)
+from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.results import run_pair
+from omniinput_hpc.runfile.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "{:34s}{:>11s}  {:25s}{:>11s}  {}"

@@ -1,14 +1,8 @@
 """The discrete-langevin kernel: exact in every ensemble; and wrong variants of it are caught."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from toy_models import AutoregressiveModel, CoupledModel, lattice
-
-sys.path.insert(0, str(Path(__file__).parent))
 from exactness import (
     Draw,
     Explorer,
@@ -19,16 +13,18 @@ from exactness import (
     check_exact,
     value_at,
 )
+from toy_models import AutoregressiveModel, CoupledModel, lattice
 from wrong_variants import OneSlope, without_proposal_term
 
-from omniinput_hpc import input_file, kernels
+from omniinput_hpc import kernels
 from omniinput_hpc.config import DiscreteLangevin as Options
-from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import discrete_langevin
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
-from omniinput_hpc.kernels.gradients import Dense
+from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Canonical
 
 COUPLED = CoupledModel(dtype=torch.float64)
 AUTOREGRESSIVE = AutoregressiveModel()
@@ -80,7 +76,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
         kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
         expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS[:]).matrix()
         with monkeypatch.context() as patch:
-            patch.setattr("omniinput_hpc.kernels.gradients.CHUNK", 1)
+            patch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK", 1)
             found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 

@@ -1,13 +1,7 @@
 """The gibbs-with-gradients kernel: exact in every ensemble; and wrong variants of it are caught."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from toy_models import AutoregressiveModel, CoupledModel, lattice
-
-sys.path.insert(0, str(Path(__file__).parent))
 from exactness import (
     Draw,
     Explorer,
@@ -21,17 +15,18 @@ from exactness import (
     site_changed,
     value_given,
 )
+from toy_models import AutoregressiveModel, CoupledModel, lattice
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels
 from omniinput_hpc.config import GibbsWithGradients as Options
 from omniinput_hpc.config import Metropolis
-from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import gibbs_with_gradients
 from omniinput_hpc.kernels.gibbs_with_gradients import Cache, GibbsWithGradients
-from omniinput_hpc.kernels.gradients import Dense
+from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Canonical
 
 COUPLED = CoupledModel(dtype=torch.float64)
 AUTOREGRESSIVE = AutoregressiveModel(n_values=4)
@@ -118,7 +113,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     """Of 256 x 3 x 4 numbers, 40 are worked on at once."""
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
     expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
-    monkeypatch.setattr("omniinput_hpc.kernels.gradients.CHUNK", 40)
+    monkeypatch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK", 40)
     found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
     assert (found == expected).all()
 

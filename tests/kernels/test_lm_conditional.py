@@ -1,14 +1,8 @@
 """The lm-conditional kernel: exact for every stretch and ensemble; wrong variants are caught."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from toy_models import AutoregressiveModel, CachedModel, CoupledModel, ToyTrack, TrackedModel
-
-sys.path.insert(0, str(Path(__file__).parent))
 from exactness import (
     Draw,
     Explorer,
@@ -22,16 +16,18 @@ from exactness import (
     shift_of_value,
     value_at,
 )
+from toy_models import AutoregressiveModel, CachedModel, CoupledModel, ToyTrack, TrackedModel
 from wrong_variants import OneSlope, without_proposal_term
 
-from omniinput_hpc import input_file, kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import LmConditional as Options
-from omniinput_hpc.ensembles import Canonical
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, lm_conditional
 from omniinput_hpc.kernels.lm_conditional import Cache, LmConditional
-from omniinput_hpc.kernels.schedule import Schedule, Stretch
+from omniinput_hpc.kernels.parts.stretches import Schedule, Stretch
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = AutoregressiveModel()
 ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
@@ -135,7 +131,7 @@ def walk(options, model, ensemble, n_moves=60):
     """Return the state of 64 walkers after some moves."""
     kernel = kernels.build(options, model, 64)
     stream = DeviceStream(
-        streams.generator(5, "moves"), torch.device("cpu"), 1 << 12, streams.generator(5, "choices")
+        rng.generator(5, "moves"), torch.device("cpu"), 1 << 12, rng.generator(5, "choices")
     )
     x = MODEL.all_inputs()[torch.arange(64) % 27]
     state = kernel.start(x, MODEL.output(x))
@@ -218,7 +214,7 @@ def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
     """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
     n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), law(MODEL, ensemble)
     stream = DeviceStream(
-        streams.generator(5, "moves"), torch.device("cpu"), 1 << 20, streams.generator(5, "choices")
+        rng.generator(5, "moves"), torch.device("cpu"), 1 << 20, rng.generator(5, "choices")
     )
     origin = torch.from_numpy(np.random.default_rng(1).choice(27, size=n, p=pi))
     x = MODEL.all_inputs()[origin]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.config.kernels import LmConditional, Metropolis
-from omniinput_hpc.ensembles import Canonical
-from omniinput_hpc.kernels.batch import Batch
-from omniinput_hpc.models import causal_lm
 from omniinput_hpc.models.checked import CheckedModel
+from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.sampling.walkers import Batch
+from omniinput_hpc.tempering.ensembles import Canonical
 
 TOY = Path(__file__).resolve().parents[2] / "inputs/models/toy"
 ROUNDS = int(os.environ.get("MEMORY_ROUNDS", "60"))  # MEMORY_ROUNDS=10000 is the long version
@@ -46,7 +46,7 @@ def _grown_here(kernel_options, rounds, hoards):
     batch.place(np.zeros((8, 8), dtype=np.uint8), np.ones(8, dtype=np.float32))
     before, hoard = 0, []
     for r in range(rounds):
-        own, shared = (streams.generator(1, purpose, r) for purpose in ("moves", "choices"))
+        own, shared = (rng.generator(1, purpose, r) for purpose in ("moves", "choices"))
         batch.begin_segment(own, shared, 0)
         for _ in range(5):
             batch.step()

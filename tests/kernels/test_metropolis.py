@@ -1,15 +1,8 @@
 """The metropolis kernel: exact, whatever the batch; and wrong variants of it are caught."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
-from toy_models import CoupledModel, ToyTrack, TrackedModel
-
-sys.path.insert(0, str(Path(__file__).parent))
 from exactness import (
     Draw,
     Explorer,
@@ -21,14 +14,16 @@ from exactness import (
     shift_of_value,
     site_changed,
 )
+from scipy.stats import chisquare
+from toy_models import CoupledModel, ToyTrack, TrackedModel
 
-from omniinput_hpc import streams
+from omniinput_hpc import rng
 from omniinput_hpc.config import Metropolis as Options
-from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = CoupledModel()
 DRAWS = [
@@ -115,7 +110,7 @@ def walked(n_moves=40):
     """Return 64 walkers' recorded z and that of their x, after some moves on a track."""
     kernel = Metropolis(Options(), TRACKED, 64)
     stream = DeviceStream(
-        streams.generator(5, "moves"), torch.device("cpu"), 1 << 12, streams.generator(5, "choices")
+        rng.generator(5, "moves"), torch.device("cpu"), 1 << 12, rng.generator(5, "choices")
     )
     x = torch.zeros((64, 3), dtype=torch.int64)
     state = kernel.start(x, TRACKED.output(x))

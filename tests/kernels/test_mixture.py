@@ -7,12 +7,12 @@ import run_tools
 import torch
 from toy_models import CoupledModel
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import Mixture as Options
-from omniinput_hpc.ensembles import Canonical
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = CoupledModel()
 
@@ -41,10 +41,10 @@ class Recounting:
 
 def stream(round_=0):
     return DeviceStream(
-        streams.generator(1, "moves", round_),
+        rng.generator(1, "moves", round_),
         torch.device("cpu"),
         64,
-        streams.generator(1, "choices", round_),
+        rng.generator(1, "choices", round_),
     )
 
 

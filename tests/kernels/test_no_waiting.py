@@ -4,14 +4,12 @@ Tensors on torch's "meta" device have no numbers. Who asks for one, and would wa
 an exception, and so does who mixes devices. What a GPU computes is not seen here.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from language_folders import DECODERS
 
-from omniinput_hpc import kernels, streams
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import CausalLm, WangLandau
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
@@ -20,15 +18,12 @@ from omniinput_hpc.config.kernels import (
     Metropolis,
     Mixture,
 )
-from omniinput_hpc.ensembles import Canonical, Flat, Gaussian
-from omniinput_hpc.kernels.batch import Batch
-from omniinput_hpc.kernels.draws import UniformDraws
-from omniinput_hpc.kernels.flat import FlatOnDevice
-from omniinput_hpc.models import any_trunk, causal_lm
+from omniinput_hpc.kernels.independent import UniformDraws
+from omniinput_hpc.kernels.wang_landau import FlatOnDevice
 from omniinput_hpc.models.checked import CheckedModel
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))
-from language_folders import DECODERS
+from omniinput_hpc.models.language import causal_lm, hf_decoder
+from omniinput_hpc.sampling.walkers import Batch
+from omniinput_hpc.tempering.ensembles import Canonical, Flat, Gaussian
 
 D, W, STEPS, EVERY = 7, 4, 6, 3
 META = torch.device("meta")
@@ -53,7 +48,7 @@ def model(request, monkeypatch, tmp_path):
         return DECODERS[kind]().eval().requires_grad_(False).to(device)
 
     monkeypatch.setattr(causal_lm, "load", load)
-    monkeypatch.setattr(any_trunk, "try_out", lambda trunk, lm: None)  # compares numbers
+    monkeypatch.setattr(hf_decoder, "try_out", lambda trunk, lm: None)  # compares numbers
     options = CausalLm(kind="causal-lm", path=str(tmp_path), length=D)
     return causal_lm.build(options, str(META))
 
@@ -64,7 +59,7 @@ def segment(model, kernel, ensemble, anchor=None, always=False):
     batch = Batch(kernel, checked, ensemble, META, STEPS, EVERY, np.dtype(np.uint8))
     batch.use(ensemble, anchor, always)
     batch.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
-    own, shared = (streams.generator(1, purpose, 0) for purpose in ("moves", "choices"))
+    own, shared = (rng.generator(1, purpose, 0) for purpose in ("moves", "choices"))
     batch.begin_segment(own, shared, 0)
     for _ in range(STEPS):
         batch.step()

@@ -11,14 +11,15 @@ import pytest
 import torch
 from exactness import Draw, Explorer, bisect, law, shift_of_value, site_changed
 
-from omniinput_hpc import exchange, ladder
-from omniinput_hpc.comm import World
 from omniinput_hpc.config import WangLandau
-from omniinput_hpc.ensembles import Canonical, Flat, Gaussian
-from omniinput_hpc.exchange import Exchanger
-from omniinput_hpc.kernels.flat import FlatOnDevice
 from omniinput_hpc.kernels.metropolis import Metropolis, Options
-from omniinput_hpc.store import Geometry
+from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.sampling import exchange
+from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.tempering import ladder
+from omniinput_hpc.tempering.ensembles import Canonical, Flat, Gaussian
 
 Z = np.array([0.0, 0.7, 1.1, 2.6])  # of the inputs 00, 01, 10, 11: coupled, and not symmetric
 

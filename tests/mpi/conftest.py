@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from omniinput_hpc import launch
-from omniinput_hpc.comm import World
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.parallel.comm import World
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from omniinput_hpc.comm import World
 from omniinput_hpc.errors import StopRun, UserError
-from omniinput_hpc.lookout import Lookout
-from omniinput_hpc.stop import StopRequest
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.parallel.stopping import Lookout
 
 
 @pytest.mark.mpi(min_size=2)

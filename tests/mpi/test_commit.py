@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from omniinput_hpc import commit, store
-from omniinput_hpc.comm import World
-from omniinput_hpc.ladder import placement
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile import layout, writers
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.tempering.ladder import placement
 
-G = store.Geometry(4, 12, 4, 6, 8, 3, 5, 1)
+G = layout.Geometry(4, 12, 4, 6, 8, 3, 5, 1)
 TOML = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 4\n'
 
 
 def values(rungs, round_):
     """Return a rank's slabs of a round, filled with numbers that tell round and rung."""
     filled = {}
-    for name, field in store.layout(G).items():
-        where = store.slab(field, round_, rungs, G.n_rungs)
+    for name, field in layout.layout(G).items():
+        where = layout.slab(field, round_, rungs, G.n_rungs)
         shape = np.zeros(field.shape, dtype=np.int8)[where].shape if where else (0,)
         filled[name] = np.full(shape, 10 * (round_ + 1), dtype=field.dtype)
     return filled
@@ -29,7 +29,7 @@ def values(rungs, round_):
 def make(path, world):
     if world.rank == 0:
         attributes = {"config": TOML, "model_fingerprint": "none"}
-        store.create(path, G, store.first_values(np.arange(12.0), np.arange(7.0)), attributes)
+        layout.create(path, G, layout.first_values(np.arange(12.0), np.arange(7.0)), attributes)
     world.barrier()
 
 
@@ -39,14 +39,14 @@ def test_commits_are_complete(kind, shared_folder):
     world = World()
     rungs = placement(G.n_rungs, world.size, world.rank)
     make(shared_folder / "a.h5", world)
-    writer = commit.open_writer(kind, shared_folder / "a.h5", G, rungs, world)
+    writer = writers.open_writer(kind, shared_folder / "a.h5", G, rungs, world)
     for round_ in range(3):
         writer.commit(round_, values(rungs, round_), round_ + 1)
     writer.close()
     world.barrier()
     with open_run(shared_folder / "a.h5") as run:
         assert run.rounds == 3
-        for name, field in store.layout(G).items():
+        for name, field in layout.layout(G).items():
             if field.per == "round":
                 data = run._file[name][:3]
                 expected = np.arange(10, 40, 10).reshape(-1, *[1] * (data.ndim - 1))
@@ -61,7 +61,7 @@ def test_a_failed_write_is_never_committed(kind, failing_call, code, shared_fold
     world = World()
     rungs = placement(G.n_rungs, world.size, world.rank)
     make(shared_folder / "a.h5", world)
-    writer = commit.open_writer(kind, shared_folder / "a.h5", G, rungs, world)
+    writer = writers.open_writer(kind, shared_folder / "a.h5", G, rungs, world)
     writer.commit(0, values(rungs, 0), 1)
     calls, write = [], h5py.Dataset.__setitem__
     victim = world.size - 1 if kind == "mpio" else 0
@@ -73,7 +73,7 @@ def test_a_failed_write_is_never_committed(kind, failing_call, code, shared_fold
         write(dataset, where, data)
 
     monkeypatch.setattr(h5py.Dataset, "__setitem__", faulty)
-    with pytest.raises(commit.WriteError, match=r"round 1 could not be written.*no space"):
+    with pytest.raises(writers.WriteError, match=r"round 1 could not be written.*no space"):
         writer.commit(1, values(rungs, 1), 2)
     monkeypatch.undo()
     writer.close()

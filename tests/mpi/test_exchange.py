@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from omniinput_hpc.comm import World
-from omniinput_hpc.ensembles import Canonical
-from omniinput_hpc.exchange import Exchanger, LostWalker
-from omniinput_hpc.ladder import placement
-from omniinput_hpc.store import Geometry
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.sampling.exchange import Exchanger, LostWalker
+from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_hpc.tempering.ladder import placement
 
 N_RUNGS, W, D = 12, 5, 3
 GEOMETRY = Geometry(1, N_RUNGS, W, 10, W, D, 9, 1)

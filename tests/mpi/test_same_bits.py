@@ -1,19 +1,14 @@
 """The same bytes whatever the number of ranks, whoever writes, and as the serial oracle says."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import oracle
 import pytest
+from language_folders import save_decoder
 from run_tools import assert_same
 from toy_models import lattice
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))
-from language_folders import save_decoder
-
-from omniinput_hpc import input_file as reader
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.config import input_file as reader
+from omniinput_hpc.runfile.reader import open_run
 
 SIZES = [1, 2, 4]
 ON_SIZES = [pytest.param(n, marks=pytest.mark.mpi(min_size=n)) for n in SIZES]

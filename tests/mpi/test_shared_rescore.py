@@ -5,8 +5,8 @@ from mpi4py import MPI
 from run_tools import LATTICE, assert_same
 
 from omniinput_hpc import rescore
-from omniinput_hpc.comm import World
-from omniinput_hpc.rescored import open_rescored
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.rescored import open_rescored
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import cluster as slurm
 import pytest
 from run_tools import LATTICE, ROOT, assert_same, environment, run
 
-from omniinput_hpc.run_reader import open_run
+from omniinput_hpc.runfile.reader import open_run
 
 WHY_NOT = slurm.missing()
 SECONDS = 240  # for all jobs together, before the tests give up
@@ -119,7 +119,7 @@ def jobs(tmp_path_factory):
     """All jobs, ended, by the names of the functions above; nothing is left of the SLURM."""
     cluster = slurm.Cluster(tmp_path_factory.mktemp("slurm"))
     extra = environment()["PYTHONPATH"]
-    cluster.environment["PYTHONPATH"] = f"{extra}:{ROOT / 'tests/slurm'}"
+    cluster.environment["PYTHONPATH"] = f"{extra}"
     with cluster:
         scripts = {
             function.__name__: function(cluster, tmp_path_factory.mktemp(function.__name__))

@@ -8,8 +8,8 @@ import torch
 from run_tools import ROOT
 from sklearn.metrics import roc_auc_score
 
-from omniinput_hpc.models import image_classifier
-from omniinput_hpc.models.image_files import Architecture, Shape
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.files import Architecture, Shape
 from omniinput_hpc.zoo import digits
 from omniinput_hpc.zoo.energy_training import EnergyEffort, train_energy_model
 from omniinput_hpc.zoo.image_data import Images
@@ -25,7 +25,7 @@ from omniinput_hpc.zoo.image_training import (
 @pytest.mark.parametrize("name", digits.MODELS)
 def test_weights_reach_what_is_stored_beside_them(name):
     folder = ROOT / "inputs/models" / f"digits-{name}"
-    network, about = image_classifier.load(folder), json.loads((folder / "model.json").read_text())
+    network, about = classifier.load(folder), json.loads((folder / "model.json").read_text())
     _, test = digits.split(digits.digits(0, 1))
     if digits.MODELS[name][1] == "energy":
         auroc = roc_auc_score(test.y == 1, outputs_of(network, test.x)[:, 0].numpy())

@@ -9,7 +9,7 @@ from transformers import DistilBertConfig, DistilBertForMaskedLM
 
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import local_folder, sequence_classifier
+from omniinput_hpc.models.language import hf_folder, sequence_classifier
 from omniinput_hpc.zoo import sst2
 from omniinput_hpc.zoo.sst2_data import read_sst2
 
@@ -70,7 +70,7 @@ def test_it_learns_and_what_it_writes_is_sampled(folders, tmp_path, capsys):
     options = SequenceClassifier(
         kind="sequence-classifier", path=str(out), length=10, target=1, output="difference"
     )
-    assert local_folder.preflight(options)["n_values"] == len(WORDS)
+    assert hf_folder.preflight(options)["n_values"] == len(WORDS)
     model = sequence_classifier.build(options, "cpu")
     good, bad = torch.full((1, 8), 8), torch.full((1, 8), 10)
     assert model.output(good) > 0 > model.output(bad)

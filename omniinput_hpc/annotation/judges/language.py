@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from omniinput_hpc.annotation.judges.networks import about_files, class_probability, loading
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import local_folder, vocabulary
-from omniinput_hpc.models.loading import load
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.loading import load
 
 PLACE = "{text}"
 LITTLE = 0.1
@@ -49,8 +49,8 @@ class LanguageModelJudge:
         if not found or PLACE in tail or not (head + tail).strip():
             raise UserError(f"--template must hold {PLACE} once, and words around it")
         with loading():
-            folder = local_folder.resolve(path)
-            self._words = vocabulary.require(folder, "--judge causal-lm")
+            folder = hf_folder.resolve(path)
+            self._words = tokenizer.require(folder, "--judge causal-lm")
             self._head, self._tail = _opening(self._words, head), self._words.encode(tail)
             self._answers = [self._answer(tail, answer) for answer in answers]
             if len(set(self._answers)) < max(2, len(answers)):
@@ -107,9 +107,9 @@ class TextClassifierJudge:
 
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
         with loading():
-            folder = local_folder.resolve(path)
-            self._words = vocabulary.require(folder, "--judge sequence-classifier")
-            self._first, self._last = local_folder.fixed_ids(folder)
+            folder = hf_folder.resolve(path)
+            self._words = tokenizer.require(folder, "--judge sequence-classifier")
+            self._first, self._last = hf_folder.fixed_ids(folder)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device, self._longest = label, device, positions_of(folder)
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
@@ -131,12 +131,12 @@ class TextClassifierJudge:
 
 def positions_of(folder: Path) -> int | None:
     """Return how many tokens a model can read, None where it does not say."""
-    config = local_folder.read_config(folder)
+    config = hf_folder.read_config(folder)
     longest = config.get("n_positions", config.get("max_position_embeddings"))
     return longest if isinstance(longest, int) else None
 
 
-def _opening(words: vocabulary.Vocabulary, head: str) -> list[int]:
+def _opening(words: tokenizer.Vocabulary, head: str) -> list[int]:
     """Return the tokens before the text, behind what the tokenizer puts first (as <s>)."""
     bare, whole = words.encode(head), list(words.tokenizer.encode(head).ids)
     for n in range(len(whole) - len(bare) + 1):
@@ -145,7 +145,7 @@ def _opening(words: vocabulary.Vocabulary, head: str) -> list[int]:
     return bare
 
 
-def plain(words: vocabulary.Vocabulary, task: Task) -> list[int]:
+def plain(words: tokenizer.Vocabulary, task: Task) -> list[int]:
     """Return the tokens of a task's text; special ones that it spells out are plain text."""
     words.tokenizer.encode_special_tokens = True
     try:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import exported, image_classifier
-from omniinput_hpc.models.image_files import DESCRIPTION, WEIGHTS
-from omniinput_hpc.models.local_folder import fingerprint, weight_files
+from omniinput_hpc.models.images import classifier, exported
+from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS
+from omniinput_hpc.models.language.hf_folder import fingerprint, weight_files
 
 Pictures = NDArray[np.uint8]
 
@@ -77,7 +77,7 @@ class PictureNetwork:
                 self._program = exported.load(self.path, device)
                 files = [self.path]
             else:
-                self._network = image_classifier.load(self.path).to(device)
+                self._network = classifier.load(self.path).to(device)
                 files = [self.path / DESCRIPTION, self.path / WEIGHTS]
         self.about = f"{path} ({fingerprint(files)[:19]})"
 

@@ -12,7 +12,7 @@ from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.rules import check_scores, load_function, load_rule
+from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_function, load_rule
 
 Of = Literal["values", "shown"]
 

@@ -1,0 +1,312 @@
+"""A sampled result against exact values in the same bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.estimators.precision_recall.curves import (
+    Side,
+    accumulate,
+    area,
+    common_range,
+    curve_range,
+)
+from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.results.tables import read_table
+
+FloatArray = NDArray[np.float64]
+ENOUGH = 1_000  # true inputs of a bin or above a threshold that is compared
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact values in the bins of a run.
+
+    Attributes
+    ----------
+    log_g_b : float64 [B], -inf where no input lies in the bin
+    r_b : float64 [B], exact mean score; NaN where there is none, or the file has no column r
+    """
+
+    log_g_b: FloatArray
+    r_b: FloatArray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a sampled density lies on the exact one, over bins with at least ``fewest`` inputs.
+
+    Attributes
+    ----------
+    fewest : float
+    n_bins : bins that both have
+    n_missing : bins of the truth without a count
+    largest_delta : largest abs(log_g - exact)
+    rms_z : root mean square of (log_g - exact) / error, over bins whose error is known
+    largest_error : largest standard error of log_g
+    chi_square : mean of ((log_g - exact) / error)^2 over bins with an interval (at least 50
+        effective counts): chi-square per bin
+    expected, spread : its mean and standard deviation if the errors are right, correlations of the
+        bins included; NaN where lanes are too few to tell
+    n_independent : how many independent bins those bins are worth
+    """
+
+    fewest: float
+    n_bins: int
+    n_missing: int
+    largest_delta: float
+    rms_z: float
+    largest_error: float
+    chi_square: float
+    expected: float
+    spread: float
+    n_independent: float
+
+    def __str__(self) -> str:
+        """Return one plain line."""
+        if not self.n_bins + self.n_missing:
+            return f"truth >= {self.fewest:,.0f} inputs: no such bin"
+        missing = f", {self.n_missing} bins missed" if self.n_missing else ""
+        return (
+            f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
+            f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
+            f"standard error {self.largest_error:.4f}; chi-square per bin {self.chi_square:.2f}, "
+            f"expected {self.expected:.2f} +- {self.spread:.2f} (the bins go up and down together "
+            f"like {self.n_independent:.0f} independent ones)"
+        )
+
+
+def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
+    """Read an exact density (the density CSV format, with r as a further column).
+
+    Parameters
+    ----------
+    path : Path
+    edges : float64 [B + 1], the run's bins; the file's must be among them
+    needed : further columns that must be there
+
+    Returns
+    -------
+    Exact
+
+    Raises
+    ------
+    EstimateError
+        Unreadable file, or bins other than the run's.
+    """
+    _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
+    lower, upper = columns["z_lower"], columns["z_upper"]
+    b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
+    bins = b.astype(np.int64)
+    near = 1e-6 * np.diff(edges).min()
+    fits = (np.abs(edges[bins] - lower) < near) & (np.abs(edges[bins + 1] - upper) < near)
+    if not fits.all():
+        i = int(np.argmin(fits))
+        raise EstimateError(
+            f"{path}: its bin {lower[i]:g} to {upper[i]:g} is not one of the run's bins "
+            f"({edges[0]:g} to {edges[-1]:g}, width {edges[1] - edges[0]:g}); "
+            "enumerate with the run's own input file"
+        )
+    log_g_b, r_b = np.full(len(edges) - 1, -np.inf), np.full(len(edges) - 1, np.nan)
+    log_g_b[bins] = columns["log_g"]
+    r_b[bins] = columns.get("r", np.full(len(bins), np.nan))
+    return Exact(log_g_b, r_b)
+
+
+def offset(density: Density, exact: Exact) -> float:
+    """Return what to add to a relative log_g to lay it on the exact one (0 if absolute).
+
+    The mean difference, each bin weighted by 1 / error^2.
+    """
+    if density.absolute:
+        return 0.0
+    error = density.log_g_error_b
+    use = np.isfinite(density.log_g_b) & np.isfinite(exact.log_g_b)
+    known = use & np.isfinite(error) & (error > 0)
+    if not use.any():
+        raise EstimateError("the run and the exact file have no bin in common")
+    weight = 1.0 / error[known] ** 2 if known.any() else np.ones(int(use.sum()))
+    chosen = known if known.any() else use
+    return float(np.average(exact.log_g_b[chosen] - density.log_g_b[chosen], weights=weight))
+
+
+def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison:
+    """Compare over the bins that truly hold at least ``fewest`` inputs."""
+    wanted = exact.log_g_b >= np.log(fewest) - 1e-9
+    both = wanted & np.isfinite(density.log_g_b)
+    delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
+    error = density.log_g_error_b[both]
+    known = np.isfinite(error) & (error > 0)
+    score = delta[known] / error[known]
+    rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
+    firm = (density.effective_b[both] >= FEWEST_EFFECTIVE)[known]
+    n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
+    expected, spread = _chi_square_law(len(density.lanes_g), n_independent)
+    return Comparison(
+        fewest,
+        int(both.sum()),
+        int((wanted & ~both).sum()),
+        float(np.abs(delta).max()) if both.any() else np.nan,
+        float(rms),
+        float(error.max()) if both.any() else np.nan,
+        float(np.mean(score[firm] ** 2)) if firm.any() else np.nan,
+        expected,
+        spread,
+        n_independent,
+    )
+
+
+def independent_bins(density: Density, bins: NDArray[np.int64]) -> float:
+    """Return how many independent bins some bins are worth: B^2 / sum_bc rho_bc^2.
+
+    rho_bc is the correlation of log_g between bins over the replicates; of J of them, chance alone
+    gives squares of 1 / (J - 1), which is taken off. (A full chi-square would need the inverse of
+    the bins' covariance, which J replicates do not have.)
+    """
+    theta_jb = density.log_g_jb[:, bins]
+    n_groups = len(theta_jb)
+    if n_groups < 3 or not len(bins) or not np.isfinite(theta_jb).all():
+        return np.nan
+    theta_jb = theta_jb - theta_jb.mean(axis=0)
+    theta_jb = theta_jb / np.sqrt((theta_jb**2).sum(axis=0))
+    squares = float(np.sum((theta_jb @ theta_jb.T) ** 2))  # = sum over pairs of bins of r^2
+    n, chance = len(bins), 1.0 / (n_groups - 1)
+    pairs = max(0.0, (squares - n - n * (n - 1) * chance) / (1.0 - chance))
+    return n * n / (n + pairs)
+
+
+def _chi_square_law(n_groups: int, n_independent: float) -> tuple[float, float]:
+    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees.
+
+    Of each square: nu / (nu - 2) and 2 nu^2 (nu - 1) / ((nu - 2)^2 (nu - 4)), nu = G - 1.
+    """
+    nu = n_groups - 1
+    if nu < 5:
+        return np.nan, np.nan
+    variance = 2.0 * nu**2 * (nu - 1) / ((nu - 2) ** 2 * (nu - 4))
+    return nu / (nu - 2), float(np.sqrt(variance / n_independent))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How sampled values with 95% bands lie on exact ones.
+
+    Attributes
+    ----------
+    n : values compared
+    largest : largest abs(sampled - exact)
+    held : share of the bands that hold the exact value
+    """
+
+    n: int
+    largest: float
+    held: float
+
+    def __str__(self) -> str:
+        """Return a part of a line."""
+        return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
+
+
+def agreement(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Agreement:
+    """Compare values [n] that are finite with exact ones; rounding does not count."""
+    known = np.isfinite(value) & np.isfinite(exact)
+    if not known.any():
+        return Agreement(0, np.nan, np.nan)
+    near = 1e-9 * np.maximum(1.0, np.abs(exact))
+    held = (low - near <= exact) & (exact <= high + near)
+    largest = float(np.abs(value - exact)[known].max())
+    return Agreement(int(known.sum()), largest, float(held[known].mean()))
+
+
+@dataclass(frozen=True)
+class ExactCurve:
+    """The exact precision-recall curve and the sampled one's distance from it.
+
+    Attributes
+    ----------
+    precision_t, log_recall_t : float64 [T]
+    aupr : float, between its own ends
+    lower, upper : float, the range of log recall that both curves cover (NaN if none)
+    aupr_common, sampled_common : float, both curves' AUPR over that range
+    r : Agreement, of bins that truly hold 1,000 inputs or more and have 50 effective counts
+    precision, log_recall : Agreement, at thresholds that truly accept 1,000 inputs or more
+    """
+
+    precision_t: FloatArray
+    log_recall_t: FloatArray
+    aupr: float
+    lower: float
+    upper: float
+    aupr_common: float
+    sampled_common: float
+    r: Agreement
+    precision: Agreement
+    log_recall: Agreement
+
+    def __str__(self) -> str:
+        """Return plain lines."""
+        return (
+            f"against the truth, r(z) in bins of {ENOUGH:,} inputs or more: {self.r}\n"
+            f"precision where {ENOUGH:,} or more are accepted: {self.precision}\n"
+            f"ln recall there: {self.log_recall}\n"
+            f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
+            f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
+            f"{self.sampled_common:.6f}, difference {self.sampled_common - self.aupr_common:+.6f}"
+        )
+
+
+def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> ExactCurve:
+    """Return the exact curve, and both AUPRs over the common range of log recall.
+
+    A sampled curve of a relative density is moved by `offset` first.
+    """
+    bins = np.flatnonzero(np.isfinite(exact.log_g_b))
+    precision, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    sampled_recall = curve.log_recall_t + offset(density, exact)
+    lower, upper = common_range(
+        curve_range(precision, log_recall), curve_range(curve.precision_t, sampled_recall)
+    )
+    return ExactCurve(
+        precision,
+        log_recall,
+        area(precision, log_recall),
+        lower,
+        upper,
+        area(precision, log_recall, lower, upper),
+        area(curve.precision_t, sampled_recall, lower, upper),
+        *_agreements(density, curve, exact, side),
+    )
+
+
+def _agreements(
+    density: Density, curve: Curve, exact: Exact, side: Side
+) -> tuple[Agreement, Agreement, Agreement]:
+    """Return how r per bin, and precision and log recall per threshold, lie on the exact ones."""
+    firm = (exact.log_g_b >= np.log(ENOUGH) - 1e-9) & (density.effective_b >= FEWEST_EFFECTIVE)
+    half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
+    r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
+
+    order = slice(None) if side == "low" else slice(None, None, -1)
+    empty = np.isneginf(exact.log_g_b)
+    precision_b, log_recall_b = accumulate(exact.log_g_b, np.where(empty, 0.0, exact.r_b), side)
+    log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
+    at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
+    many = log_all_b[at] >= np.log(ENOUGH) - 1e-9
+    shift = offset(density, exact)
+    low, high = curve.bands.low, curve.bands.high
+    p = (curve.precision_t, low.precision_t, high.precision_t, precision_b[at])
+    x = (
+        curve.log_recall_t + shift,
+        low.log_recall_t + shift,
+        high.log_recall_t + shift,
+        log_recall_b[at],
+    )
+    return agreement(*r), agreement(*(v[many] for v in p)), agreement(*(v[many] for v in x))

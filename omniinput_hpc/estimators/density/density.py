@@ -1,0 +1,344 @@
+"""The density of a run: log number of inputs per bin, its errors, and whether to believe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, logsumexp
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density import bin_width
+from omniinput_hpc.estimators.density.observations import Evidence, gather
+from omniinput_hpc.estimators.density.parts import Parts, join
+from omniinput_hpc.estimators.density.rung_weights import Laws
+from omniinput_hpc.estimators.density.wham import solve
+from omniinput_hpc.estimators.errors.jackknife import (
+    WELL_FILLED,
+    Verdict,
+    jackknife_error,
+    judge,
+    t_quantile,
+)
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+FEWEST_EFFECTIVE = 50.0  # effective counts: below, a bin has an upper bound and no interval
+
+
+class RunData(Protocol):
+    """What the estimators read of a run; `omniinput_hpc.runfile.reader.open_run` gives one."""
+
+    @property
+    def path(self) -> Any: ...  # noqa: D102
+    @property
+    def config(self) -> dict[str, Any]: ...  # noqa: D102
+    @property
+    def n_values(self) -> int: ...  # noqa: D102
+    @property
+    def n_sites(self) -> int: ...  # noqa: D102
+    @property
+    def rounds(self) -> int: ...  # noqa: D102
+    @property
+    def rounds_planned(self) -> int: ...  # noqa: D102
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def walkers(self) -> int: ...  # noqa: D102
+    @property
+    def samples_per_round(self) -> int: ...  # noqa: D102
+    @property
+    def beta_k(self) -> FloatArray: ...  # noqa: D102
+    @property
+    def edges(self) -> FloatArray: ...  # noqa: D102
+    @property
+    def model_beta(self) -> float: ...  # noqa: D102
+    def round_trips_v(self) -> IntArray: ...  # noqa: D102
+    def log_weight_kb(self) -> FloatArray: ...  # noqa: D102
+    def kappa_k(self) -> FloatArray: ...  # noqa: D102
+    def z0_k(self) -> FloatArray: ...  # noqa: D102
+    def counts_kb(self) -> IntArray: ...  # noqa: D102
+    def counts_nkb(self, n_blocks: int) -> IntArray: ...  # noqa: D102
+    def outside_k2(self) -> IntArray: ...  # noqa: D102
+    def lane_counts_kgb(self) -> IntArray: ...  # noqa: D102
+    def z_sum_kb(self) -> FloatArray: ...  # noqa: D102
+    def samples(self) -> Any: ...  # noqa: D102
+    def samples_z(  # noqa: D102
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]: ...
+    def samples_log_q(self) -> Iterator[FloatArray] | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Density:
+    """The density of states of one run, or of several of one model, and its jackknife replicates.
+
+    The rungs of several runs follow one another.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1]
+    beta_k : float64 [K]; NaN for flat-histogram rungs
+    z_b : float64 [B], mean output per bin; NaN where count_b is 0
+    count_b : int64 [B], over all rungs
+    outside_k2 : int64 [K, 2], moves below and above the bins
+    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
+    f_k : float64 [K], free energies that go with log_g_b; 0 for normalized laws (ancestral runs)
+    log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
+    log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
+    block_error_b : float64 [B], the same over blocks of rounds; inf if not known
+    log_g_jb : float64 [G, B], without lane group j; NaN where that could not be solved
+    lanes_g : int64 [G], lanes per group
+    absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
+    share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
+    log_inputs : log of the number of inputs of the whole space
+    verdict : Verdict
+    laws : Laws of the rungs; None for several runs
+    draws : whether the run's rungs are normalized laws of their own (an ancestral run)
+    effective_b : float64 [B], effective number of independent counts
+    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval is
+        to be believed there; NaN elsewhere
+    floor : outputs below it come from rungs that have not equilibrated (see `equilibration`):
+        their errors are not known, and curves leave them out; -inf if there are none
+    """
+
+    edges: FloatArray
+    beta_k: FloatArray
+    z_b: FloatArray
+    count_b: IntArray
+    outside_k2: IntArray
+    n_k: IntArray
+    f_k: FloatArray
+    log_g_b: FloatArray
+    log_g_error_b: FloatArray
+    block_error_b: FloatArray
+    log_g_jb: FloatArray
+    lanes_g: IntArray
+    absolute: bool
+    share_inside: float
+    log_inputs: float
+    verdict: Verdict = field(repr=False)
+    laws: Laws | None
+    draws: bool
+    effective_b: FloatArray
+    log_g_upper_b: FloatArray
+    floor: float = -np.inf
+
+    @property
+    def believed_b(self) -> NDArray[np.bool_]:
+        """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
+        return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
+
+    def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
+        """Return log sum_k n_k p_k(x_i) [n], p_k the law of rung k over the space of inputs.
+
+        With weights exp(-log_mixture), samples pooled from all rungs follow the uniform law
+        (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
+
+        Parameters
+        ----------
+        z_i : float64 [n]
+        log_q_ik : float64 [n, K], log q_k(x_i), of ancestral runs
+
+        Raises
+        ------
+        ValueError
+            Samples of an ancestral run without log_q_ik, or a density of several runs.
+        """
+        if self.laws is None or (self.draws and log_q_ik is None):
+            raise ValueError("the laws of the rungs at these samples are not known")
+        part = self.n_k > 0
+        log_w_ki = self.laws.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
+        log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
+        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[part], axis=0))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What all replicates share."""
+
+    label_k: Sequence[str]
+    weight_k: FloatArray
+    absolute: bool
+
+    def solve(
+        self, parts: Sequence[Parts], keep_p: NDArray[np.bool_], f_k: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
+        system = join(parts, keep_p)
+        solution = solve(
+            system.counts_kb,
+            system.log_w_kb,
+            weight_k=self.weight_k,
+            f_k=f_k,
+            known_f_k=system.known_f_k,
+            label_k=self.label_k,
+        )
+        shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
+        return solution.log_g_b + shift, solution.f_k - shift
+
+    def without_each(self, parts: Sequence[Parts], f_k: FloatArray) -> FloatArray:
+        """Return log_g_jb [J, B], each without part j.
+
+        Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
+        then not known.
+        """
+        n_parts, n_bins = len(parts[0].size_p), join(parts, parts[0].size_p > 0).counts_kb.shape[1]
+        log_g_jb = np.full((n_parts, n_bins), np.nan)
+        for j in range(n_parts if n_parts > 1 else 0):
+            try:
+                log_g_jb[j] = self.solve(parts, np.arange(n_parts) != j, f_k)[0]
+            except EstimateError:
+                continue  # stays NaN: jackknife_error turns it into an infinite error
+        return log_g_jb
+
+
+def density_of_run(run: RunData) -> Density:
+    """Estimate the density of a run from its committed rounds: see `density_of_runs`."""
+    return density_of_runs([run])
+
+
+def density_of_runs(runs: Sequence[RunData]) -> Density:
+    """Estimate one density from the committed rounds of all runs of one model.
+
+    Each rung's counts weigh as 1 / its statistical inefficiency. Group j of lanes (block j of
+    rounds) of the whole is that of every run.
+
+    Parameters
+    ----------
+    runs : sequence of RunData, one or more
+
+    Returns
+    -------
+    Density
+
+    Raises
+    ------
+    EstimateError
+        No committed round, no counts inside the bins, rungs that share no bin, no convergence;
+        runs of different models or bins, or with the same seed.
+    """
+    evidence = gather(runs)
+    lanes = evidence.lanes
+    everything = np.ones(len(lanes[0].size_p), dtype=bool)
+    whole = join(lanes, everything)
+    problem = _Problem(
+        evidence.label_k, evidence.weight_k, absolute=bool(np.isfinite(whole.known_f_k).any())
+    )
+    log_g_b, f_k = problem.solve(lanes, everything)
+    log_g_jb = problem.without_each(lanes, f_k)
+    block_error_b = np.full(len(log_g_b), np.inf)
+    if evidence.blocks:
+        one_n = np.ones(evidence.n_blocks, dtype=np.int64)
+        blocks_b, _ = problem.solve(evidence.blocks, one_n > 0, f_k)
+        replicates_nb = problem.without_each(evidence.blocks, f_k)
+        block_error_b = jackknife_error(blocks_b, replicates_nb, one_n)
+    below_b = evidence.edges[:-1] < evidence.cold.floor
+    log_g_error_b, log_g_upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, evidence.lanes_g, evidence.effective_b, below_b
+    )
+    block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    wide = _too_wide(runs, evidence, f_k, log_g_error_b)
+    return Density(
+        edges=evidence.edges,
+        beta_k=evidence.beta_k,
+        z_b=evidence.z_b,
+        count_b=evidence.count_b,
+        outside_k2=evidence.outside_k2,
+        n_k=evidence.n_k,
+        f_k=evidence.rung_f_k(f_k),
+        log_g_b=log_g_b,
+        log_g_error_b=log_g_error_b,
+        block_error_b=block_error_b,
+        log_g_jb=log_g_jb,
+        lanes_g=evidence.lanes_g,
+        absolute=problem.absolute,
+        share_inside=evidence.share_inside,
+        log_inputs=evidence.log_inputs,
+        verdict=judge(
+            log_g_error_b,
+            block_error_b,
+            evidence.fewest_b >= WELL_FILLED,
+            evidence.n_blocks,
+            evidence.rhat_k,
+            evidence.tau_k,
+            evidence.rung_label_k,
+            [*_what_is_missing(log_g_jb, evidence), *wide],
+        ),
+        laws=evidence.laws,
+        draws=evidence.draws,
+        effective_b=evidence.effective_b,
+        log_g_upper_b=log_g_upper_b,
+        floor=evidence.cold.floor,
+    )
+
+
+def errors_and_bounds(
+    log_g_b: FloatArray,
+    log_g_jb: FloatArray,
+    lanes_g: IntArray,
+    effective_b: FloatArray,
+    below_b: NDArray[np.bool_],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the errors over lanes and the upper bounds of log_g, float64 [B] each.
+
+    below_b, bool [B], marks bins below the floor of `Density`: error not known, no bound.
+    """
+    error_b = jackknife_error(log_g_b, log_g_jb, lanes_g)
+    error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    upper_b = upper_bounds(log_g_b, error_b, effective_b, len(lanes_g))
+    upper_b[below_b] = np.nan
+    return error_b, upper_b
+
+
+def upper_bounds(
+    log_g_b: FloatArray, error_b: FloatArray, effective_b: FloatArray, n_groups: int
+) -> FloatArray:
+    """Return 95% upper bounds of log_g [B] where fewer than 50 counts are effective; else NaN.
+
+    The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
+    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)).
+    """
+    few = (effective_b < FEWEST_EFFECTIVE) & np.isfinite(log_g_b)
+    upper_b = np.full(len(log_g_b), np.nan)
+    n = np.maximum(effective_b[few], 1e-3)
+    by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
+    factor = t_quantile(n_groups, 0.9)
+    by_lanes = factor * error_b[few] if np.isfinite(factor) else np.full(len(n), np.inf)
+    upper_b[few] = log_g_b[few] + np.maximum(by_count, np.where(np.isfinite(by_lanes), by_lanes, 0))
+    return upper_b
+
+
+def _too_wide(
+    runs: Sequence[RunData], evidence: Evidence, f_k: FloatArray, log_g_error_b: FloatArray
+) -> list[str]:
+    """Return whether a single run's bins are too wide, as sentences for the verdict."""
+    if evidence.laws is None or evidence.draws:
+        return []
+    slope_b = bin_width.mixture_slope(evidence.laws, evidence.n_k, f_k, evidence.z_b)
+    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], evidence.edges)
+    firm_b = evidence.effective_b >= FEWEST_EFFECTIVE
+    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, evidence.edges)
+    return [reason] if reason else []
+
+
+def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:
+    """Return why errors or rungs are missing, as sentences for the verdict."""
+    reasons = [evidence.cold.reason] if evidence.cold.reason else []
+    if len(log_g_jb) < 2:
+        reasons.append("the run has one lane only (walkers = 1), so errors are not known")
+    elif not np.isfinite(log_g_jb).any(axis=1).all():
+        reasons.append(
+            "errors are not known: without one of the groups of lanes the rungs are not joined"
+        )
+    empty = [
+        label
+        for label, inside in zip(evidence.rung_label_k, evidence.inside_k, strict=True)
+        if inside == 0
+    ]
+    if empty:
+        reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
+    return reasons

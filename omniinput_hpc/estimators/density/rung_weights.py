@@ -1,0 +1,81 @@
+"""The laws that rungs sample by: log-weights as a function of the output z."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.histogram import bin_of
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Log-weights of all rungs: -beta z - kappa (z - z0)^2 / 2, or frozen ones per bin.
+
+    Attributes
+    ----------
+    beta_k : float64 [K]; NaN marks a flat-histogram rung
+    kappa_k, z0_k : float64 [K]; kappa = 0 is canonical
+    log_weight_kb : float64 [K, B], used for flat-histogram rungs: constant within a bin, -inf
+        outside the rung's window
+    edges : float64 [B + 1]
+    """
+
+    beta_k: FloatArray
+    kappa_k: FloatArray
+    z0_k: FloatArray
+    log_weight_kb: FloatArray
+    edges: FloatArray
+
+    @property
+    def uniform_k(self) -> NDArray[np.bool_]:
+        """Which rungs give all inputs the same weight, bool [K]."""
+        return np.asarray((self.beta_k == 0.0) & (self.kappa_k == 0.0))
+
+    @property
+    def label_k(self) -> list[str]:
+        """The rungs' names for messages."""
+        names = []
+        for k, (beta, kappa, z0) in enumerate(
+            zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
+        ):
+            if np.isnan(beta):
+                names.append(f"flat rung {k}")
+            elif kappa:
+                names.append(f"beta = {beta:.6g}, kappa = {kappa:.6g} at z0 = {z0:.6g}")
+            else:
+                names.append(f"beta = {beta:.6g}")
+        return names
+
+    def at(self, z_i: FloatArray) -> FloatArray:
+        """Return log w_k(z_i), float64 [K, n]; -inf where a flat rung's bins end."""
+        bin_i = bin_of(np.asarray(z_i, dtype=np.float64), self.edges)
+        return self._at(np.asarray(z_i, dtype=np.float64), bin_i)
+
+    def at_bins(self, z_b: FloatArray) -> FloatArray:
+        """Return log w_k of each bin at its mean output z_b, float64 [K, B]; at 0 where NaN."""
+        known_b = np.where(np.isfinite(z_b), z_b, 0.0)
+        return self._at(known_b, np.arange(len(z_b)))
+
+    def _at(self, z_i: FloatArray, bin_i: NDArray[np.int64]) -> FloatArray:
+        flat = np.isnan(self.beta_k)
+        beta = np.where(flat, 0.0, self.beta_k)[:, None]
+        log_w_ki = -beta * z_i
+        if self.kappa_k.any():
+            log_w_ki -= 0.5 * self.kappa_k[:, None] * (z_i - self.z0_k[:, None]) ** 2
+        if flat.any():
+            inside = (bin_i >= 0) & (bin_i < self.log_weight_kb.shape[1])
+            rows = np.full((int(flat.sum()), len(z_i)), -np.inf)
+            rows[:, inside] = self.log_weight_kb[np.ix_(flat, bin_i[inside])]
+            log_w_ki[flat] = rows
+        return log_w_ki
+
+
+def canonical(beta_k: FloatArray, edges: FloatArray) -> Laws:
+    """Return canonical laws alone."""
+    zero_k = np.zeros(len(beta_k))
+    return Laws(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)

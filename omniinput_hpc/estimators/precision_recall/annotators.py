@@ -1,0 +1,103 @@
+"""Annotators beside each other per bin, and how a curve settles as more is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores, scored_curve
+
+FloatArray = NDArray[np.float64]
+STEPS = (10, 20, 30, 40, 50)
+
+
+def annotator_columns(scored: Scored) -> dict[str, NDArray]:
+    """Return a table: r per bin and annotator, mean and standard deviation over annotators.
+
+    As in S1, Table 1 (Liu et al., human-model difference). The deviation is that of the
+    annotators' means, NaN where fewer than two scored the bin.
+    """
+    everyone = bin_scores(scored)
+    bins = np.flatnonzero(everyone.inputs_b)
+    parts = [bin_scores(scored.of(a)) for a in range(len(scored.annotators))]
+    r_ab = np.stack([part.r_b[bins] for part in parts])
+    known = np.isfinite(r_ab)
+    n_b = known.sum(axis=0)
+    mean_b = np.where(known, r_ab, 0.0).sum(axis=0) / n_b
+    square_b = (np.where(known, r_ab - mean_b, 0.0) ** 2).sum(axis=0)
+    columns: dict[str, NDArray] = {
+        "z_lower": scored.edges[bins],
+        "z_upper": scored.edges[bins + 1],
+        "r": everyone.r_b[bins],
+        "r_error": np.hypot(everyone.sampling_error_b, everyone.annotator_error_b)[bins],
+        "annotators": n_b,
+        "mean": mean_b,
+        "deviation": np.where(n_b > 1, np.sqrt(square_b / np.maximum(n_b - 1, 1)), np.nan),
+    }
+    for name, part, r_b in zip(scored.annotators, parts, r_ab, strict=True):
+        columns[f"r_{name}"], columns[f"inputs_{name}"] = r_b, part.inputs_b[bins]
+    return columns
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The curve from a limited number of scored inputs a bin.
+
+    Attributes
+    ----------
+    per_bin : int, the most a bin may have
+    aupr, low, high : float and its 95% interval
+    precision_t, log_recall_t : float64 [T], of all scored bins
+    """
+
+    per_bin: int
+    aupr: float
+    low: float
+    high: float
+    precision_t: FloatArray
+    log_recall_t: FloatArray
+
+
+def convergence(
+    density: Density,
+    scored: Scored,
+    side: Side = "low",
+    steps: Sequence[int] = STEPS,
+    fewest_lanes: int = FEWEST_LANES,
+    seed: int = 0,
+) -> list[Convergence]:
+    """Return the curves of the first 10, 20, ... inputs of each bin, in a shuffled order.
+
+    The same order for all, so that each adds to the one before (S0, Fig. 5).
+
+    Raises
+    ------
+    EstimateError
+        No bin has as many as the first step.
+    """
+    scored = scored.part(~np.isnan(scored.score_i))
+    full = scored_curve(density, scored, side, min(steps), fewest_lanes)
+    shuffled = np.random.default_rng(seed).permutation(len(scored.bin_i))
+    place_i = np.empty(len(shuffled), dtype=np.int64)
+    for b in range(len(scored.edges) - 1):
+        mine = shuffled[scored.bin_i[shuffled] == b]
+        place_i[mine] = np.arange(len(mine))
+    # few inputs come from few lanes: the bins of the curve from all are the bins of each
+    keep_i = full.used_b[scored.bin_i]
+    scored, place_i = scored.part(keep_i), place_i[keep_i]
+    results: list[Convergence] = []
+    for n in steps:
+        part = scored.part(place_i < n)
+        if results and place_i.max() < results[-1].per_bin:
+            break  # the step before held everything
+        got = scored_curve(density, part, side, 1, 1, seed).curve
+        results.append(
+            Convergence(n, got.aupr, got.aupr_low, got.aupr_high, got.precision_t, got.log_recall_t)
+        )
+    return results

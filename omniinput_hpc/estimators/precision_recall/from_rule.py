@@ -1,0 +1,364 @@
+"""Precision and recall of a model over its whole input space, with joint errors.
+
+With g_b inputs in bin b and their mean score r_b, the inputs with output z <= lambda
+(OmniInput, Liu et al., TMLR 2025, Eq. 3 and 4) have
+
+    precision(lambda) = sum_{z_b <= lambda} r_b g_b / sum_{z_b <= lambda} g_b,
+    log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
+
+the log number of right inputs found (recall without its unknown denominator). Models whose high
+outputs mean "yes" take z >= lambda instead (``side="high"``). Here a rule scores every recorded
+sample; `scored` does the same with the scores that people gave to some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, logsumexp
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.estimators.errors.draws import LEVEL, Bands, draw_together
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, area, trace
+from omniinput_hpc.histogram import bin_of, lane_groups
+
+FloatArray = NDArray[np.float64]
+FEWEST_INPUTS, FEWEST_LANES = 30, 8  # of a bin whose mean score can be believed
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Within-bin weighted sums over recorded samples, per group of lanes.
+
+    Attributes
+    ----------
+    weight_gb : float64 [G, B], sum of w_i
+    score_gb : float64 [G, B], sum of w_i r_i
+    count_gb : int64 [G, B], samples
+    inputs_b : int64 [B], distinct inputs (counted as far as was asked for, or a little further)
+    lanes_b : int64 [B], lanes that the samples come from
+    """
+
+    weight_gb: FloatArray
+    score_gb: FloatArray
+    count_gb: NDArray[np.int64]
+    inputs_b: NDArray[np.int64]
+    lanes_b: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A precision-recall curve: a row t per threshold, from the confident end on.
+
+    Bands are 95% intervals (NaN-free: where the error is not known they are [0, 1] and infinite).
+
+    Attributes
+    ----------
+    threshold_t : float64 [T], the far edge of the last bin that is counted
+    bin_t : int64 [T], that bin
+    trace : Trace, the curve and what goes with it
+    bands : Bands, of all of it
+    draws : Trace of [M, T], draws of the curve that carry its joint error
+    aupr, aupr_error, aupr_low, aupr_high : float
+    r_b, r_error_b : float64 [B], mean score per bin (NaN where the density has no counts)
+    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
+        are no certainty
+    interpolated_b : bool [B], r_b comes from the neighbours: the bin has no samples
+    thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
+    inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
+    """
+
+    threshold_t: FloatArray
+    bin_t: NDArray[np.int64]
+    trace: Trace
+    bands: Bands
+    draws: Trace
+    aupr: float
+    aupr_error: float
+    aupr_low: float
+    aupr_high: float
+    r_b: FloatArray
+    r_error_b: FloatArray
+    r_low_b: FloatArray
+    r_high_b: FloatArray
+    interpolated_b: NDArray[np.bool_]
+    thin_b: NDArray[np.bool_]
+    inputs_b: NDArray[np.int64]
+    lanes_b: NDArray[np.int64]
+
+    @property
+    def precision_t(self) -> FloatArray:
+        """Precision at every threshold."""
+        return self.trace.precision_t
+
+    @property
+    def precision_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.precision_t
+
+    @property
+    def precision_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.precision_t
+
+    @property
+    def log_recall_t(self) -> FloatArray:
+        """Log number of right inputs at every threshold."""
+        return self.trace.log_recall_t
+
+    @property
+    def log_recall_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.log_recall_t
+
+    @property
+    def log_recall_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.log_recall_t
+
+
+def log_sample_weights(
+    z_i: FloatArray, beta_k: FloatArray, f_k: FloatArray, n_k: NDArray[np.integer]
+) -> FloatArray:
+    """Return log w_i = -log sum_k n_k exp(f_k - beta_k z_i) [n].
+
+    The weight that turns samples pooled from all rungs into the uniform law over inputs (Shirts &
+    Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9). Rungs with n_k = 0 have no part in it.
+    """
+    part = n_k > 0
+    log_n_k = np.log(n_k[part].astype(np.float64))
+    return -np.asarray(logsumexp(log_n_k + f_k[part] - np.outer(z_i, beta_k[part]), axis=1))
+
+
+def sum_scores(
+    run: RunData,
+    density: Density,
+    rule: Callable[[NDArray[np.int64]], FloatArray],
+    counted: int = FEWEST_INPUTS,
+) -> ScoreSums:
+    """Score every recorded sample inside the bins, a round and a rung at a time.
+
+    Parameters
+    ----------
+    run : RunData
+    density : Density of the same run
+    rule : int64 [n, D] to float64 [n]
+    counted : how far a bin's distinct inputs are counted
+
+    Returns
+    -------
+    ScoreSums
+        Weights are relative to those at the bin's mean z, so that nothing over- or underflows.
+
+    Raises
+    ------
+    EstimateError
+        No samples inside the bins.
+    """
+    n_bins, n_groups = len(density.count_b), len(density.lanes_g)
+    # each of n counts in a bin stands for g / n inputs, about
+    reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
+    log_q = run.samples_log_q()
+    group_w = lane_groups(run.walkers)
+    size = n_groups * n_bins
+    weight, score = np.zeros(size), np.zeros(size)
+    count = np.zeros(size, dtype=np.int64)
+    seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
+    distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
+    for x_ksd, z_ks in run.samples():
+        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
+        lane_s = np.arange(z_ks.shape[1]) % run.walkers  # time-major
+        group_s = group_w[lane_s]
+        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
+            bin_s = bin_of(z_s, density.edges)
+            inside = (bin_s >= 0) & (bin_s < n_bins)
+            if not inside.any():
+                continue
+            r_i = rule(x_sd[inside].astype(np.int64))
+            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
+            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
+            w_i = np.exp(log_w_i - reference_b[bin_s[inside]])
+            cell_i = group_s[inside] * n_bins + bin_s[inside]
+            weight += np.bincount(cell_i, w_i, size)
+            score += np.bincount(cell_i, w_i * r_i, size)
+            count += np.bincount(cell_i, minlength=size)
+            seen_bw[bin_s[inside], lane_s[inside]] = True
+            _note_inputs(distinct, x_sd[inside], bin_s[inside], counted)
+    if not count.any():
+        raise EstimateError(f"{run.path} has no recorded samples inside the bins")
+    shape = (n_groups, n_bins)
+    return ScoreSums(
+        weight.reshape(shape),
+        score.reshape(shape),
+        count.reshape(shape),
+        np.array([len(inputs) for inputs in distinct]),
+        seen_bw.sum(axis=1),
+    )
+
+
+def _note_inputs(
+    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: NDArray[np.int64], counted: int
+) -> None:
+    """Add inputs to their bins' sets, until a set holds as many as are asked for."""
+    for b in np.unique(bin_i):
+        if len(distinct[b]) < counted:
+            distinct[b].update(x.tobytes() for x in x_id[bin_i == b])
+
+
+def mean_scores(
+    weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: NDArray[np.bool_]
+) -> FloatArray:
+    """Return r_b = sum w r / sum w in the wanted bins, NaN elsewhere [B].
+
+    Wanted bins without samples get the linear interpolation in z between the nearest bins with
+    samples, and beyond the last of these its value.
+    """
+    sampled = wanted_b & (weight_b > 0)
+    r_b = np.full(len(z_b), np.nan)
+    if sampled.any():
+        r_b[sampled] = np.clip(score_b[sampled] / weight_b[sampled], 0.0, 1.0)
+        gaps = wanted_b & ~sampled
+        r_b[gaps] = np.interp(z_b[gaps], z_b[sampled], r_b[sampled])
+    return r_b
+
+
+def precision_recall(
+    density: Density,
+    sums: ScoreSums,
+    side: Side = "low",
+    fewest: tuple[int, int] = (FEWEST_INPUTS, FEWEST_LANES),
+    whole: bool = True,
+) -> Curve:
+    """Return the curve with 95% bands from the joint jackknife over lane groups.
+
+    For every group of lanes both the density and the mean scores are computed again without it,
+    and from them the whole curve. The within-bin weights keep the full run's f_k: their change
+    with f_k is of second order in the bin width.
+
+    Parameters
+    ----------
+    density : Density
+    sums : ScoreSums of the same run
+    side : "low" or "high"
+    fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
+    whole : whether all bins with counts are taken; else the range ends with the last bin on each
+        side that has what it needs (all are taken where no bin has it)
+
+    Returns
+    -------
+    Curve
+    """
+    wanted = density.believed_b
+    thin_b = (sums.inputs_b < fewest[0]) | (sums.lanes_b < fewest[1])
+    if not whole and (wanted & ~thin_b).any():
+        first, last = np.flatnonzero(wanted & ~thin_b)[[0, -1]]
+        place_b = np.arange(len(wanted))
+        wanted = wanted & (place_b >= first) & (place_b <= last)
+    z_b = density.z_b
+    bins = np.flatnonzero(wanted)
+    r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
+    curve = trace(density.log_g_b[bins], r_b[bins], side)
+
+    n_groups = len(density.lanes_g)
+    r_jb = np.full((n_groups, len(wanted)), np.nan)
+    for j in range(n_groups if n_groups > 1 else 0):
+        rest = np.arange(n_groups) != j
+        weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
+        r_jb[j] = mean_scores(weight_b, score_b, z_b, wanted)
+    replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
+    pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
+    # each over its own ends, as the curve itself: their errors are part of the AUPR's
+    aupr_j = np.array([area(p, x) for p, x in pairs])
+    theta_b, theta_jb = (
+        np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
+        for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
+    )
+    rng = np.random.default_rng(0)
+    drawn = draw_together(theta_b, theta_jb, density.lanes_g, rng)
+    r_mb = np.sin(np.clip(drawn[:, len(bins) :], 0.0, np.pi / 2)) ** 2
+    seen_gb = sums.count_gb > 0
+    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
+    r_jb[seen_gb & alone_b] = np.nan
+
+    sizes = density.lanes_g
+    aupr = area(curve.precision_t, curve.log_recall_t)
+    aupr_error = float(jackknife_error(aupr, aupr_j, sizes))
+    aupr_half = float(_half_width(np.asarray(aupr_error), t_quantile(n_groups, LEVEL)))
+    edges = density.edges
+    order = bins if side == "low" else bins[::-1]
+    worth_b = np.minimum(density.effective_b, sums.count_gb.sum(axis=0))
+    r_low_b, r_high_b = _r_band(r_b, r_jb, sizes, worth_b)
+    return Curve(
+        threshold_t=edges[order + 1] if side == "low" else edges[order],
+        bin_t=order,
+        trace=curve,
+        bands=_jackknife_bands(curve, replicate_j, sizes),
+        draws=trace(drawn[:, : len(bins)], r_mb, side),
+        aupr=aupr,
+        aupr_error=aupr_error,
+        aupr_low=max(0.0, aupr - aupr_half),
+        aupr_high=min(1.0, aupr + aupr_half),
+        r_b=r_b,
+        r_error_b=jackknife_error(r_b, r_jb, sizes),
+        r_low_b=r_low_b,
+        r_high_b=r_high_b,
+        interpolated_b=wanted & (sums.count_gb.sum(axis=0) == 0),
+        thin_b=wanted & thin_b,
+        inputs_b=sums.inputs_b,
+        lanes_b=sums.lanes_b,
+    )
+
+
+def _r_band(
+    r_b: FloatArray, r_jb: FloatArray, size_j: NDArray[np.int64], worth_b: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
+
+    The jackknife sees no spread where all scores of a bin are equal; the interval of so many
+    independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
+
+    Parameters
+    ----------
+    r_b, r_jb : float64 [B] and [J, B]
+    size_j : [J], group sizes
+    worth_b : float64 [B], how many independent scores a bin's samples are worth
+    """
+    angle_b, angle_jb = np.arcsin(np.sqrt(r_b)), np.arcsin(np.sqrt(r_jb))
+    half_b = _half_width(jackknife_error(angle_b, angle_jb, size_j), t_quantile(len(size_j), LEVEL))
+    low_b = np.sin(np.clip(angle_b - half_b, 0.0, np.pi / 2)) ** 2
+    high_b = np.sin(np.clip(angle_b + half_b, 0.0, np.pi / 2)) ** 2
+    n_b, tail = np.maximum(worth_b, 0.0), 0.5 * (1.0 - LEVEL)
+    ends = [betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in (tail, 1.0 - tail)]
+    ends[0] = np.where(r_b == 0.0, 0.0, ends[0])
+    ends[1] = np.where(r_b == 1.0, 1.0, ends[1])
+    return np.minimum(low_b, ends[0]), np.maximum(high_b, ends[1])
+
+
+def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: NDArray[np.int64]) -> Bands:
+    """Return 95% bands of everything from the replicates' spread."""
+    factor = t_quantile(len(size_j), LEVEL)
+    low, high = {}, {}
+    for name, value in vars(curve).items():
+        share = "precision" in name
+        # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
+        angle, angle_j = (
+            np.arcsin(np.sqrt(v)) if share else v for v in (value, getattr(replicate_j, name))
+        )
+        half = _half_width(jackknife_error(angle, angle_j, size_j), factor)
+        if share:
+            low[name] = np.sin(np.clip(angle - half, 0.0, np.pi / 2)) ** 2
+            high[name] = np.sin(np.clip(angle + half, 0.0, np.pi / 2)) ** 2
+        else:
+            finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
+            low[name], high[name] = finite - half, finite + half
+    return Bands(Trace(**low), Trace(**high))
+
+
+def _half_width(error: FloatArray, factor: float) -> FloatArray:
+    """Return factor * error, infinite where either is not known."""
+    return np.where(np.isfinite(error) & np.isfinite(factor), error, np.inf) * min(factor, 1e300)

@@ -1,0 +1,418 @@
+"""Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
+
+The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
+errors: of having scored some inputs only (a Beta law, wider where inputs of one lane are alike),
+and of having asked some annotators only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import Exact
+from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
+from omniinput_hpc.estimators.errors.draws import LEVEL, N_DRAWS, bands, draw_together
+from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, area, curve_range, trace
+from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES, Curve
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of distinct inputs of one model, a column each.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1], of the bins that inputs were drawn from
+    bin_i : int64 [n]
+    lane_i : int64 [n], lanes of several runs numbered on
+    weight_i : float64 [n], of an input in its bin's mean. Drawn by weight: how often it was drawn;
+        drawn alike: its weight. So nothing is weighted twice.
+    score_ai : float64 [A, n] in [0, 1], NaN where annotator a did not score input i
+    annotators : their names
+    """
+
+    edges: FloatArray
+    bin_i: IntArray
+    lane_i: IntArray
+    weight_i: FloatArray
+    score_ai: FloatArray
+    annotators: Sequence[str]
+
+    @property
+    def score_i(self) -> FloatArray:
+        """Each input's mean over the annotators who scored it (NaN if none)."""
+        known = ~np.isnan(self.score_ai)
+        total = np.where(known, self.score_ai, 0.0).sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / known.sum(axis=0))
+
+    def part(self, keep_i: NDArray[np.bool_]) -> Scored:
+        """Return the inputs to keep."""
+        return replace(
+            self,
+            bin_i=self.bin_i[keep_i],
+            lane_i=self.lane_i[keep_i],
+            weight_i=self.weight_i[keep_i],
+            score_ai=self.score_ai[:, keep_i],
+        )
+
+    def of(self, annotator: int) -> Scored:
+        """Return one annotator's scores alone."""
+        score_ai = self.score_ai[[annotator]]
+        alone = replace(self, score_ai=score_ai, annotators=[self.annotators[annotator]])
+        return alone.part(~np.isnan(score_ai[0]))
+
+
+@dataclass(frozen=True)
+class BinScores:
+    """Mean scores per bin and what their errors are made of.
+
+    Attributes
+    ----------
+    r_b : float64 [B], NaN where nothing was scored
+    inputs_b, lanes_b : int64 [B], distinct scored inputs, and lanes that they come from
+    spread_b : float64 [B], standard deviation of one input's score, never quite 0
+    effective_b : float64 [B], how many independent inputs the mean is worth
+    worth_b : float64 [B], how many right-or-wrong scores one score is worth (1 or more)
+    sampling_error_b : float64 [B], standard error of having scored some inputs only
+    shift_ab : float64 [A, B], annotators' differences from the mean over the inputs they share
+    annotator_error_b : float64 [B], standard error of having asked some annotators only (0 if one)
+    design_effect : how much inputs of one lane being alike widens the errors (1: not at all)
+    """
+
+    r_b: FloatArray
+    inputs_b: IntArray
+    lanes_b: IntArray
+    spread_b: FloatArray
+    effective_b: FloatArray
+    worth_b: FloatArray
+    sampling_error_b: FloatArray
+    shift_ab: FloatArray
+    annotator_error_b: FloatArray
+    design_effect: float
+
+
+def bin_scores(scored: Scored) -> BinScores:
+    """Return each bin's mean score and its errors; inputs without a score are left out."""
+    scored = scored.part(~np.isnan(scored.score_i))
+    n_bins = len(scored.edges) - 1
+    bin_i, s_i = scored.bin_i, scored.score_i
+
+    def per_bin(value_i: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(bin_i, value_i, n_bins), dtype=np.float64)
+
+    n_b = np.bincount(bin_i, minlength=n_bins)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        w_i = scored.weight_i / per_bin(scored.weight_i)[bin_i]
+        r_b = np.where(n_b > 0, np.clip(per_bin(w_i * s_i), 0.0, 1.0), np.nan)
+        kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
+    deviation_i = w_i * (s_i - r_b[bin_i])
+    effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
+    effective_b = kish_b / effect
+    inner_b = per_bin(w_i * (s_i - r_b[bin_i]) ** 2)
+    # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more; 1/4 (the
+    # spread of one tossed coin) on both sides, since 40 equal scores are no certainty
+    worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
+    pulled_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
+    variance_b = pulled_b * (1.0 - pulled_b) / worth_b
+    shift_ab = _annotator_shifts(scored, n_bins)
+    n_annotators = max(len(shift_ab), 2)
+    annotator_variance_b = (shift_ab**2).sum(axis=0) / (n_annotators * (n_annotators - 1))
+    lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
+    return BinScores(
+        r_b=r_b,
+        inputs_b=n_b,
+        lanes_b=np.bincount(lanes[0], minlength=n_bins),
+        spread_b=np.where(n_b > 0, np.sqrt(variance_b), np.nan),
+        effective_b=effective_b,
+        worth_b=worth_b,
+        sampling_error_b=np.sqrt(variance_b / np.maximum(effective_b, 1e-300)),
+        shift_ab=shift_ab,
+        annotator_error_b=np.sqrt(annotator_variance_b),
+        design_effect=effect,
+    )
+
+
+def _design_effect(
+    bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
+) -> float:
+    """Return the variance of the bins' means with lanes as clusters, over that without.
+
+    Pooled over the bins, since one bin's is too noisy; at least 1.
+    """
+    cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
+    cell_i = cell_i.ravel()
+    sum_c = np.bincount(cell_i, deviation_i, cells.shape[1])
+    lanes_b = np.bincount(cells[0], minlength=n_bins)
+    n_b = np.bincount(bin_i, minlength=n_bins)
+    use = lanes_b >= 2
+    lanes, n = lanes_b[use], n_b[use]
+    clustered_b = np.bincount(cells[0], sum_c**2, n_bins)[use] * lanes / (lanes - 1.0)
+    alone_b = np.bincount(bin_i, deviation_i**2, n_bins)[use] * n / (n - 1.0)
+    return max(1.0, float(clustered_b.sum() / alone_b.sum())) if alone_b.sum() > 0 else 1.0
+
+
+def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
+    """Return each annotator's mean difference from the mean of all, per bin [A, B]."""
+    known_ai = ~np.isnan(scored.score_ai)
+    shared_i = known_ai.sum(axis=0) >= 2
+    shift_ab = np.zeros((len(scored.annotators), n_bins))
+    for a, known_i in enumerate(known_ai):
+        use = known_i & shared_i
+        difference = scored.score_ai[a, use] - scored.score_i[use]
+        weight, bins = scored.weight_i[use], scored.bin_i[use]
+        total = np.bincount(bins, weight, n_bins)
+        shift_ab[a] = np.bincount(bins, weight * difference, n_bins) / np.maximum(total, 1e-300)
+    return shift_ab
+
+
+def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
+    """Return draws of r [n, B]: Beta laws of the bins' errors, moved by the annotators' shifts.
+
+    An annotator's shifts move all bins together. (From two or three annotators the law of all
+    annotators is poorly known; the draws take their spread as it is.) NaN where nothing is scored.
+    """
+    known = scores.inputs_b > 0
+    r_b = np.where(known, scores.r_b, 0.5)
+    strength_b = np.where(known, scores.effective_b * scores.worth_b, 1.0)
+    r_mb = rng.beta(
+        strength_b * r_b + 0.5, strength_b * (1.0 - r_b) + 0.5, size=(n, len(scores.r_b))
+    )
+    n_annotators = len(scores.shift_ab)
+    if n_annotators > 1:
+        normal_ma = rng.normal(size=(n, n_annotators))
+        r_mb += normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1))
+    return np.where(known, np.clip(r_mb, 0.0, 1.0), np.nan)
+
+
+def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
+    """Return which of the run's bins make up each wider bin.
+
+    Raises
+    ------
+    EstimateError
+        An edge is none of the run's.
+    """
+    nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
+    index = nearest.astype(np.int64)
+    off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
+    if off.any() or (np.diff(index) < 1).any():
+        bad = edges[np.argmax(off)]
+        raise EstimateError(
+            f"the tasks' bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
+            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); choose tasks with a "
+            "width that is a multiple of the run's"
+        )
+    return [slice(a, b) for a, b in pairwise(index)]
+
+
+def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
+    """Return exact values in wider bins."""
+    spans = spans_of(fine, edges)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_right_b = np.where(
+            np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
+        )
+        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
+        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
+    return Exact(log_g_b, r_b)
+
+
+def coarsen(density: Density, edges: FloatArray) -> Density:
+    """Return the density in wider bins, each made of whole bins of the run.
+
+    Raises
+    ------
+    EstimateError
+        An edge is none of the run's.
+    """
+    fine = density.edges
+    spans = spans_of(fine, edges)
+
+    def joined(log_g: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.stack([logsumexp(log_g[..., s], axis=-1) for s in spans], axis=-1)
+
+    def total(count_b: NDArray[Any]) -> NDArray[Any]:
+        return np.array([count_b[s].sum() for s in spans])
+
+    log_g_b, log_g_jb = joined(density.log_g_b), joined(density.log_g_jb)
+    z_b = np.full(len(spans), np.nan)
+    for b, s in enumerate(spans):
+        if np.isfinite(log_g_b[b]):
+            share = np.exp(density.log_g_b[s] - log_g_b[b])
+            z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
+    coarse_edges = fine[[s.start for s in spans] + [spans[-1].stop]]
+    effective_b = total(density.effective_b)
+    error_b, upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, density.lanes_g, effective_b, coarse_edges[:-1] < density.floor
+    )
+    return replace(
+        density,
+        edges=coarse_edges,
+        z_b=z_b,
+        count_b=total(density.count_b),
+        log_g_b=log_g_b,
+        log_g_jb=log_g_jb,
+        log_g_error_b=error_b,
+        effective_b=effective_b,
+        log_g_upper_b=upper_b,
+        block_error_b=np.full(len(spans), np.inf),
+    )
+
+
+@dataclass(frozen=True)
+class ScoredCurve:
+    """A curve from annotators' scores, in the tasks' bins.
+
+    Attributes
+    ----------
+    density : Density in these bins
+    curve : Curve
+    scores : BinScores
+    used_b : bool [B], bins that the curve counts: from the first well-scored one to the last
+    log_g_mb, r_mb : float64 [M, B'], draws over the used bins
+    density_share : share of the AUPR's variance that the density's error makes
+    """
+
+    density: Density
+    curve: Curve
+    scores: BinScores
+    used_b: NDArray[np.bool_]
+    log_g_mb: FloatArray
+    r_mb: FloatArray
+    density_share: float
+
+
+def scored_curve(
+    density: Density,
+    scored: Scored,
+    side: Side = "low",
+    fewest_inputs: int = FEWEST_INPUTS,
+    fewest_lanes: int = FEWEST_LANES,
+    seed: int = 0,
+) -> ScoredCurve:
+    """Return the precision-recall curve of scored inputs, with 95% bands.
+
+    Parameters
+    ----------
+    density : Density of the run, in its own bins
+    scored : Scored
+    side : "low" or "high"
+    fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
+        side; a bin between with less is counted and marked as thin.
+    seed : of the draws
+
+    Raises
+    ------
+    EstimateError
+        No bin has enough scores, or the bins do not fit the run's.
+    """
+    coarse = coarsen(density, scored.edges)
+    scores = bin_scores(scored)
+    fit = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    fit &= coarse.believed_b
+    if not fit.any():
+        best = int(np.argmax(scores.inputs_b))
+        raise EstimateError(
+            f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
+            f"best one, {coarse.edges[best]:g} to {coarse.edges[best + 1]:g}, has "
+            f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
+            "--fewest-inputs and --fewest-lanes"
+        )
+    first, last = np.flatnonzero(fit)[[0, -1]]
+    inside = np.zeros(len(fit), dtype=bool)
+    inside[first : last + 1] = True
+    used = inside & coarse.believed_b
+    bins = np.flatnonzero(used)
+    rng = np.random.default_rng(seed)
+    scored_b = scores.inputs_b > 0
+    r_b = _fill(scores.r_b, coarse.z_b, used, scored_b)
+    r_mb = _fill(draw_r(scores, rng), coarse.z_b, used, scored_b)[:, bins]
+    r_low_b, r_high_b = np.full((2, len(used)), np.nan)
+    r_low_b[bins], r_high_b[bins] = _interval_of(r_b[bins], r_mb)
+    log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+
+    curve = trace(coarse.log_g_b[bins], r_b[bins], side)
+    draws = trace(log_g_mb, r_mb, side)
+    ends = curve_range(curve.precision_t, curve.log_recall_t)
+    aupr, aupr_m = area(curve.precision_t, curve.log_recall_t), _areas(draws, ends)
+    low, high = aupr_interval(aupr, aupr_m)
+    fixed_m = _areas(trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
+    variance = float(np.var(aupr_m))
+    order = bins if side == "low" else bins[::-1]
+    edges = coarse.edges
+    return ScoredCurve(
+        density=coarse,
+        curve=Curve(
+            threshold_t=edges[order + 1] if side == "low" else edges[order],
+            bin_t=order,
+            trace=curve,
+            bands=bands(curve, draws),
+            draws=draws,
+            aupr=aupr,
+            aupr_error=float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf,
+            aupr_low=low,
+            aupr_high=high,
+            r_b=r_b,
+            r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
+            r_low_b=r_low_b,
+            r_high_b=r_high_b,
+            interpolated_b=used & ~scored_b,
+            thin_b=used & ~fit,
+            inputs_b=scores.inputs_b,
+            lanes_b=scores.lanes_b,
+        ),
+        scores=scores,
+        used_b=used,
+        log_g_mb=log_g_mb,
+        r_mb=r_mb,
+        density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
+    )
+
+
+def _interval_of(r_b: FloatArray, r_mb: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of 95% intervals of r, which hold it, from its draws [M, B']."""
+    tail = 0.5 * (1.0 - LEVEL)
+    low_b, high_b = np.quantile(r_mb, [tail, 1.0 - tail], axis=0)
+    return np.minimum(low_b, r_b), np.maximum(high_b, r_b)
+
+
+def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
+    """Return the AUPR of every draw over one range of log recall [M]."""
+    pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
+    return np.array([area(p, x, *ends) for p, x in pairs])
+
+
+def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
+    """Return the 95% interval of an AUPR from its draws; [0, 1] where some are not known."""
+    if not np.isfinite(aupr_m).all():
+        return 0.0, 1.0
+    tail = 0.5 * (1.0 - LEVEL)
+    low, high = np.quantile(aupr_m, [tail, 1.0 - tail])
+    return float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+
+
+def _fill(
+    r: FloatArray, z_b: FloatArray, used_b: NDArray[np.bool_], scored_b: NDArray[np.bool_]
+) -> FloatArray:
+    """Return r [..., B] in the used bins, those without scores between their neighbours."""
+    known, gaps = np.flatnonzero(used_b & scored_b), np.flatnonzero(used_b & ~scored_b)
+    filled = np.where(used_b, r, np.nan)
+    for b in gaps:  # the range ends with scored bins, so that both neighbours are there
+        right = int(np.searchsorted(known, b))
+        below, above = known[right - 1], known[right]
+        share = (z_b[b] - z_b[below]) / (z_b[above] - z_b[below])
+        filled[..., b] = (1.0 - share) * r[..., below] + share * r[..., above]
+    return filled

@@ -1,0 +1,1 @@
+"""What several kernels share: draws from categories, gradients, conditionals, random numbers."""

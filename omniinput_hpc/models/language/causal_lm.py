@@ -1,0 +1,281 @@
+"""Language models: any decoder that Hugging Face's AutoModelForCausalLM loads from a folder.
+
+z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them:
+of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them where a
+prefix of fixed tokens stands in front (``predicted_from = 0``). Where only some tokens are allowed,
+values are numbers of allowed tokens, and probabilities are still those among all tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_decoder, hf_folder
+from omniinput_hpc.models.language.gpt2_decoder import Gpt2Trunk, Trunk, is_gpt2
+from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.prefix_cache import Decoder, Prefixes
+
+Rest = tuple[torch.Tensor, torch.Tensor]
+
+
+class CausalLanguageModel:
+    """See the module's docstring; `omniinput_hpc.models.Model` says what the methods are.
+
+    Attributes
+    ----------
+    token_ids : int64 [n_values], the token of each value
+    """
+
+    def __init__(self, options: CausalLm, device: str) -> None:
+        folder = hf_folder.resolve(options.path)
+        self.lm = load(AutoModelForCausalLM, folder, options.dtype, device)
+        self.device = torch.device(device)
+        n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
+        tokens = hf_folder.site_tokens(options, folder, n_vocab)
+        before = hf_folder.prefix_ids(options, folder, n_vocab)
+        self.token_ids = torch.from_numpy(tokens).to(device)
+        self.n_sites, self.n_values = options.length, len(tokens)
+        self.predicted_from = 0 if before else 1
+        self._all_tokens = options.tokens == "all"
+        self._before = torch.tensor(before, dtype=torch.int64, device=device)
+        self._decoder = Decoder(self.lm, self.token_ids, self._before)
+        self._followed: Track | None = None
+        self._scratch: Track | None = None
+        self._text = hf_folder.text_of(options, folder, n_vocab)
+        self._folder = Path(folder)
+
+    @torch.no_grad()
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean NLL, float32 [W], of x, int64 [W, D]."""
+        if self._trunk is not None:
+            return self._whole(len(x)).output(x)
+        tokens = self._tokens(x)
+        logits = self._logits(tokens)  # [W, m, V]
+        log_norm = logits.logsumexp(dim=-1)  # [W, m]
+        chosen = logits.gather(2, self._predicted(tokens)).squeeze(2)  # [W, m]
+        z: torch.Tensor = (log_norm - chosen).mean(dim=1)
+        return z
+
+    @torch.no_grad()
+    def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and the log-probabilities of every value at every site [W, D, n_values].
+
+        The row of a first site that is not predicted is zero.
+        """
+        if self._trunk is not None:
+            return self._whole(len(x)).conditional_logits(x)
+        tokens = self._tokens(x)
+        log_p = self._logits(tokens).log_softmax(-1)  # [W, m, V]
+        z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
+        if not self._all_tokens:
+            log_p = log_p[..., self.token_ids]
+        if self.predicted_from:
+            log_p = torch.cat([torch.zeros_like(log_p[:, :1]), log_p], dim=1)
+        return z, log_p
+
+    def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values].
+
+        Its input part is the gradient at the embeddings times the embedding matrix; its target
+        part, at predicted sites, -log p / m.
+        """
+        tokens = self._tokens(x)
+        with torch.enable_grad():
+            embedded = self._embed(tokens)  # [W, P + D, E]
+            logits = self.lm(inputs_embeds=embedded[:, :-1], **self._no_prefix()).logits
+            log_p = self._predicting(logits).float().log_softmax(-1)  # [W, m, V]
+            z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
+            (e,) = torch.autograd.grad(z.sum(), embedded)
+        with torch.no_grad():
+            g = self._of_inputs(e) @ self._embedding.T  # [W, D, n_values]
+            g[:, self.predicted_from :] -= log_p.detach()[..., self.token_ids] / log_p.shape[1]
+        return z.detach(), g
+
+    @cached_property
+    def embedding(self) -> torch.Tensor | None:
+        """Float32 [n_values, E]; None where the head is not linear in the last hidden state."""
+        probe = torch.arange(4, device=self.device)[None] % self.n_values
+        with torch.no_grad():
+            logits = self.lm(input_ids=probe, use_cache=False).logits
+            hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
+            linear = self.lm.get_output_embeddings()(hidden)
+        return self._embedding if torch.equal(logits, linear) else None
+
+    def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        """Return z [W], e float32 [W, D, E], and what `target_rows` wants.
+
+        The logits of one walker at a time are all that is ever there of them.
+        """
+        tokens = self._tokens(x)
+        head = self.lm.get_output_embeddings()
+        with torch.enable_grad():
+            embedded = self._embed(tokens)
+            states = self.lm.base_model(inputs_embeds=embedded[:, :-1], **self._no_prefix())
+            hidden = self._predicting(states.last_hidden_state)  # [W, m, H]
+        h = hidden.detach()
+        slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)
+        chosen = torch.empty_like(log_norm)
+        wanted = self._predicted(tokens)  # [W, m, 1]
+        with torch.no_grad():
+            for w in range(len(x)):
+                logits = head(h[w]).float()  # [m, V]
+                log_norm[w] = logits.logsumexp(dim=-1)
+                chosen[w] = logits.gather(1, wanted[w]).squeeze(1)
+                p = (logits - log_norm[w, :, None]).exp()
+                # dz/dh = (sum over v of p_v U_v - U_x) / m
+                p.scatter_add_(1, wanted[w], torch.full_like(p[:, :1], -1.0))
+                slope[w] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
+        (e,) = torch.autograd.grad(hidden, embedded, slope)
+        z = (log_norm - chosen).mean(dim=1)
+        return z, self._of_inputs(e), (h, log_norm)
+
+    @torch.no_grad()
+    def target_rows(self, rest: Rest, site: torch.Tensor) -> torch.Tensor:
+        """Return the target part of the gradient at one site of each walker.
+
+        Parameters
+        ----------
+        rest : as `output_and_factors` returns it
+        site : int64 [W]
+
+        Returns
+        -------
+        float32 [W, n_values]
+        """
+        h, log_norm = rest
+        walker = torch.arange(len(site), device=site.device)
+        row = (site - self.predicted_from).clamp_min(0)
+        logits = self.lm.get_output_embeddings()(h[walker, row]).float()[:, self.token_ids]
+        target = (log_norm[walker, row, None] - logits) / h.shape[1]
+        return torch.where((site >= self.predicted_from)[:, None], target, 0.0)
+
+    @torch.no_grad()
+    def begin(self, x: torch.Tensor) -> Prefixes:
+        """See `omniinput_hpc.models.Model` and `Decoder`."""
+        return self._decoder.begin(x)
+
+    @torch.no_grad()
+    def extend(self, prefixes: Prefixes, values: torch.Tensor) -> Prefixes:
+        """See `omniinput_hpc.models.Model` and `Decoder`."""
+        return self._decoder.extend(prefixes, values)
+
+    @torch.no_grad()
+    def extend_rows(self, prefixes: Prefixes, values: torch.Tensor) -> torch.Tensor:
+        """See `omniinput_hpc.models.Model` and `Decoder`."""
+        return self._decoder.extend_rows(prefixes, values)
+
+    def fork(self, prefixes: Prefixes) -> Prefixes:
+        """See `omniinput_hpc.models.Model` and `Decoder`."""
+        return self._decoder.fork(prefixes)
+
+    @torch.no_grad()
+    def branch(self, prefixes: Prefixes) -> Prefixes:
+        """Append every value to each prefix (see `Decoder`)."""
+        return self._decoder.branch(prefixes)
+
+    @property
+    def track(self) -> Callable[[int], Track] | None:
+        """Return a way to follow W inputs (see `Track`); None where the model has no trunk.
+
+        All who follow as many share one track: its version tells each whose inputs it keeps.
+        """
+        return None if self._trunk is None else self._follow
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of the inputs that are followed takes so much memory."""
+        return 0 if self._followed is None else self._followed.n_bytes
+
+    def _follow(self, n_walkers: int) -> Track:
+        if self._followed is None or self._followed.n_walkers != n_walkers:
+            try:
+                self._followed, self._scratch = self._whole(n_walkers), None
+                self._followed.reserve()
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"keys and values of {n_walkers} inputs of {self.n_sites} tokens do not fit "
+                    f"on {self.device} beside the model; set a smaller sampler.walkers"
+                ) from None
+        return self._followed
+
+    def _whole(self, n_walkers: int) -> Track:
+        """Return what evaluates whole inputs; room is kept for one W, that of the last call."""
+        if self._followed is not None and self._followed.n_walkers == n_walkers:
+            return self._followed
+        if self._scratch is None or self._scratch.n_walkers != n_walkers:
+            assert self._trunk is not None
+            self._scratch = Track(
+                self._trunk, self.token_ids, self._before, self.n_sites, n_walkers
+            )
+        return self._scratch
+
+    @cached_property
+    def _trunk(self) -> Trunk | None:
+        """What evaluates some positions; None where there is no such thing, which is then said."""
+        n_positions = len(self._before) + self.n_sites - 1
+        if not n_positions:
+            return None
+        if is_gpt2(self.lm):
+            return Gpt2Trunk(self.lm, n_positions)
+        return hf_decoder.find(self.lm, n_positions)
+
+    def render(self, x: torch.Tensor) -> list[str]:
+        """Return the text of each input, the prefix in front; token ids without a tokenizer."""
+        return self._text.render(x.cpu().numpy())
+
+    def note(self, x: torch.Tensor) -> list[str]:
+        """Return a remark where an input's text tokenizes to other tokens, else ""."""
+        return self._text.note(x.cpu().numpy())
+
+    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the tokens that the model is given, int64 [W, P + D]."""
+        return torch.cat([self._before.expand(len(x), -1), self.token_ids[x]], dim=1)
+
+    def _predicted(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens[:, tokens.shape[1] - self.n_sites + self.predicted_from :, None]
+
+    def _predicting(self, at_positions: torch.Tensor) -> torch.Tensor:
+        """Return [W, m, ...] of what there is at the positions 0 to P + D - 2."""
+        return at_positions[:, max(0, len(self._before) - 1) :]
+
+    def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the predicted tokens, float32 [W, m, V]."""
+        # A decoder's last position predicts what is not in x: it is never evaluated.
+        logits = self.lm(input_ids=tokens[:, :-1], use_cache=False).logits
+        return self._predicting(logits).float()
+
+    def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens).detach()
+        return embedded.requires_grad_()
+
+    def _no_prefix(self) -> dict[str, Any]:
+        """Return what tells a decoder that nothing stands before what it is given.
+
+        Without an (empty) cache transformers looks for packed sequences, and waits for the device.
+        """
+        if self._trunk is None:
+            return {"use_cache": False}
+        return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
+
+    def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
+        """Return the sites' part of a gradient at the embeddings, float32 [W, D, E]."""
+        return e[:, len(self._before) :].float()
+
+    @cached_property
+    def _embedding(self) -> torch.Tensor:
+        table: torch.Tensor = self.lm.get_input_embeddings().weight[self.token_ids].float()
+        return table
+
+
+def build(options: CausalLm, device: str) -> CausalLanguageModel:
+    """Load a language model (see `omniinput_hpc.models.build`)."""
+    return CausalLanguageModel(options, device)

@@ -1,0 +1,312 @@
+"""Checking a Hugging Face model's files without torch: where they are, and whether they fit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config import CausalLm, SequenceClassifier
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import tokenizer
+
+_BLOCK = 1 << 22
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+WANTED = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
+"""The files of a hub's model that are of use here."""
+MADE_BY = {
+    "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
+    "english": "python -m omniinput_hpc.zoo.english",
+    "toy": "python -m omniinput_hpc.zoo.toy",
+}
+"""The commands that make the folders of inputs/models."""
+BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
+    """See `omniinput_hpc.models.preflight`."""
+    folder = resolve(options.path)
+    config = read_config(folder)
+    weights = weight_files(folder, options.path)
+    n_values = config.get("vocab_size")
+    if not isinstance(n_values, int) or n_values < 2:
+        raise UserError(f"{folder / 'config.json'} has no usable vocab_size")
+    check_vocabulary(folder, n_values)
+    n_before = 0
+    if isinstance(options, CausalLm):
+        n_before = len(prefix_ids(options, folder, n_values))
+        n_values = len(site_tokens(options, folder, n_values))
+        n_sites = options.length
+    else:
+        fixed_ids(folder)
+        n_sites = options.length - 2
+        n_classes = len(config.get("id2label") or {}) or config.get("num_labels", 2)
+        check_class(options, n_classes, folder)
+    positions = config.get("n_positions", config.get("max_position_embeddings"))
+    if isinstance(positions, int) and n_before + options.length > positions:
+        prefix = f" with its prefix of {n_before} tokens" if n_before else ""
+        raise UserError(
+            f"model.length = {options.length}{prefix} is beyond the {positions} positions of "
+            f"{folder}"
+        )
+    return {
+        "fingerprint": fingerprint([folder / "config.json", *weights]),
+        "n_values": n_values,
+        "n_sites": n_sites,
+        "bytes": _numbers(weights) * BYTES_PER_NUMBER[options.dtype],
+        "folder": str(folder),
+    }
+
+
+def resolve(path: str, key: str = "model.path") -> Path:
+    """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
+
+    Parameters
+    ----------
+    key : what the user calls the path
+
+    Raises
+    ------
+    UserError
+        Neither is there.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    reason = f"{key} = {path}: no such folder (it must hold config.json and *.safetensors)"
+    if folder.name in MADE_BY:
+        reason += f"; make it: {MADE_BY[folder.name]}"
+    if folder.exists() or not _HUB_NAME.fullmatch(path):
+        raise UserError(reason)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # fails at once; a firewalled node would wait for minutes
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(path, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise UserError(
+            f"{reason}, and no such model in Hugging Face's cache. If it is a hub's model: on a "
+            f"machine with a network, {download_command(path)}"
+        ) from None
+    except HFValidationError:
+        raise UserError(reason) from None
+
+
+def download_command(name: str) -> str:
+    """Return the command that fetches a hub's model into the cache."""
+    return f"hf download {name} " + " ".join(f"--include '{pattern}'" for pattern in WANTED)
+
+
+def read_settings(folder: Path, name: str) -> dict[str, Any]:
+    """Return the table that a JSON file of a model folder holds.
+
+    Raises
+    ------
+    UserError
+        The file is missing, broken, or holds something else.
+    """
+    file = folder / name
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"model.path = {folder}: the folder has no {name}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not valid JSON: {error}") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{file} does not hold a table of settings")
+    return settings
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the parsed config.json of a model folder.
+
+    Raises
+    ------
+    UserError
+        The folder or the file is missing or broken, or wants code of its own.
+    """
+    config = read_settings(folder, "config.json")
+    if "auto_map" in config:
+        raise UserError(
+            f"{folder} wants to run code of its own (auto_map, trust_remote_code), which is never "
+            "done; many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
+        )
+    return config
+
+
+def weight_files(folder: Path, path: str = "") -> list[Path]:
+    """Return the safetensors files of a model folder, sorted.
+
+    Raises
+    ------
+    UserError
+        There are none; weights that need unpickling are named as such.
+    """
+    weights = sorted(folder.glob("*.safetensors"))
+    if weights:
+        return weights
+    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+    if pickled:
+        raise UserError(
+            f"{folder} holds only pickled weights ({pickled[0].name}), which are never loaded; "
+            "convert them with save_pretrained(..., safe_serialization=True)"
+        )
+    fetch = "" if not path or Path(path).is_dir() else f"; fetch them: {download_command(path)}"
+    raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
+
+
+def check_vocabulary(folder: Path, n_vocab: int) -> None:
+    """Check that the model has a number for each token (more are fine: padding).
+
+    Raises
+    ------
+    UserError
+        The tokenizer has tokens that the model lacks.
+    """
+    found = tokenizer.read(folder)
+    largest = max(found.ids.values(), default=0) if found else 0
+    if largest >= n_vocab:
+        raise UserError(
+            f"{folder}: the tokenizer is larger than the model's vocabulary: it has a token "
+            f"{largest}, and the model {n_vocab} values (0 to {n_vocab - 1}); take the tokenizer "
+            "that belongs to the model"
+        )
+
+
+def allowed_tokens(folder: Path, n_vocab: int) -> NDArray[np.int64]:
+    """Return the ids of the tokens that are neither special nor padding of the vocabulary.
+
+    Parameters
+    ----------
+    n_vocab : numbers that the model gives per site
+
+    Returns
+    -------
+    int64 [n_allowed], ascending: the token of each value of ``tokens = "no-special"``
+
+    Raises
+    ------
+    UserError
+        The folder has no tokenizer that says which they are.
+    """
+    found = tokenizer.require(folder, 'model.tokens = "no-special"')
+    ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
+    if len(ids) < 2:
+        raise UserError(f"{folder}: the tokenizer has {len(ids)} tokens that are not special")
+    return np.array(ids, dtype=np.int64)
+
+
+def site_tokens(options: CausalLm, folder: Path, n_vocab: int) -> NDArray[np.int64]:
+    """Return the token id of each value that a site may take, int64 [n_values]."""
+    if options.tokens == "all":
+        return np.arange(n_vocab)
+    return allowed_tokens(folder, n_vocab)
+
+
+def prefix_ids(options: CausalLm, folder: Path, n_vocab: int) -> list[int]:
+    """Return the ids of the prefix's tokens.
+
+    Raises
+    ------
+    UserError
+        A token is none of the model's, or a text cannot be tokenized.
+    """
+    prefix = options.prefix
+    if prefix is None:
+        return []
+    if isinstance(prefix, str):
+        prefix = tokenizer.require(folder, "model.prefix as text").encode(prefix)
+        if not prefix:
+            raise UserError(f"model.prefix = {options.prefix!r} has no token")
+    if max(prefix) >= n_vocab:
+        raise UserError(f"model.prefix: {max(prefix)} is none of the model's {n_vocab} tokens")
+    return list(prefix)
+
+
+def fixed_ids(folder: Path) -> tuple[int, int]:
+    """Return the ids of [CLS] and [SEP], or what takes their place in a model."""
+    found = tokenizer.require(folder, 'model.kind = "sequence-classifier"')
+    return found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
+
+
+def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
+    """Check that a classifier has the class that z is of.
+
+    Raises
+    ------
+    UserError
+        It has not, or a difference of two is wanted of more.
+    """
+    if options.target >= n_classes:
+        raise UserError(
+            f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
+        )
+    if options.output == "difference" and n_classes != 2:
+        raise UserError(
+            f'model.output = "difference" wants two classes, and {where} has {n_classes}; choose '
+            '"logit" or "log-softmax"'
+        )
+
+
+def text_of(options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int) -> tokenizer.Text:
+    """Return what shows inputs as text, without torch.
+
+    Parameters
+    ----------
+    folder : as `resolve` finds it
+    n_vocab : ``vocab_size`` of config.json
+    """
+    found = tokenizer.read(folder)
+    if isinstance(options, CausalLm):
+        tokens = site_tokens(options, folder, n_vocab)
+        return tokenizer.Text(found, tokens, prefix_ids(options, folder, n_vocab))
+    first, last = fixed_ids(folder)
+    return tokenizer.Text(found, np.arange(n_vocab), [first], [last])
+
+
+def fingerprint(files: list[Path]) -> str:
+    """Return the SHA-256 over the names and contents of files, as "sha256:..."."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + str(file.stat().st_size).encode() + b"\0")
+        try:
+            with file.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _numbers(weights: list[Path]) -> int:
+    """Return how many numbers files of safetensors hold, from their headers.
+
+    Raises
+    ------
+    UserError
+        A file is no safetensors file.
+    """
+    total = 0
+    for file in weights:
+        try:
+            with file.open("rb") as stream:
+                size = int.from_bytes(stream.read(8), "little")
+                if not 2 <= size < 100_000_000:
+                    raise ValueError("the header's length is out of range")
+                header = json.loads(stream.read(size))
+            shapes = [e["shape"] for name, e in header.items() if name != "__metadata__"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{file} cannot be loaded as safetensors: {error}; is it complete?"
+            ) from None
+        total += sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
+    return total

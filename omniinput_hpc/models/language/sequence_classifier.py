@@ -1,0 +1,91 @@
+"""Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
+
+The sites stand between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
+[PAD] too, and the attention mask is all ones: each token counts.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from omniinput_hpc.config import SequenceClassifier as Options
+from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.models.language.loading import load
+
+
+class SequenceClassifier:
+    """See the module's docstring; `omniinput_hpc.models.Model` says what the methods are."""
+
+    def __init__(self, options: Options, device: str) -> None:
+        folder = hf_folder.resolve(options.path)
+        self.lm = load(AutoModelForSequenceClassification, folder, options.dtype, device)
+        hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
+        self._options = options
+        self.n_sites = options.length - 2
+        self._table = self.lm.get_input_embeddings().weight  # [V, E]
+        self.n_values = len(self._table)
+        first, last = hf_folder.fixed_ids(folder)
+        self._first = torch.tensor([first], device=device)
+        self._last = torch.tensor([last], device=device)
+        self._text = hf_folder.text_of(options, folder, self.n_values)
+
+    @torch.no_grad()
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return z, float32 [W], of x, int64 [W, D]."""
+        return self._z(self._embed(x))
+
+    def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values]."""
+        z, e, _ = self.output_and_factors(x)
+        return z, e @ self.embedding.T
+
+    @cached_property
+    def embedding(self) -> torch.Tensor:
+        """Float32 [n_values, E]."""
+        table: torch.Tensor = self._table.float()
+        return table
+
+    def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
+        """Return z [W] and e, float32 [W, D, E]: there is no target part."""
+        with torch.enable_grad():
+            embedded = self._embed(x).requires_grad_()
+            z = self._z(embedded)
+            (e,) = torch.autograd.grad(z.sum(), embedded)
+        return z.detach(), e[:, 1:-1].float(), ()
+
+    def target_rows(self, rest: tuple[()], site: torch.Tensor) -> torch.Tensor:
+        """Return zeros, float32 [W, n_values]."""
+        return torch.zeros((len(site), self.n_values), device=site.device)
+
+    def render(self, x: torch.Tensor) -> list[str]:
+        """Return the text of each input with [CLS] and [SEP]."""
+        return self._text.render(x.cpu().numpy())
+
+    def note(self, x: torch.Tensor) -> list[str]:
+        """Return a remark where an input's text tokenizes to other tokens, else ""."""
+        return self._text.note(x.cpu().numpy())
+
+    def _embed(self, x: torch.Tensor) -> torch.Tensor:
+        n = len(x)
+        tokens = torch.cat([self._first.expand(n, 1), x, self._last.expand(n, 1)], dim=1)
+        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens)
+        return embedded.detach()
+
+    def _z(self, embedded: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(embedded.shape[:2], dtype=torch.int64, device=embedded.device)
+        logits = self.lm(inputs_embeds=embedded, attention_mask=ones).logits.float()  # [W, C]
+        target = self._options.target
+        if self._options.output == "log-softmax":
+            logits = logits.log_softmax(-1)
+        elif self._options.output == "difference":
+            logits = logits - logits.flip(1)
+        z: torch.Tensor = self._options.sign * logits[:, target]
+        return z
+
+
+def build(options: Options, device: str) -> SequenceClassifier:
+    """Load a classifier of texts (see `omniinput_hpc.models.build`)."""
+    return SequenceClassifier(options, device)

@@ -1,0 +1,155 @@
+"""The picture of representative inputs: a row of pictures, or some lines of text, per bin of z."""
+
+from __future__ import annotations
+
+import base64
+import io
+from functools import cache
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import font_manager, ft2font
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.plots.density import STYLE
+from omniinput_hpc.results.representatives import Representative, Representatives
+
+WIDTH, LINE, LEFT = 7.2, 0.17, 1.1  # inches: of the figure, of a line, where texts begin
+TEXT_SIZE = 8.5  # points
+MOST_LINES = 6  # of one text
+
+
+def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
+    """Draw representative inputs by bin, from the confident end down.
+
+    Parameters
+    ----------
+    found : Representatives
+    side : "low" or "high"
+    label : of the output, with its unit
+    """
+    with mpl.rc_context(STYLE):
+        return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
+
+
+def _range(found: Representatives, bin_: int) -> str:
+    low, high = found.edges[bin_ : bin_ + 2]
+    return f"{low:.6g} to {high:.6g}"
+
+
+def _under(item: Representative) -> str:
+    """Return what is said under a picture: its output, its score, how often it was drawn."""
+    words = [f"{item.z:.4g}"]
+    words += [] if item.score is None else [f"score {item.score:.2g}"]
+    words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
+    return ", ".join(words)
+
+
+def _images(found: Representatives, side: Side, label: str) -> Figure:
+    bins = found.bins(side)
+    most = max(len(found.of_bin(b)) for b in bins)
+    cell = min((WIDTH - 1.3) / most, 0.8)
+    figure = Figure(figsize=(1.3 + cell * most, (cell + 0.25) * len(bins) + 0.4))
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(bins), most, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for row, b in zip(grid, bins, strict=True):
+        row[0].text(
+            -0.12, 0.5, _range(found, b), transform=row[0].transAxes, ha="right", va="center",
+            fontsize=9,
+        )  # fmt: skip
+        for axes, item in zip(row, found.of_bin(b), strict=False):
+            pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
+            axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+            axes.set_title(_under(item), fontsize=7, pad=2, y=-0.17, color="#595959")
+    figure.suptitle(label, x=0.01, ha="left", fontsize=10)
+    return figure
+
+
+def _texts(found: Representatives, side: Side, label: str) -> Figure:
+    blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
+    for b in found.bins(side):
+        texts = [(_under(item), _wrapped(item.shown)) for item in found.of_bin(b)]
+        blocks.append((_range(found, b), texts))
+    lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
+    height = LINE * (lines + 2.0)
+    figure = Figure(figsize=(WIDTH, height))
+    figure.set_layout_engine("none")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
+    axes.set_xlim(0.0, WIDTH)
+    axes.set_ylim(height, 0.0)
+    y = _write(axes, 0.1, 0.15, label, fontsize=10) + 0.5 * LINE
+    for name, texts in blocks:
+        axes.hlines(y, 0.1, WIDTH - 0.1, color=STYLE["grid.color"], linewidth=0.8)
+        y = _write(axes, 0.1, y + 0.25 * LINE, name, fontsize=9, fontweight="bold")
+        y += 0.25 * LINE
+        for said, wrapped in texts:
+            _write(axes, 0.1, y, said, fontsize=7.5, color="#595959")
+            for line in wrapped:
+                y = _write(axes, LEFT, y, line, fontsize=TEXT_SIZE)
+            y += 0.3 * LINE
+    return figure
+
+
+def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
+    """Write one line, and return where the next one begins."""
+    axes.text(x, y, words, va="top", ha="left", parse_math=False, **style)
+    return y + LINE
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return a text in lines, with what the font lacks or does not draw as its code."""
+    lines = _lines("".join(_drawable(character) for character in text)) or ["(no text)"]
+    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "[...]"]
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text in lines that fit, broken at blanks where there are any."""
+    # pixels round each character's width: up to 4% at 150 dots per inch
+    most, lines = 0.96 * 72.0 * (WIDTH - LEFT - 0.1), []
+    while text:
+        width, end, blank = 0.0, 0, 0
+        while end < len(text):
+            width += _advance(text[end])
+            if width > most:
+                break
+            end += 1
+            blank = end if text[end - 1] == " " else blank
+        end = blank if blank and end < len(text) else max(end, 1)
+        lines.append(text[:end].rstrip())
+        text = text[end:]
+    return lines
+
+
+def _drawable(character: str) -> str:
+    if character == "\n":
+        return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
+    code = ord(character)
+    if character.isprintable() and code in _glyphs():
+        return character
+    return f"<U+{code:04X}>"
+
+
+def _font() -> ft2font.FT2Font:
+    return ft2font.FT2Font(font_manager.findfont(font_manager.FontProperties()))
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """Return the characters that the figures' font has."""
+    return frozenset(_font().get_charmap())
+
+
+@cache
+def _advance(character: str) -> float:
+    """Return the width of a character, in points."""
+    font = _font()
+    font.set_size(TEXT_SIZE, 72)
+    return float(font.load_char(ord(character)).linearHoriAdvance) / 65536.0

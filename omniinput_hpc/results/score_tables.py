@@ -1,0 +1,98 @@
+"""What the scripts say about scores: lines of text and columns of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
+from omniinput_hpc.estimators.precision_recall.allocation import Allocation
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
+
+FloatArray = NDArray[np.float64]
+
+
+def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
+    """Return the plain lines on what was scored by whom, and what the error is made of."""
+    used, edges = np.flatnonzero(result.used_b), result.density.edges
+    inputs = result.scores.inputs_b[used]
+    lines = [
+        f"{int((~np.isnan(scored.score_i)).sum())} inputs scored by "
+        f"{', '.join(scored.annotators)}; the curve counts the bins from {edges[used[0]]:g} to "
+        f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
+        f"of the AUPR's variance, {100 * result.density_share:.0f} % is the density's and the rest "
+        f"the scores'; inputs of one lane are alike by a factor {result.scores.design_effect:.2f}",
+    ]
+    if len(scored.annotators) > 1:
+        parts = [scored.of(a) for a in range(len(scored.annotators))]
+        keep = [part.part(result.used_b[part.bin_i]) for part in parts]
+        each = [scored_curve(result.density, part, side, 1, 1).curve.aupr for part in keep]
+        names = zip(scored.annotators, each, strict=True)
+        lines.append(
+            "AUPR by annotator: "
+            + ", ".join(f"{name} {aupr:.4f}" for name, aupr in names)
+            + f"; standard deviation {np.std(each, ddof=1):.4f}"
+        )
+    return lines
+
+
+def agreement_lines(
+    scored: Scored,
+    first_ar: FloatArray,
+    second_ar: FloatArray,
+    given_ag: FloatArray,
+    gold_g: FloatArray,
+) -> list[str]:
+    """Return the plain lines on how annotators agree, with themselves and with gold items."""
+    lines = []
+    alpha = krippendorff_alpha(scored.score_ai)
+    if alpha.n_items:
+        lines.append(
+            f"Krippendorff's alpha (interval) of {len(scored.annotators)} annotators: "
+            f"{alpha.alpha:.3f}, 95% interval {alpha.low:.3f} to {alpha.high:.3f}, over "
+            f"{alpha.n_items} inputs that two or more scored"
+        )
+    else:
+        lines.append("Krippendorff's alpha: not known (no input was scored by two annotators)")
+    rest = zip(scored.annotators, first_ar, second_ar, given_ag, strict=True)
+    for a, (name, first_r, second_r, given_g) in enumerate(rest):
+        parts = [f"{name}: {int((~np.isnan(scored.score_ai[a])).sum())} inputs"]
+        twice, gold = compare_pair(second_r, first_r), compare_pair(given_g, gold_g)
+        if twice.n:
+            parts.append(f"{twice.n} shown twice, differing by {twice.distance:.3f} on average")
+        if gold.n:
+            parts.append(f"{gold.n} gold items, off by {gold.distance:.3f} (bias {gold.bias:+.3f})")
+        lines.append(", ".join(parts))
+    return lines
+
+
+def allocation_columns(result: ScoredCurve, found: Allocation) -> dict[str, NDArray]:
+    """Return the columns of the table of where to score next, a row per counted bin."""
+    b, edges = found.bin_b, result.density.edges
+    return {
+        "z_lower": edges[b],
+        "z_upper": edges[b + 1],
+        "inputs": result.scores.inputs_b[b],
+        "r": result.curve.r_b[b],
+        "spread": result.scores.spread_b[b],
+        "aupr_slope": found.slope_b,
+        "error_share": found.variance_b / max(found.error_now**2, 1e-300),
+        "next_scores": found.next_b,
+    }
+
+
+def allocation_lines(name: str, result: ScoredCurve, found: Allocation, budget: int) -> list[str]:
+    """Return the plain lines on what further scores would do, and the table itself."""
+    density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
+    lines = [
+        f"{name}: standard error of the AUPR (or of the difference) by scoring "
+        f"{found.error_now:.4g}; with {budget} more scores as below {found.error_then:.4g}, spread "
+        f"evenly over the bins {found.error_even:.4g}",
+        f"the density's part of this AUPR's error, {density_error:.2g}, stays whatever is scored",
+    ]
+    columns = allocation_columns(result, found)
+    lines.append("".join(f"{name:>13}" for name in columns))
+    rows = zip(*columns.values(), strict=True)
+    lines += ["".join(f"{value:13.4g}" for value in row) for row in rows]
+    return lines

@@ -1,0 +1,316 @@
+"""The run file: its layout, and creating and growing one (no MPI here).
+
+One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
+``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
+`commit`), so that a kill at any instant leaves a readable file. `run_reader` reads it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from omniinput_hpc.histogram import MAX_GROUPS
+
+FORMAT = "omniinput-run"
+FORMAT_VERSION = 2
+N_LEARNING = 6
+"""Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers that fix every dataset's shape.
+
+    n_tuned : numbers that a rung's kernel tunes
+    flat : whether there are flat-histogram rungs
+    log_q : whether samples carry their log-probability under every rung (ancestral sampling)
+    """
+
+    rounds: int
+    n_rungs: int
+    n_walkers: int
+    n_bins: int
+    samples_per_round: int
+    n_sites: int
+    n_values: int
+    n_kernels: int
+    n_tuned: int = 0
+    flat: bool = False
+    log_q: bool = False
+
+    @property
+    def x_dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer that holds n_values values."""
+        return np.min_scalar_type(self.n_values - 1)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One dataset: its shape, and what its first two axes are.
+
+    per : "round" (one slab a counted round), "counted parity" or "parity" (two slabs, written
+        in turn: by counted rounds only, or in burn-in as well), "once" (written at creation), or
+        "burn-in" (written at creation and by every burn-in round: what is frozen afterwards)
+    over : "rung", "pair" (one slab a rung, or a pair of neighbours named by its lower rung), or
+        "bottom" (the holder of rung 0 writes all of it)
+    """
+
+    shape: tuple[int, ...]
+    dtype: DTypeLike
+    per: str
+    over: str = "rung"
+
+
+def layout(g: Geometry) -> dict[str, Field]:
+    """Return every dataset of a run file, by name."""
+    r, k, w, b, s = g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.samples_per_round
+    groups, learnt = min(MAX_GROUPS, w), b + 2 if g.flat else 0
+    fields = {
+        "ladder/beta": Field((k,), np.float64, "burn-in"),
+        "ladder/rejection": Field((k - 1,), np.float64, "burn-in", "pair"),
+        "ladder/z_std": Field((k,), np.float64, "burn-in"),
+        "ensemble/log_weight": Field((k, b), np.float64, "burn-in"),
+        "ensemble/kappa": Field((k,), np.float64, "once"),
+        "ensemble/z0": Field((k,), np.float64, "once"),
+        "bins/edges": Field((b + 1,), np.float64, "once"),
+        "histogram/counts": Field((r, k, b), np.uint32, "round"),
+        "histogram/outside": Field((r, k, 2), np.uint32, "round"),
+        "histogram/lane_counts": Field((2, k, groups, b), np.uint64, "counted parity"),
+        "histogram/z_sum": Field((2, k, b), np.float64, "counted parity"),
+        "samples/x": Field((r, k, s, g.n_sites), g.x_dtype, "round"),
+        "samples/z": Field((r, k, s), np.float32, "round"),
+        "samples/walker": Field((r, k, s), np.int32, "round"),
+        "exchange/attempted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/accepted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/walker": Field((r, k, w), np.int32, "round"),
+        "exchange/round_trips": Field((r, w * k), np.int64, "round", "bottom"),
+        "kernel/attempted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "kernel/accepted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "state/x": Field((2, k, w, g.n_sites), g.x_dtype, "parity"),
+        "state/z": Field((2, k, w), np.float32, "parity"),
+        "state/walker": Field((2, k, w), np.int32, "parity"),
+        "state/direction": Field((2, k, w), np.int8, "parity"),
+        "state/beta": Field((2, k), np.float64, "parity"),
+        "state/swaps": Field((2, k - 1, 2), np.int64, "parity", "pair"),
+        "state/kernel": Field((2, k, g.n_tuned), np.float64, "parity"),
+        "state/entropy": Field((2, k, learnt), np.float64, "parity"),
+        "state/visits": Field((2, k, learnt), np.float64, "parity"),
+        "state/learning": Field((2, k, N_LEARNING), np.float64, "parity"),
+        "progress/rounds_committed": Field((1,), np.int64, "once"),
+        "progress/burn_in_committed": Field((1,), np.int64, "once"),
+    }
+    if g.log_q:
+        fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
+    return fields
+
+
+def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice | int, ...] | None:
+    """Return where in a dataset a holder of `rungs` writes round `round_`; None: nowhere.
+
+    Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
+    ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
+    """
+    stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
+    some = slice(rungs.start, stop)
+    if field.per == "burn-in":
+        return (some,) if round_ < 0 and stop > rungs.start else None
+    if field.per == "once" or (round_ < 0 and field.per != "parity"):
+        return None
+    first = round_ if field.per == "round" else round_ % 2
+    if field.over == "bottom":
+        return (first,) if rungs.start == 0 else None
+    return (first, some) if stop > rungs.start else None
+
+
+def shape_of(field: Field, where: tuple[slice | int, ...]) -> tuple[int, ...]:
+    """Return the shape of what `slab` names, a whole index dropping its axis."""
+    cut = zip(where, field.shape, strict=False)
+    lengths = [len(range(*w.indices(n))) for w, n in cut if isinstance(w, slice)]
+    return (*lengths, *field.shape[len(where) :])
+
+
+def size_in_bytes(g: Geometry) -> int:
+    """Return the size of a run file's data."""
+    fields = layout(g).values()
+    return sum(int(np.prod(f.shape, dtype=np.int64)) * np.dtype(f.dtype).itemsize for f in fields)
+
+
+def create(
+    path: Path,
+    g: Geometry,
+    first: Mapping[str, NDArray[np.float64]],
+    attributes: Mapping[str, str | int | float | NDArray[Any]],
+) -> None:
+    """Make a run file that holds no round yet; the name appears only once it is whole and durable.
+
+    `first` holds what is written at creation, by dataset (see `first_values`).
+
+    Raises
+    ------
+    OSError
+        The disk is read-only, full, or out of quota.
+    """
+    with making(path) as file:
+        _write_skeleton(file, g, first)
+        for name, value in attributes.items():
+            file.attrs[name] = value
+        file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def grow(
+    path: Path, g: Geometry, config_toml: str, sign_of_life: Callable[[], object] = lambda: None
+) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
+
+    `sign_of_life` is called after every round that is copied: large files take minutes.
+    """
+    with h5py.File(path, "r", locking=False) as old, making(path) as new:
+        _write_skeleton(new, g, {})
+        for name, value in old.attrs.items():
+            new.attrs[name] = value
+        new.attrs["config"] = config_toml
+        committed = int(old["progress/rounds_committed"][0])
+        for name, field in layout(g).items():
+            if field.per == "round":
+                for round_ in range(committed):
+                    new[name][round_] = old[name][round_]
+                    sign_of_life()
+            else:
+                new[name][...] = old[name][...]
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name that a file has until it is whole."""
+    return path.with_name(path.name + ".partial")
+
+
+def first_values(
+    beta_k: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    log_weight_kb: NDArray[np.float64] | None = None,
+    kappa_k: NDArray[np.float64] | None = None,
+    z0_k: NDArray[np.float64] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Return what a new run file holds at once; what burn-in finds out is NaN till then.
+
+    Without the last three, all rungs are canonical.
+    """
+    n_rungs, zero_k = len(beta_k), np.zeros(len(beta_k))
+    if log_weight_kb is None:
+        log_weight_kb = -beta_k[:, None] * (0.5 * (edges[:-1] + edges[1:]))
+    return {
+        "ladder/beta": beta_k,
+        "ladder/rejection": np.full(n_rungs - 1, np.nan),
+        "ladder/z_std": np.full(n_rungs, np.nan),
+        "bins/edges": edges,
+        "ensemble/log_weight": log_weight_kb,
+        "ensemble/kappa": zero_k if kappa_k is None else kappa_k,
+        "ensemble/z0": zero_k if z0_k is None else z0_k,
+    }
+
+
+def _write_skeleton(file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]) -> None:
+    make_datasets(file, layout(g))
+    for name, value in first.items():
+        file[name][...] = value
+    file["progress/rounds_committed"][0] = 0
+    file["progress/burn_in_committed"][0] = 0
+    file.attrs["format"] = FORMAT
+    file.attrs["format_version"] = FORMAT_VERSION
+    for name in ("n_values", "n_sites"):
+        file.attrs[name] = getattr(g, name)
+
+
+def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
+    """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
+    for name, field in fields.items():
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
+        group, _, leaf = name.rpartition("/")
+        parent = file.require_group(group)
+        space = h5py.h5s.create_simple(field.shape)
+        kind = h5py.h5t.py_create(np.dtype(field.dtype))
+        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+
+
+class _Noted(io.FileIO):
+    """A file that HDF5 writes through, and whose errors are noted in place of being told to HDF5.
+
+    HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
+    the file may then crash the process.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        while len(view) and self.error is None:
+            try:
+                view = view[super().write(view) or 0 :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
+
+
+@contextmanager
+def making(path: Path) -> Iterator[h5py.File]:
+    """Make an HDF5 file that gets its name when it is whole and durable, and only then.
+
+    Raises
+    ------
+    OSError
+        Something could not be written; what has the name already is as it was.
+    """
+    partial = partial_of(path)
+    with _Noted(partial, "w+") as raw:
+        try:
+            with h5py.File(raw, "w") as file:
+                yield file
+        except Exception:  # HDF5's complaints after a noted error: that one is raised below
+            if raw.error is None:
+                raise
+    if raw.error is not None:
+        partial.unlink(missing_ok=True)
+        raise raw.error
+    sync(partial)
+    os.replace(partial, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the kernel write a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the nearest existing folder."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

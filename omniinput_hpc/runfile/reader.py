@@ -1,0 +1,342 @@
+"""Reading a run file, also while the run is live: committed rounds only, without locks.
+
+Needs numpy and h5py alone (neither MPI nor torch), so that it works on a login node.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import MAX_BINS
+from omniinput_hpc.runfile import untrusted_hdf5
+from omniinput_hpc.runfile.closing import Closing
+from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
+
+ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
+
+
+class BrokenRun(UserError):
+    """A run file that is not whole: something of its layout is missing or other."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The walkers of all rungs after the last committed round.
+
+    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis. `adapted`
+    holds what burn-in adapts, for *all* rungs: "beta", "swaps", "kernel", "entropy", "visits",
+    "learning".
+    """
+
+    x_kwd: NDArray[Any]
+    z_kw: NDArray[np.float32]
+    walker_kw: NDArray[np.int32]
+    direction_kw: NDArray[np.int8]
+    lane_counts_kgb: NDArray[np.uint64]
+    z_sum_kb: NDArray[np.float64]
+    adapted: dict[str, NDArray[Any]]
+
+
+class RunReader(Closing):
+    """The committed content of a run file; use as a context manager (see `open_run`).
+
+    Attributes
+    ----------
+    path : Path
+    config : dict, the parsed input file; config_toml : str
+    fingerprint : str, of the model
+    beta_k : float64 [K]; NaN marks a flat-histogram rung
+    edges : float64 [B + 1]
+    rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
+    n_values, n_sites, walkers, samples_per_round : int
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(f"{path}: no such run file")
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError:
+            raise UserError(f"{path} is not a readable HDF5 file") from None
+        try:
+            self._read_header()
+        except untrusted_hdf5.ERRORS as error:
+            self._file.close()
+            raise BrokenRun(
+                f"{path} is not a whole run file: {untrusted_hdf5.words(error)}"
+            ) from None
+        except UserError:
+            self._file.close()
+            raise
+
+    def _read_header(self) -> None:
+        file = self._file
+        untrusted_hdf5.require(file, FORMAT, FORMAT_VERSION, "an omniinput_hpc run")
+        self.config_toml = untrusted_hdf5.text(file, "config")
+        self.config: dict[str, Any] = _stored_input(self.config_toml)
+        self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
+        self.n_values = untrusted_hdf5.whole_number(file, "n_values", 2)
+        self.n_sites = untrusted_hdf5.whole_number(file, "n_sites", 1)
+        self.geometry = self._geometry()
+        self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
+        self.samples_per_round = self.geometry.samples_per_round
+        self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
+        self.edges: NDArray[np.float64] = file["bins/edges"][:]
+        if np.isinf(self.beta_k).any() or (np.isnan(self.beta_k).any() and not self.geometry.flat):
+            raise ValueError("ladder/beta holds what is no inverse temperature")
+        if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
+            raise ValueError("bins/edges are not finite numbers in ascending order")
+        self.rounds = int(file["progress/rounds_committed"][0])
+        self.burn_in_committed = int(file["progress/burn_in_committed"][0])
+        burn_in = self.config["run"].get("burn_in", 0)
+        within = 0 <= self.rounds <= self.rounds_planned and 0 <= self.burn_in_committed <= burn_in
+        if not within:
+            raise ValueError("the progress counters are out of range")
+
+    def _geometry(self) -> Geometry:
+        """Check all datasets, before anything of them is read, and return what they agree on."""
+
+        def shape(name: str, n_axes: int) -> tuple[int, ...]:
+            found: tuple[int, ...] = untrusted_hdf5.dataset(self._file, name).shape
+            if len(found) != n_axes:
+                raise ValueError(f"dataset {name} has another shape or type")
+            return found
+
+        rounds, n_rungs, samples_per_round = shape("samples/z", 3)
+        g = Geometry(
+            rounds=rounds,
+            n_rungs=n_rungs,
+            n_walkers=shape("state/z", 3)[2],
+            n_bins=shape("bins/edges", 1)[0] - 1,
+            samples_per_round=samples_per_round,
+            n_sites=self.n_sites,
+            n_values=self.n_values,
+            n_kernels=shape("kernel/attempted", 3)[2],
+            n_tuned=shape("state/kernel", 3)[2],
+            flat=shape("state/entropy", 3)[2] > 0,
+            log_q="samples/log_q" in self._file,
+        )
+        if g.n_bins > MAX_BINS:
+            raise ValueError(f"{g.n_bins:.3g} bins are too many")
+        if min(g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.n_kernels) < 1:
+            raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
+        if g.samples_per_round % g.n_walkers:
+            raise ValueError("its samples are no multiple of its walkers")
+        for name, field in layout(g).items():
+            found = untrusted_hdf5.dataset(self._file, name)
+            if found.shape != field.shape or found.dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        return g
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """All attributes of the file that are short texts."""
+        found = {}
+        for name in self._file.attrs:
+            try:
+                found[name] = untrusted_hdf5.text(self._file, name)
+            except untrusted_hdf5.ERRORS:
+                continue  # a number, or nothing of ours
+        return found
+
+    @property
+    def probe_z(self) -> NDArray[np.float64]:
+        """The model's z at the inputs that tell whether it is still the same, float64 [n]."""
+        try:
+            return np.asarray(
+                untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
+            )
+        except untrusted_hdf5.ERRORS as error:
+            raise BrokenRun(
+                f"{self.path} is not a whole run file: {untrusted_hdf5.words(error)}"
+            ) from None
+
+    @property
+    def model_beta(self) -> float:
+        """The beta of a language model's own distribution: colder rungs started from two phases.
+
+        NaN where the model's conditionals are not log-probabilities or were not drawn from.
+        """
+        if "model_beta" not in self._file.attrs:
+            return float("nan")  # a file from before it was stored
+        try:
+            return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+        except untrusted_hdf5.ERRORS as error:
+            words = untrusted_hdf5.words(error)
+            raise BrokenRun(f"{self.path} is not a whole run file: {words}") from None
+
+    def counts_kb(self) -> NDArray[np.int64]:
+        """Return the histogram over all committed rounds, int64 [K, B]."""
+        return self.counts_by_round_kb(0, self.rounds)
+
+    def counts_by_round_kb(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the histogram over rounds begin to end - 1, int64 [K, B]."""
+        total = np.zeros(self._file["histogram/counts"].shape[1:], dtype=np.int64)
+        for round_ in range(begin, end):
+            total += self._file["histogram/counts"][round_]
+        return total
+
+    def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
+        """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
+
+        The oldest rounds that do not fill a block are left out.
+        """
+        length = self.rounds // n_blocks
+        first = self.rounds - length * n_blocks
+        starts = range(first, self.rounds, length) if length else range(0)
+        blocks = [self.counts_by_round_kb(begin, begin + length) for begin in starts]
+        return np.stack(blocks) if blocks else np.zeros((0, *self.counts_kb().shape), np.int64)
+
+    def outside_k2(self) -> NDArray[np.int64]:
+        """Return the counts below and above the bins, int64 [K, 2]."""
+        counts = self._file["histogram/outside"][: self.rounds]
+        return np.asarray(counts.sum(axis=0, dtype=np.int64))
+
+    def lane_counts_kgb(self) -> NDArray[np.int64]:
+        """Return the histogram per group of lanes, int64 [K, G, B]; lane w is in group w G // W."""
+        dataset = self._file["histogram/lane_counts"]
+        if self.rounds == 0:
+            return np.zeros(dataset.shape[1:], dtype=np.int64)
+        return np.asarray(dataset[(self.rounds - 1) % 2].astype(np.int64))
+
+    def z_sum_kb(self) -> NDArray[np.float64]:
+        """Return the sum of z over the counts of a bin, float64 [K, B]."""
+        dataset = self._file["histogram/z_sum"]
+        if self.rounds == 0:
+            return np.zeros(dataset.shape[1:])
+        return np.asarray(dataset[(self.rounds - 1) % 2])
+
+    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield (x [K, S, D], z [K, S]) of each committed round; sample t W + w is of lane w."""
+        for round_ in range(self.rounds):
+            yield self._file["samples/x"][round_], self._file["samples/z"][round_]
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
+        begin, end, _ = rounds.indices(self.rounds)
+        return np.asarray(self._file["samples/z"][begin:end, rungs])
+
+    def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
+        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
+
+        Entry [k, s, j] is the log-probability of sample s of rung k under rung j.
+        """
+        if not self.geometry.log_q:
+            return None
+        return (self._file["samples/log_q"][round_] for round_ in range(self.rounds))
+
+    def log_weight_kb(self) -> NDArray[np.float64]:
+        """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
+        return np.asarray(self._file["ensemble/log_weight"][:])
+
+    def kappa_k(self) -> NDArray[np.float64]:
+        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
+        return np.asarray(self._file["ensemble/kappa"][:])
+
+    def z0_k(self) -> NDArray[np.float64]:
+        """Return z0 of each rung (see `kappa_k`), float64 [K]."""
+        return np.asarray(self._file["ensemble/z0"][:])
+
+    def acceptance_kn(self) -> NDArray[np.int64]:
+        """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
+        names = ("kernel/attempted", "kernel/accepted")
+        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names])
+
+    def round_trips_v(self) -> NDArray[np.int64]:
+        """Return completed round trips per walker, int64 [W K]."""
+        return np.asarray(self._file["exchange/round_trips"][: self.rounds].sum(axis=0))
+
+    def swaps_k2(self) -> NDArray[np.int64]:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
+        names = ("exchange/attempted", "exchange/accepted")
+        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
+
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return what the holder of some rungs (all by default) wrote to a dataset in a round.
+
+        Of what is written by even and odd rounds in turn, only the last round's is still there.
+        """
+        k = self.geometry.n_rungs
+        where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
+        return np.asarray(self._file[name][where if where is not None else slice(0)])
+
+    @property
+    def last_round(self) -> int | None:
+        """The last committed round, negative in burn-in, None where none is committed."""
+        if self.rounds:
+            return self.rounds - 1
+        burn_in = self.config["run"].get("burn_in", 0)
+        return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
+
+    def checkpoint(self, rungs: range) -> Checkpoint | None:
+        """Return the walkers of some rungs after the last committed round, None if none is."""
+        last = self.last_round
+        if last is None:
+            return None
+        some = slice(rungs.start, rungs.stop)
+        found = Checkpoint(
+            x_kwd=self._file["state/x"][last % 2, some],
+            z_kw=self._file["state/z"][last % 2, some],
+            walker_kw=self._file["state/walker"][last % 2, some],
+            direction_kw=self._file["state/direction"][last % 2, some],
+            lane_counts_kgb=self.lane_counts_kgb()[some].astype(np.uint64),
+            z_sum_kb=self.z_sum_kb()[some],
+            adapted={name: self._file[f"state/{name}"][last % 2] for name in ADAPTED},
+        )
+        n_walkers = self.geometry.n_rungs * self.walkers
+        right = (
+            found.x_kwd.max(initial=0) < self.n_values
+            and np.isfinite(found.z_kw).all()
+            and ((found.walker_kw >= 0) & (found.walker_kw < n_walkers)).all()
+            and np.isin(found.direction_kw, (0, 1, 2)).all()
+        )
+        if not right:
+            raise BrokenRun(
+                f"{self.path} cannot be gone on with: what it holds of the walkers is damaged "
+                "(--verify says more)"
+            )
+        return found
+
+
+def open_run(path: str | Path) -> RunReader:
+    """Open a run file for reading.
+
+    Raises
+    ------
+    UserError
+        There is no such file, or it is not a whole run file.
+    """
+    return RunReader(Path(path))
+
+
+def _stored_input(toml: str) -> dict[str, Any]:
+    """Parse the stored input, and check what is read of it here."""
+    config = tomllib.loads(toml)
+    for table in ("run", "model"):
+        if not isinstance(config.get(table, {}), dict):
+            raise ValueError(f"the stored input's {table} is no table")
+    if "run" not in config:
+        raise ValueError("the stored input has no table [run]")
+    for key in ("kind", "path", "factory"):
+        if not isinstance(config.get("model", {}).get(key, ""), str):
+            raise ValueError(f"the stored input's model.{key} is no text")
+    burn_in = config["run"].get("burn_in", 0)
+    if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
+        raise ValueError("the stored input's run.burn_in is no number of rounds")
+    return config

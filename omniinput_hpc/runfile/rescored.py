@@ -1,0 +1,178 @@
+"""The side file of a rescored run: another model's outputs of a run's recorded samples.
+
+``RUN.rescored.NAME.h5`` beside ``RUN.h5``; NAME is the other model's input file. It is created,
+committed and read as a run file is (see `store` and `commit`): whole or not there, committed rounds
+only, also while it is written. Reading needs numpy and h5py alone.
+
+    attrs                        format = "omniinput-rescored", format_version, config (of the other
+                                 model, TOML), model_fingerprint, run_created and run_fingerprint
+                                 (of the run), package_version, created
+    samples/z                    float32 [rounds, K, S], as the run's samples/z
+    progress/rounds_committed    int64 [1]
+"""
+
+from __future__ import annotations
+
+import glob
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import untrusted_hdf5
+from omniinput_hpc.runfile.closing import Closing
+from omniinput_hpc.runfile.layout import Field, Geometry, make_datasets, making
+from omniinput_hpc.runfile.reader import RunReader
+
+FORMAT = "omniinput-rescored"
+FORMAT_VERSION = 1
+
+
+def path_of(run_path: Path, name: str) -> Path:
+    """Return the side file's path: ``runs/a.h5`` and ``b`` give ``runs/a.rescored.b.h5``."""
+    return run_path.with_name(f"{run_path.stem}.rescored.{name}.h5")
+
+
+def fields_of(g: Geometry) -> dict[str, Field]:
+    """Return every dataset of the side file, given the run's geometry."""
+    return {
+        "samples/z": Field((g.rounds, g.n_rungs, g.samples_per_round), np.float32, "round"),
+        "progress/rounds_committed": Field((1,), np.int64, "once"),
+    }
+
+
+def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
+    """Make a side file that holds no round yet.
+
+    Raises
+    ------
+    OSError
+        The disk is read-only, full, or out of quota.
+    """
+    with making(path) as file:
+        make_datasets(file, fields_of(run.geometry))
+        file["progress/rounds_committed"][0] = 0
+        file.attrs["format"] = FORMAT
+        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["run_created"] = run.texts.get("created", "")
+        file.attrs["run_fingerprint"] = run.fingerprint
+        for name, value in attributes.items():
+            file.attrs[name] = value
+        file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def grow(path: Path, run: RunReader) -> None:
+    """Replace a side file by one for as many rounds as the run was made longer to."""
+    with h5py.File(path, "r", locking=False) as old, making(path) as new:
+        make_datasets(new, fields_of(run.geometry))
+        for name, value in old.attrs.items():
+            new.attrs[name] = value
+        committed = int(old["progress/rounds_committed"][0])
+        for round_ in range(committed):
+            new["samples/z"][round_] = old["samples/z"][round_]
+        new["progress/rounds_committed"][0] = committed
+
+
+class RescoredReader(Closing):
+    """The committed content of a side file; use as a context manager.
+
+    Attributes
+    ----------
+    path : Path
+    config : dict, the other model's parsed input file
+    fingerprint : str, of the other model
+    run_created, run_fingerprint : str, of the run whose samples these are
+    rounds, rounds_planned : int; `rounds` counts the committed ones
+    shape : (K, S), samples of a round
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError:
+            raise UserError(f"{path} is not a readable HDF5 file") from None
+        try:
+            self._read_header()
+        except untrusted_hdf5.ERRORS as error:
+            self._file.close()
+            words = untrusted_hdf5.words(error)
+            raise UserError(f"{path} is not a whole file of rescored samples: {words}") from None
+        except UserError:
+            self._file.close()
+            raise
+
+    def _read_header(self) -> None:
+        file = self._file
+        untrusted_hdf5.require(file, FORMAT, FORMAT_VERSION, "one of rescored samples")
+        self.config: dict[str, Any] = tomllib.loads(untrusted_hdf5.text(file, "config"))
+        self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
+        self.run_created = untrusted_hdf5.text(file, "run_created")
+        self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
+        z = untrusted_hdf5.dataset(file, "samples/z")
+        counter = untrusted_hdf5.dataset(file, "progress/rounds_committed")
+        if len(z.shape) != 3 or z.dtype != np.float32 or counter.shape != (1,):
+            raise ValueError("a dataset has another shape or type")
+        self.rounds_planned: int = z.shape[0]
+        self.shape: tuple[int, int] = z.shape[1:]
+        self.rounds = int(counter[0])
+        if not 0 <= self.rounds <= self.rounds_planned:
+            raise ValueError("its counter of rounds is out of range")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def z(self, round_: int) -> NDArray[np.float32]:
+        """Return the other model's z of a committed round's samples, float32 [K, S]."""
+        if not 0 <= round_ < self.rounds:
+            raise IndexError(f"round {round_} is not committed in {self.path}")
+        return np.asarray(self._file["samples/z"][round_])
+
+    def belongs_to(self, run: RunReader) -> bool:
+        """Return whether these are the outputs of this very run's samples."""
+        same = (self.run_created, self.run_fingerprint) == (
+            run.texts.get("created", ""),
+            run.fingerprint,
+        )
+        return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
+
+
+def open_rescored(path: str | Path) -> RescoredReader:
+    """Open a side file for reading.
+
+    Raises
+    ------
+    UserError
+        There is no such file, or it is not whole.
+    """
+    return RescoredReader(Path(path))
+
+
+def find(run: RunReader, other: RunReader) -> Path:
+    """Return the side file that holds the other run's model's outputs of this run's samples.
+
+    It is told by the model's fingerprint, whatever its name.
+
+    Raises
+    ------
+    UserError
+        There is none; the message has the command that makes it.
+    """
+    found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
+    for path in found:
+        with open_rescored(path) as side:
+            if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
+                return path
+    raise UserError(
+        f"{other.path}'s model has not been asked about {run.path}'s samples: run "
+        f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"
+    )

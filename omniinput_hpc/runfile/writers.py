@@ -1,0 +1,265 @@
+"""Committing rounds to the run file: by all ranks at once (MPI-IO), or gathered by rank 0.
+
+Order of a commit: every rank's slab is written and flushed; all ranks agree that this succeeded;
+only then rank 0 raises the round's counter and flushes; all agree again before anyone touches the
+next slab. (A flush is no barrier: without the first agreement a killed run can claim a round
+that it does not hold.) Data that a later round needs sits in two slabs used in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Field, Geometry, layout, shape_of, slab
+
+Fields = Mapping[str, Field]
+
+_PARALLEL_FILE_SYSTEMS = {
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "panfs",
+    "pvfs2",
+    "orangefs",
+    "ceph",
+    "wekafs",
+}
+
+
+class WriteError(Exception):
+    """A round could not be written (disk full, quota, I/O error)."""
+
+
+class Writer(Protocol):
+    """Commits rounds; all ranks call every method together."""
+
+    name: str
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """Commit a round; burn-in rounds have negative numbers (see `store.slab`).
+
+        Parameters
+        ----------
+        values : for every dataset this rank's slab of the round
+        committed : rounds (or burn-in rounds) committed once this one is
+
+        Raises
+        ------
+        WriteError
+            On all ranks, when one could not write.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class MpioWriter:
+    """Every rank writes its own slab into one parallel HDF5 file."""
+
+    name = "mpio"
+
+    def __init__(
+        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
+    ) -> None:
+        self._file = h5py.File(path, "r+", driver="mpio", comm=world.comm)
+        self._datasets = _open_all(self._file, fields)
+        self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """See `Writer.commit`."""
+
+        def write() -> None:
+            for name, field in self._fields.items():
+                where = slab(field, round_, self._rungs, self._n_rungs)
+                if where is not None:
+                    self._datasets[name][where] = values[name]
+
+        self._step(round_, write)
+        self._step(round_, lambda: self._count(round_, committed))
+
+    def _count(self, round_: int, committed: int) -> None:
+        if self._world.rank == 0:
+            self._datasets[_counter(round_)][0] = committed
+
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
+        """Write, flush, and agree that all ranks could; a rank that cannot still flushes."""
+        failure = _failure_of(write)
+        failure = _failure_of(self._file.flush) or failure
+        _agree(self._world, round_, failure)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._datasets.clear()
+        self._file.close()
+
+
+class GatherWriter:
+    """Rank 0 gathers every rank's slab and writes; where h5py has no MPI, or files are on NFS."""
+
+    name = "gather"
+
+    def __init__(
+        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
+    ) -> None:
+        self._fields, self._n_rungs, self._world = fields, n_rungs, world
+        share = len(rungs)
+        self._rungs_r = [range(r * share, (r + 1) * share) for r in range(world.size)]
+        self._file = h5py.File(path, "r+", locking=False) if world.rank == 0 else None
+        self._datasets = _open_all(self._file, fields) if self._file is not None else {}
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """See `Writer.commit`."""
+        mine = [np.empty(0, dtype=np.uint8)]
+        for name, (field, where) in self._slabs(round_, self._rungs_r[self._world.rank]).items():
+            part = np.ascontiguousarray(values[name], dtype=field.dtype)
+            if part.shape != shape_of(field, where):  # what follows would be read in wrong places
+                raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
+            mine.append(part.reshape(-1).view(np.uint8))
+        gathered = self._world.gather(np.concatenate(mine))
+
+        def write() -> None:
+            if gathered is None:
+                return
+            parts = [
+                self._split(round_, rungs, data)
+                for rungs, data in zip(self._rungs_r, gathered, strict=True)
+            ]
+            for name, dataset in self._datasets.items():
+                for where, part in (some[name] for some in parts if name in some):
+                    dataset[where] = part
+
+        def count() -> None:
+            self._datasets[_counter(round_)][0] = committed
+
+        self._step(round_, write)
+        self._step(round_, count)
+
+    def _slabs(self, round_: int, rungs: range) -> dict[str, tuple[Field, tuple[slice | int, ...]]]:
+        """Return what a holder of rungs writes of a round, by dataset."""
+        return {
+            name: (field, where)
+            for name, field in self._fields.items()
+            if (where := slab(field, round_, rungs, self._n_rungs)) is not None
+        }
+
+    def _split(
+        self, round_: int, rungs: range, data: NDArray[np.uint8]
+    ) -> dict[str, tuple[tuple[slice | int, ...], NDArray[Any]]]:
+        """Take a rank's message apart into slabs; each travels as its bytes, one behind another."""
+        parts, begin = {}, 0
+        for name, (field, where) in self._slabs(round_, rungs).items():
+            shape, kind = shape_of(field, where), np.dtype(field.dtype)
+            end = begin + math.prod(shape) * kind.itemsize
+            parts[name] = where, data[begin:end].copy().view(kind).reshape(shape)
+            begin = end
+        return parts
+
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
+        file = self._file
+        failure = None
+        if file is not None:
+            failure = _failure_of(write) or _failure_of(lambda: _flush(file))
+        _agree(self._world, round_, failure)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._datasets.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+def open_writer(
+    kind: str,
+    path: Path,
+    g: Geometry,
+    rungs: range,
+    world: World,
+    fields: Fields | None = None,
+) -> Writer:
+    """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
+
+    `fields` are the datasets of another file than a run file (see `rescored`); among them are the
+    counters of committed rounds.
+    """
+    writer = MpioWriter if kind == "mpio" else GatherWriter
+    return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
+
+
+def choose_writer(wanted: str, folder: Path, n_nodes: int) -> tuple[str, str]:
+    """Return the writer to use and why, given ``[run] writer`` and the output's folder.
+
+    MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
+    not known to keep parallel writes coherent.
+    """
+    if wanted != "auto":
+        return wanted, "as [run] writer says"
+    if not h5py.get_config().mpi:
+        return "gather", "h5py has no MPI"
+    kind = file_system(folder)
+    if kind.startswith("nfs") or (n_nodes > 1 and kind not in _PARALLEL_FILE_SYSTEMS):
+        return "gather", f"{n_nodes} nodes on a file system of type {kind}"
+    return "mpio", f"parallel HDF5, file system {kind}"
+
+
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that a folder is on, "unknown" where it cannot be seen."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    target, best, kind = str(folder.resolve()), "", "unknown"
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4]
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def _open_all(file: h5py.File, fields: Fields) -> dict[str, h5py.Dataset]:
+    """Open every dataset for as long as the file is.
+
+    HDF5 keeps small writes back. Closing a dataset writes them, and h5py only prints an error
+    that happens there (a full disk); with the datasets open they are written by the flush, which
+    raises.
+    """
+    return {name: file[name] for name in fields}
+
+
+def _counter(round_: int) -> str:
+    return "progress/burn_in_committed" if round_ < 0 else "progress/rounds_committed"
+
+
+def _flush(file: h5py.File) -> None:
+    file.flush()
+    # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
+    os.fsync(file.id.get_vfd_handle())
+
+
+def _failure_of(action: Callable[[], Any]) -> str | None:
+    try:
+        action()
+    except (OSError, RuntimeError) as error:  # HDF5's errors come as either
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def _agree(world: World, round_: int, failure: str | None) -> None:
+    """Return if no rank failed; else raise the first failure's words on all ranks."""
+    if world.all(failure is None):
+        return
+    words = next(text for text in world.texts(failure or "") if text)
+    name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
+    raise WriteError(f"{name} could not be written: {words}")

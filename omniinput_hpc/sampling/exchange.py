@@ -1,0 +1,167 @@
+"""Exchange of configurations between neighbouring rungs, and the proof that none was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.tempering import ladder
+from omniinput_hpc.tempering.ensembles import Ensemble, Flat
+
+if TYPE_CHECKING:
+    from omniinput_hpc.sampling.rung import Rung
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class LostWalker(Exception):
+    """The walkers after an exchange are no permutation of those before it: a defect."""
+
+
+class Exchanger:
+    """Swaps slots between neighbouring rungs, and counts.
+
+    Attributes
+    ----------
+    attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
+    ensembles : of all rungs; those of flat-histogram rungs held elsewhere are learnt of at swaps
+    trips : int64 [W * K], round trips completed in this round, by walker, on the holder of rung 0
+    """
+
+    def __init__(
+        self, ensembles: Sequence[Ensemble], geometry: Geometry, seed: int, world: World
+    ) -> None:
+        self.ensembles, self._seed, self._world = list(ensembles), seed, world
+        self._table_size = geometry.n_bins + 2 if geometry.flat else 0
+        k, w = geometry.n_rungs, geometry.n_walkers
+        self._n_rungs = k
+        self.configuration = np.dtype(
+            [
+                ("x", geometry.x_dtype, (geometry.n_sites,)),
+                ("z", np.float32),
+                ("walker", np.int32),
+                ("direction", np.int8),
+            ]
+        )
+        self.attempted_k = np.zeros(k - 1, dtype=np.int64)
+        self.accepted_k = np.zeros(k - 1, dtype=np.int64)
+        self.trips = np.zeros(w * k, dtype=np.int64)
+        self.imbalance_w = np.zeros(w, dtype=np.uint64)
+        random = rng.generator(seed, "conservation")
+        width = self.configuration.itemsize
+        self._weights = random.integers(2**63, size=width, dtype=np.uint64) * 2 + 1
+
+    def begin_round(self) -> None:
+        """Forget the counts of the round before."""
+        for counts in (self.attempted_k, self.accepted_k, self.trips, self.imbalance_w):
+            counts[:] = 0
+
+    def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
+        """Let the pairs of this exchange swap; `exchange` counts from the run's first one."""
+        held = {rung.k: self.pack(rung) for rung in rungs}
+        pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
+        before_w = self._checksum(held, exchange)
+        near = self._fetch_neighbours(held, pairs)
+        for k in pairs:
+            self._swap_pair(k, held, near, exchange)
+        self.imbalance_w += self._checksum(held, exchange) - before_w
+        for rung in rungs:
+            self.unpack(held[rung.k], rung)
+            self._follow(rung)
+
+    def check(self, imbalance_w: NDArray[np.uint64]) -> None:
+        """Check a round's exchanges, given the sum of all ranks' `imbalance_w`.
+
+        Every exchange changed the sum over rungs of a hash of whole configurations (x, z,
+        identity and direction as one) by zero, in each lane: none was lost, doubled or mixed.
+
+        Raises
+        ------
+        LostWalker
+        """
+        if imbalance_w.any():
+            lanes = np.flatnonzero(imbalance_w)[:10].tolist()
+            raise LostWalker(f"exchanges lost or mixed walkers in lanes {lanes}; nothing committed")
+
+    def pack(self, rung: Rung) -> NDArray[Any]:
+        """Return a rung's configurations, structured [W]."""
+        held = np.empty(len(rung.walker_w), dtype=self.configuration)
+        held["x"], held["z"] = rung.batch.walkers()
+        held["walker"], held["direction"] = rung.walker_w, rung.direction_w
+        return held
+
+    def unpack(self, held: NDArray[Any], rung: Rung) -> None:
+        """Give a rung its configurations, swapped or not: caches are recomputed in any case."""
+        rung.walker_w, rung.direction_w = held["walker"].copy(), held["direction"].copy()
+        rung.batch.place(held["x"], held["z"])
+
+    def _fetch_neighbours(
+        self, held: Mapping[int, NDArray[Any]], pairs: Iterable[int]
+    ) -> dict[int, NDArray[Any]]:
+        """Swap whole rungs with the ranks next door, for the pairs that straddle two ranks."""
+        outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
+        for k in pairs:
+            for mine, other in ((k, k + 1), (k + 1, k)):
+                if mine in held and other not in held:
+                    holder = ladder.owner(other, self._n_rungs, self._world.size)
+                    message = [held[mine].view(np.uint8), self._table(mine).view(np.uint8)]
+                    outgoing[other] = (holder, np.concatenate(message))
+        near = {}
+        for k, data in self._world.swap(outgoing).items():
+            table_at = data.size - 8 * self._table_size
+            near[k] = data[:table_at].view(self.configuration)
+            ensemble = self.ensembles[k]
+            if isinstance(ensemble, Flat):
+                ensemble.table = data[table_at:].copy().view(np.float64)
+        return near
+
+    def _table(self, k: int) -> NDArray[np.float64]:
+        """Return a rung's table of log-weights, which its neighbour must decide with as well."""
+        ensemble = self.ensembles[k]
+        return ensemble.table if isinstance(ensemble, Flat) else np.zeros(self._table_size)
+
+    def _swap_pair(
+        self,
+        k: int,
+        held: dict[int, NDArray[Any]],
+        near: Mapping[int, NDArray[Any]],
+        exchange: int,
+    ) -> None:
+        """Decide for one pair and take over what comes here. Both holders decide alike."""
+        lower = held[k] if k in held else near[k]
+        upper = held[k + 1] if k + 1 in held else near[k + 1]
+        u_w = rng.generator(self._seed, "exchange", k, exchange).random(len(lower))
+        swap_w = ladder.accept_swaps(
+            self.ensembles[k], self.ensembles[k + 1], lower["z"], upper["z"], u_w
+        )
+        if k in held:
+            held[k] = np.where(swap_w, upper, lower)
+            self.attempted_k[k] += swap_w.size
+            self.accepted_k[k] += np.count_nonzero(swap_w)
+        if k + 1 in held:
+            held[k + 1] = np.where(swap_w, lower, upper)
+
+    def _follow(self, rung: Rung) -> None:
+        if self._n_rungs > 1 and rung.k in (0, self._n_rungs - 1):
+            rung.direction_w = ladder.count_round_trips(
+                rung.direction_w, rung.walker_w, rung.k == 0, self.trips
+            )
+
+    def _checksum(self, held: Mapping[int, NDArray[Any]], exchange: int) -> NDArray[np.uint64]:
+        """Sum over rungs of a 64-bit hash of each slot's configuration, uint64 [W], mod 2^64."""
+        total_w = np.zeros_like(self.imbalance_w)
+        salt = np.uint64((exchange * _GOLDEN) % 2**64)
+        for configurations in held.values():
+            bytes_wb = np.ascontiguousarray(configurations).view(np.uint8).reshape(len(total_w), -1)
+            h = bytes_wb.astype(np.uint64) @ self._weights + salt
+            for shift, factor in zip((30, 27), _MIX, strict=True):  # splitmix64's finalizer
+                h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
+            total_w += h ^ (h >> np.uint64(31))
+        return total_w

@@ -1,0 +1,90 @@
+"""What burn-in finds out about the ladder: rejections, the barrier Lambda, and better betas.
+
+All ranks do the same arithmetic on the same numbers, so that nothing needs to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ladder import respace, stage_ends
+
+log = logging.getLogger("omniinput_hpc")
+
+
+class LadderTuning:
+    """Counts swaps in burn-in, in doubling stages, and re-spaces the betas after each.
+
+    Parameters
+    ----------
+    beta_k : float64 [K], NaN for flat-histogram rungs
+    burn_in : rounds
+    tune : whether betas are moved
+    fixed : betas that stay (0 and the model's own beta)
+
+    Attributes
+    ----------
+    beta_k : float64 [K], the present betas
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the last stage's end
+    z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN where not known
+    """
+
+    def __init__(
+        self, beta_k: NDArray[np.float64], burn_in: int, tune: bool, fixed: tuple[float, ...]
+    ) -> None:
+        self.beta_k, self._tune, self._fixed = beta_k.copy(), tune, fixed
+        self._ends = stage_ends(burn_in)
+        self.swaps_k2 = np.zeros((len(beta_k) - 1, 2), dtype=np.int64)
+        self.z_std_k = np.full(len(beta_k), np.nan)
+
+    def resume(self, beta_k: NDArray[np.float64], swaps_k2: NDArray[np.int64]) -> None:
+        """Go on from a checkpoint."""
+        self.beta_k, self.swaps_k2 = beta_k.copy(), swaps_k2.copy()
+
+    def after_round(
+        self, round_: int, swaps_k2: NDArray[np.int64], moments_k3: NDArray[np.float64]
+    ) -> bool:
+        """Count a burn-in round; return whether the betas changed.
+
+        Parameters
+        ----------
+        swaps_k2 : int64 [K - 1, 2], the round's swaps, of all ranks
+        moments_k3 : float64 [K, 3], number, sum and sum of squares of the round's outputs
+        """
+        number_k, mean_k = moments_k3[:, 0], moments_k3[:, 1] / moments_k3[:, 0]
+        self.z_std_k = np.sqrt(np.maximum(moments_k3[:, 2] / number_k - mean_k**2, 0.0))
+        self.swaps_k2 += swaps_k2
+        if round_ not in self._ends:
+            return False
+        rejection_k = self.rejection_k
+        self.swaps_k2[:] = 0
+        if not self._tune or np.isnan(rejection_k).any():
+            return False
+        self.beta_k = respace(self.beta_k, rejection_k, self._fixed)
+        return True
+
+    @property
+    def rejection_k(self) -> NDArray[np.float64]:
+        """Share of rejected swaps since the last stage's end, float64 [K - 1]; NaN: none tried."""
+        attempted_k, accepted_k = self.swaps_k2.T
+        with np.errstate(invalid="ignore"):
+            return np.asarray(1.0 - accepted_k / attempted_k)
+
+    def report(self) -> None:
+        """Log what burn-in found: call it on rank 0 at its end."""
+        rejection_k = self.rejection_k
+        if len(rejection_k) == 0 or np.isnan(rejection_k).any():
+            return
+        barrier, worst = float(rejection_k.sum()), int(np.argmax(rejection_k))
+        log.info(
+            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are wanted "
+            "(1 + 2 Lambda), %d are there; rungs %d and %d reject most, %.0f%%",
+            barrier, round(1 + 2 * barrier), len(self.beta_k), worst, worst + 1,
+            100 * rejection_k[worst],
+        )  # fmt: skip
+        tuned = "tuned betas" if self._tune else "betas"
+        log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in self.beta_k))
+        log.info("sd of z per rung: %s", ", ".join(f"{std:.3g}" for std in self.z_std_k))

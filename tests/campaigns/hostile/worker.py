@@ -1,0 +1,135 @@
+"""Give every hostile file of a folder to every reader, in one process; print what they said.
+
+Pictures are drawn, but coarsely: their fine form is what takes the time. Where a reader fails, its
+traceback is in what is printed, or this process does not survive it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers"), str(ROOT / "analysis")]
+
+from _common import run_script  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+from omniinput_hpc import rescore  # noqa: E402
+from omniinput_hpc.cli import run  # noqa: E402
+from omniinput_hpc.models.device import most_held  # noqa: E402
+
+RULE = ["--rule", "toy_rules:begins_with_zero"]
+SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
+FEW = ["--fewest-inputs", "1", "--fewest-lanes", "1"]
+RANGE = ["--range", "0.5", "2.0"]
+ARGUMENTS = {
+    "agreement.py": ["{file}", *SCORES],
+    "annotators.py": ["{file}", *SCORES, *FEW],
+    "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
+    "compare.py": ["{folder}/good.h5", "{file}", *RULE],
+    "diagnose.py": ["{file}"],
+    "next_scores.py": ["{file}", *SCORES, *FEW],
+    "normalize.py": ["{file}", "{folder}/good.h5", *RANGE],
+    "overlay.py": ["{file}", "--output", "{folder}/overlay.png"],
+    "precision_recall.py": ["{file}", *RULE],
+    "report.py": ["{file}", *RULE],
+    "representatives.py": ["{file}"],
+    "reweight.py": ["{file}"],
+}
+"""Of every script that reads run files."""
+SLOW = ("RUN.h5", "run.output", "rescore")
+"""Those that go on with a file: given whole files only where they must refuse."""
+
+
+def coarse(figure: Figure, file, *_, **options) -> None:
+    """Draw every part of a figure, where it happens to be, instead of saving it."""
+    if options["format"] == "pdf":
+        return  # drawn already
+    figure.set_layout_engine("none")
+    figure.set_dpi(15)
+    figure.canvas.draw()
+    if options["format"] == "svg":
+        file.write("<svg ></svg>")
+
+
+def called(function, *arguments):
+    """Return exit code, what was printed, and seconds of CPU."""
+    said, begin = io.StringIO(), time.process_time()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            code = function(*arguments)
+        except SystemExit as leaving:
+            code = leaving.code
+        except Exception:  # a reader that lets anything through has failed
+            traceback.print_exc()
+            code = "traceback"
+    return code, said.getvalue(), time.process_time() - begin
+
+
+def script(name):
+    """Return a script's way to read a file: a function of its path."""
+    spec = importlib.util.spec_from_file_location(f"script_{name[:-3]}", ROOT / "analysis" / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def read(words, file):
+        words = [word.format(file=file, folder=file.parent) for word in words]
+        return run_script(module.main, words)
+
+    return partial(read, ARGUMENTS[name])
+
+
+def readers_of(toml):
+    """Return all readers by name, each a function of a file's path."""
+    more = ["--set", "run.rounds=6"]
+    return {
+        **{name: script(name) for name in ARGUMENTS},
+        "--verify": lambda file: run.main(["--verify", str(file)]),
+        "--rescore": lambda file: run.main(["--verify", str(file), "--rescore", "50"]),
+        "rescore": lambda file: rescore.main([str(file), str(toml)]),
+        "RUN.h5": lambda file: run.main([str(file), *more]),
+        "run.output": lambda file: run.main([str(toml), "--set", f"run.output={file}", *more]),
+    }
+
+
+def wanted(kind, reader):
+    """Whether a reader is given files of this kind (the first word of their names)."""
+    if kind == "side":  # the damage is in what stands beside the run
+        return reader in ("normalize.py", "rescore")
+    if kind == "stays":
+        return reader not in ARGUMENTS  # they look at other things
+    return kind == "structure" or reader not in SLOW
+
+
+def stamps(files):
+    return [(found.st_size, found.st_mtime_ns) for found in map(Path.stat, files)]
+
+
+def main(folder, toml):
+    Figure.savefig = coarse
+    readers = readers_of(toml)
+    for path in sorted(p for p in folder.glob("*.h5") if ".rescored." not in p.name):
+        kind = path.name.partition("-")[0]
+        side = path.with_name(f"{path.stem}.rescored.{toml.stem}.h5")
+        files = [file for file in (path, side) if file.exists()]
+        before = stamps(files)
+        for name, reader in readers.items():
+            if not wanted(kind, name):
+                continue
+            code, text, seconds = called(reader, path)
+            touched = stamps(files) != before
+            print(json.dumps([path.stem, name, code, text, seconds, touched]), flush=True)
+    megabytes = most_held("cpu") / 2**20  # ru_maxrss also knows the parent's
+    print(json.dumps({"megabytes": megabytes, "readers": list(readers)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

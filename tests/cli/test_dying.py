@@ -1,0 +1,56 @@
+"""One rank of four fails in the midst of a run: all end, it says why, and the file goes on."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from failing_model import WAYS
+from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.runfile.reader import open_run
+
+WORDS = ["model.factory=failing_model:failing", "run.rounds=60"]
+SETTINGS = [part for word in WORDS for part in ("--set", word)]
+RANK = 2
+LIMIT = 10.0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dying")
+    toml = folder / "lattice.toml"
+    toml.write_text(LATTICE.format(output=folder / "whole.h5"))
+    done = run(toml, *SETTINGS)
+    assert done.returncode == 0, done.stderr
+    return folder / "whole.h5"
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_failing_rank_ends_all_and_says_why(how, whole, tmp_path, monkeypatch):
+    toml, path, mark = tmp_path / "lattice.toml", tmp_path / "run.h5", tmp_path / "mark"
+    toml.write_text(LATTICE.format(output=path))
+    failure = {"FAILURE": how, "FAILING_RANK": str(RANK), "FAILURE_MARK": str(mark)}
+    process = subprocess.Popen(
+        command(toml, *SETTINGS, ranks=4), stderr=subprocess.PIPE, text=True,
+        env={**environment(), **failure}, cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, text = process.communicate(timeout=100)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    seconds = time.time() - mark.stat().st_mtime
+    assert seconds < LIMIT
+    assert process.returncode in (1, 1 | signal.SIGKILL)  # MPICH ors in its kill of the others
+    assert WAYS[how] in text
+    said = [line for line in text.splitlines() if line.startswith(f"[rank {RANK} on ")]
+    assert any("Traceback" in line for line in said)
+    assert any(f"in rung {RANK} (beta = 1.5), round " in line for line in said)
+    assert not any(line.startswith("[rank 1 on ") for line in text.splitlines())
+    with open_run(path) as left:
+        assert 0 < left.rounds < 60
+    assert launch.main([str(toml), *SETTINGS]) == 0
+    assert_same(path, whole)

@@ -1,0 +1,310 @@
+"""The command: exit codes, messages, files left alone; kills and resumes; stops in good order."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+import pytest
+from run_tools import ROOT, assert_same, command, environment, run
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.runfile.reader import open_run
+
+
+@pytest.fixture
+def toml(tmp_path, lattice_toml):
+    path = tmp_path / "lattice.toml"
+    path.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    return path
+
+
+def call(capfd, *arguments):
+    """Run the program in this process; return its exit code and what it printed."""
+    code = launch.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return code, out + err
+
+
+def settings(*words):
+    return [part for word in words for part in ("--set", word)]
+
+
+def test_check_prints_the_plan_and_writes_nothing(capfd, toml, tmp_path):
+    code, text = call(capfd, toml, "--check")
+    assert code == 0
+    for word in ("4 rungs", "beta -2 to 4", "8 a rung", "writer", "device cpu"):
+        assert word in text
+    assert not (tmp_path / "run.h5").exists()
+
+
+def test_a_finished_run_is_not_run_again(capfd, toml, tmp_path):
+    assert call(capfd, toml)[0] == 0
+    before = (tmp_path / "run.h5").stat().st_mtime_ns
+    code, text = call(capfd, toml)
+    assert code == 0
+    assert "is complete (5 rounds); nothing to do" in text
+    assert (tmp_path / "run.h5").stat().st_mtime_ns == before
+
+
+def test_the_run_file_alone_is_enough_to_go_on(capfd, toml, tmp_path):
+    assert call(capfd, toml, *settings("run.rounds=2"))[0] == 0
+    toml.unlink()
+    assert call(capfd, tmp_path / "run.h5", *settings("run.rounds=5"))[0] == 0
+    with open_run(tmp_path / "run.h5") as done:
+        assert done.rounds == 5
+
+
+def test_recorded_outputs_are_those_of_the_recorded_inputs(capfd, toml, tmp_path):
+    from toy_models import lattice
+
+    assert call(capfd, toml)[0] == 0
+    model = lattice("cpu")
+    with open_run(tmp_path / "run.h5") as done:
+        for x, z in done.samples():
+            np.testing.assert_array_equal(model.energy.numpy()[x].sum(axis=-1) * model.unit, z)
+
+
+def test_warns_of_pairs_that_never_swap(capfd, toml):
+    code, text = call(capfd, toml, *settings("ladder.betas=[0.0, 900.0]", "run.burn_in=60"))
+    assert code == 0
+    assert "rungs 0 and 1 never swapped: add a rung between beta = 0 and 900" in text
+
+
+def test_warns_of_rungs_outside_the_bins(capfd, toml):
+    code, text = call(capfd, toml, *settings("bins.lower=100.125", "bins.upper=104.875"))
+    assert code == 0
+    assert "rung 3 (beta = 4): all outputs fell outside the bins" in text
+
+
+BAD = {
+    "no such file": (["nowhere.toml"], "no such input file"),
+    "a folder": (["."], "is a directory"),
+    "no argument": ([], "required"),
+    "unknown option": (["{toml}", "--fast"], "--fast"),
+    "bad restart": (["{toml}", "--restart", "maybe"], "invalid choice"),
+    "bad walltime": (["{toml}", "--max-walltime", "soon"], "--max-walltime"),
+    "negative walltime": (["{toml}", "--max-walltime", "-1"], "--max-walltime"),
+    "restart require": (["{toml}", "--restart", "require"], "there is no run file"),
+    "unknown key": (["{toml}", "--set", "run.rondes=3"], 'did you mean "rounds"'),
+    "not sorted": (["{toml}", "--set", "ladder.betas=[1.0, 0.0]"], "ascending"),
+    "no weights folder": (
+        ["inputs/toy.toml", "--set", "model.path=nowhere", "--set", "run.output={out}"],
+        "model.path = nowhere: no such folder",
+    ),
+    "empty weights folder": (
+        ["inputs/toy.toml", "--set", "model.path={empty}", "--set", "run.output={out}"],
+        "no config.json",
+    ),
+    "too long": (
+        ["inputs/toy.toml", "--set", "model.length=9", "--set", "run.output={out}"],
+        "model.length = 9 is beyond the 8 positions",
+    ),
+    "no module": (["{toml}", "--set", "model.factory=nowhere:make"], "no module nowhere"),
+    "no function": (["{toml}", "--set", "model.factory=toy_models:nothing"], "has no function"),
+    "not a name": (["{toml}", "--set", "model.factory=toy_models"], '"module:function"'),
+    "wrong options": (["{toml}", "--set", "model.options.colour=3"], "does not take"),
+    "wrong shape": (["{toml}", "--set", "model.factory=toy_models:wrong_shape"], "float32 [8]"),
+    "no n_sites": (["{toml}", "--set", "model.factory=toy_models:no_sites"], "n_sites must be"),
+    "too many sites": (["{toml}", "--set", "kernel.sites=7"], "kernel.sites = 7"),
+    "no gradients": (
+        ["{toml}", "--set", "kernel.name=gibbs-with-gradients"],
+        'kernel.name = "gibbs-with-gradients" needs a model with output_and_gradient',
+    ),
+    "a part without gradients": (
+        [
+            *("{toml}", "--set", "kernel.name=mixture", "--set"),
+            'kernel.parts=[{{name="discrete-langevin"}}]',
+        ],
+        'kernel.name = "discrete-langevin" needs a model with output_and_gradient',
+    ),
+    "output is a folder": (["{toml}", "--set", "run.output={folder}"], "is a folder"),
+    "output below a file": (["{toml}", "--set", "run.output={toml}/run.h5"], "is not a folder"),
+    "output is no run": (["{toml}", "--set", "run.output={other}"], "not an omniinput_hpc run"),
+    "output is text": (["{toml}", "--set", "run.output={text}"], "not a readable HDF5"),
+    "input is no run": (["{other}"], "not an omniinput_hpc run"),
+    "no gpu": (["{toml}", "--set", "run.device=cuda"], "torch sees no GPU"),
+    "too many counts": (["{toml}", "--set", "sampler.exchanges=2000000000"], "overflow 32 bits"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name, capfd, toml, tmp_path):
+    import torch
+
+    if name == "no gpu" and torch.cuda.is_available():
+        return
+    places = {
+        key: tmp_path / key for key in ("empty", "folder.h5", "text.h5", "other.h5", "out.h5")
+    }
+    places["empty"].mkdir()
+    places["folder.h5"].mkdir()
+    places["text.h5"].write_text("hello")
+    with h5py.File(places["other.h5"], "w") as file:
+        file["data"] = [1, 2, 3]
+    words = {key.removesuffix(".h5"): str(place) for key, place in places.items()}
+    arguments, expected = BAD[name]
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, text = call(capfd, *(a.format(toml=toml, **words) for a in arguments))
+    assert code == 2, text
+    assert expected in text
+    assert "Traceback" not in text
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+OTHERS = [
+    ("run.seed=8", "run.seed is 7 in the file and 8 here"),
+    ("run.burn_in=4", "run.burn_in"),
+    ("sampler.walkers=16", "sampler.walkers is 8 in the file and 16 here"),
+    ("ladder.betas=[-2.0, 0.0, 1.5, 4.5]", "ladder.betas"),
+    ("kernel.sites=2", "kernel.sites"),
+    ("bins.upper=4.875", "bins.upper"),
+    ("samples.every=2", "samples.every"),
+    ("model.options.unit=0.5", "model.options"),
+    ("run.rounds=3", "rounds may only grow"),
+]
+
+
+def test_another_run_is_not_touched(capfd, toml, tmp_path):
+    assert call(capfd, toml)[0] == 0
+    data = (tmp_path / "run.h5").read_bytes()
+    for word, expected in OTHERS:
+        code, text = call(capfd, toml, "--set", word)
+        assert (code, expected in text) == (2, True), text
+    code, text = call(capfd, toml, "--restart", "never")
+    assert (code, "exists" in text) == (2, True)
+    assert (tmp_path / "run.h5").read_bytes() == data
+
+
+def test_other_weights_are_refused(capfd, tmp_path):
+    folder = shutil.copytree(ROOT / "inputs/models/toy", tmp_path / "model")
+    words = settings(
+        f"run.output={tmp_path}/toy.h5", f"model.path={folder}", "run.rounds=1", "run.burn_in=0",
+        "sampler.walkers=4", "sampler.exchanges=1",
+    )  # fmt: skip
+    assert call(capfd, ROOT / "inputs/toy.toml", *words)[0] == 0
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    code, text = call(capfd, ROOT / "inputs/toy.toml", *words)
+    assert (code, "files or options are others" in text) == (2, True), text
+
+
+def test_a_read_only_folder_is_bad_input(capfd, toml, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    code, text = call(capfd, toml)
+    assert (code, "cannot be written" in text) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words", "expected"),
+    [
+        (3, [], "3 ranks do not divide the ladder's 4 rungs"),
+        (3, ["ladder.betas=[0.0, 1.0]"], "3 ranks are more than the ladder's 2 rungs"),
+        (4, ["run.rondes=3"], "unknown key"),
+    ],
+)
+def test_bad_input_on_several_ranks(ranks, words, expected, toml):
+    begin = time.monotonic()
+    done = run(toml, *settings(*words), ranks=ranks)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("omniinput_hpc:") == 1
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_a_launcher_that_connects_nobody_is_refused(name, capfd, toml, tmp_path, monkeypatch):
+    monkeypatch.setenv(name, "4")
+    code, text = call(capfd, toml)
+    assert (code, f"4 processes were launched ({name})" in text) == (2, True)
+    assert not (tmp_path / "run.h5").exists()
+    monkeypatch.setenv(name, "1")
+    assert call(capfd, toml, "--check")[0] == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_nan_ends_all_ranks_and_names_the_input(ranks, toml, tmp_path):
+    words = ["model.factory=toy_models:nan", "ladder.betas=[-20.0, -8.0, 0.0, 1.0]"]
+    done = run(toml, *settings(*words), ranks=ranks)
+    assert done.returncode in (1, 1 | signal.SIGKILL)  # MPICH ors in its own kill of the others
+    assert "not finite" in done.stderr
+    assert "3-3-3" in done.stderr
+    assert "[rank 0 on " in done.stderr
+    assert "in rung 0 (beta = -20)" in done.stderr
+
+
+def test_our_own_mistakes_show_a_traceback(toml):
+    done = run(toml, *settings("model.factory=toy_models:fails"), ranks=2)
+    assert done.returncode == 1
+    assert "the factory itself is broken" in done.stderr
+    assert "Traceback" in done.stderr
+
+
+SLOW = ["run.rounds=40", "sampler.steps=50", "sampler.exchanges=8", "samples.every=50"]
+
+
+def start(toml, ranks, *words):
+    return subprocess.Popen(
+        command(toml, *settings(*SLOW, *words), ranks=ranks),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def wait_for_rounds(path, n, seconds=90):
+    """Wait until a live run has committed n rounds; readers need no lock."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if path.exists():
+            with open_run(path) as live:
+                if live.rounds >= n:
+                    return live.rounds
+        time.sleep(0.02)
+    raise AssertionError(f"no {n} rounds within {seconds} s")
+
+
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+def test_killed_and_resumed_is_the_same_as_never_killed(writer, toml, tmp_path):
+    words = [f"run.writer={writer}"]
+    whole = tmp_path / "whole.h5"
+    done = run(toml, *settings(*SLOW, *words, f"run.output={whole}"), ranks=2)
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "run.h5"
+    for n in (1, 9, 23):
+        process = start(toml, 2, *words)
+        committed = wait_for_rounds(path, n)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+        with open_run(path) as left:
+            assert committed <= left.rounds < 40
+    done = run(toml, *settings(*SLOW, *words), ranks=4)  # and on other ranks
+    assert done.returncode == 0, done.stderr
+    assert_same(whole, path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_signals_stop_the_run_in_good_order(number, toml, tmp_path):
+    process = start(toml, 1)
+    wait_for_rounds(tmp_path / "run.h5", 1)
+    process.send_signal(number)
+    _, text = process.communicate(timeout=30)
+    assert process.returncode == 75, text
+    assert f"stopped early ({number.name})" in text
+    with open_run(tmp_path / "run.h5") as left:
+        assert 1 <= left.rounds < 40
+
+
+def test_max_walltime_stops_all_ranks_with_75(toml, tmp_path):
+    words = [*SLOW, "run.rounds=100000"]
+    done = run(toml, *settings(*words), "--max-walltime", 8, ranks=2)
+    assert done.returncode == 75, done.stderr
+    assert "--max-walltime 8 s is over" in done.stderr

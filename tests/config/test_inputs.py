@@ -1,0 +1,57 @@
+"""Every file of inputs/: it can start here, or says what to fetch; fine bins, and its anchors."""
+
+import re
+
+import numpy as np
+import pytest
+from run_tools import ROOT
+
+from omniinput_hpc.cli import run
+from omniinput_hpc.config import input_file
+
+FILES = sorted((ROOT / "inputs").glob("*.toml"))
+TO_FETCH = re.compile(r"hf download \S+ --include|python -m omniinput_hpc\.zoo\.\w+")
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):
+    code = run.main([str(file), "--check", "--set", f"run.output={tmp_path / 'run.h5'}"])
+    text = "".join(capfd.readouterr())
+    config = input_file.load(file, [])
+    here = config.model.path.startswith("inputs/") and (ROOT / config.model.path).is_dir()
+    assert code == (0 if here else 2) or (code == 0 and "/" in config.model.path), text
+    if code == 2:
+        assert TO_FETCH.search(text), text
+        assert "Traceback" not in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_bins_are_fine_and_anchors_on_the_ladder(file):
+    config = input_file.load(file, [])
+    beta_k = config.beta_k[np.isfinite(config.beta_k)]
+    assert np.abs(beta_k).max(initial=0.0) * config.bins.width < 0.25
+    if config.sampler.method == "parallel-tempering":
+        assert 0.0 in beta_k
+        if config.model.kind == "causal-lm" and config.kernel.name == "lm-conditional":
+            assert config.model.length - 1 in beta_k
+    assert config.run.output == f"runs/{file.stem}.h5"
+    assert file.read_text().startswith("# ")
+
+
+def test_every_row_of_the_papers_has_its_file():
+    names = {file.stem for file in FILES}
+    assert names >= {
+        "toy", "gpt2-small-25", "gpt2-medium-25", "gpt2-small-100", "gpt2-medium-100", "olmo1b",
+        "olmo7b", "olmo7b-sft", "olmo7b-instruct", "llama1-7b", "llama2-7b", "distilbert-66",
+        "distilbert-10", "cnn-mnist", "mlp-mnist", "res-aug-mnist", "mlp-aug-mnist",
+        "cnn-aug-mnist", "res-gen-mnist", "mlp-gen-mnist", "cifar10-binary", "cifar10", "cifar100",
+        "english-25", "digits-mlp",
+    }  # fmt: skip
+    olmo = input_file.load(ROOT / "inputs/olmo7b.toml", [])
+    assert len(olmo.beta_k) == 64 and olmo.model.path == "allenai/OLMo-7B-hf"

@@ -1,0 +1,102 @@
+"""Two models' curves: the exact AUPR difference lies in its interval; verdicts; wrong variants."""
+
+import numpy as np
+import pair
+import pytest
+from lattice import ArrayRun
+from pair_runs import ABSOLUTE, EDGES, draw
+from scipy.stats import binom
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.models import compare_models, describe, ranges, verdict
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
+from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+
+N_RUNS = 24
+
+
+def curve_of(which, seed, moves=8):
+    run = draw(which, ABSOLUTE, seed, moves=moves)
+    density = density_of_run(run)
+    return precision_recall(density, sum_scores(run, density, pair.is_right))
+
+
+def exact_curve(which):
+    z, r = pair.table(which), pair.is_right(pair.X_ID)
+    g = np.histogram(z, EDGES)[0]
+    right = np.histogram(z, EDGES, weights=r)[0]
+    b = np.flatnonzero(g)
+    return accumulate(np.log(g[b]), right[b] / g[b], "low")
+
+
+@pytest.fixture(scope="module")
+def found():
+    curves = [(curve_of("good", 2 * s), curve_of("worse", 2 * s + 1)) for s in range(N_RUNS)]
+    return [compare_models(a, b) for a, b in curves]
+
+
+def test_the_intervals_hold_the_exact_difference_and_ratio(found):
+    least, _ = binom.interval(0.999, N_RUNS, 0.95)
+    difference = ratio = 0
+    for c in found:
+        a, b = (area(*exact_curve(which), c.lower, c.upper) for which in ("good", "worse"))
+        difference += bool(c.aupr_difference.low <= a - b <= c.aupr_difference.high)
+        ratio += bool(c.aupr_ratio.low <= a / b <= c.aupr_ratio.high)
+        assert c.cumulative_x.value[-1] == pytest.approx(float(c.aupr_ratio.value), rel=1e-3)
+    assert difference >= least and ratio >= least, (difference, ratio)
+
+
+def test_the_better_model_is_named(found):
+    for c in found:
+        assert verdict(c, "A", "B").startswith("A is better than B over ln recall")
+        assert "A is the more precise one at" in verdict(c, "A", "B")
+    assert any(line.startswith("AUPR ratio, A over B") for line in describe(found[0], "A", "B"))
+
+
+def test_one_model_twice_cannot_be_told_apart():
+    words = [verdict(compare_models(curve_of("good", 2 * s + 900), curve_of("good", 2 * s + 901)),
+                     "A", "B") for s in range(8)]  # fmt: skip
+    undecided = sum(text.startswith("The data cannot tell") for text in words)
+    assert undecided >= binom.interval(0.999, len(words), 0.95)[0], words
+
+
+def test_draws_made_from_the_same_random_numbers_do_not_cancel():
+    a = curve_of("worse", 3)
+    both = compare_models(a, a)
+    assert both.aupr_difference.value == 0
+    one = float(both.aupr_a.error)
+    assert 1.2 * one < float(both.aupr_difference.error) < 1.7 * one
+
+
+def test_recall_on_another_scale_is_shifted_back():
+    a, b = curve_of("good", 1), curve_of("worse", 2)
+    plain = compare_models(a, b)
+    run = draw("worse", ABSOLUTE, 2)
+    density = density_of_run(run)
+    moved = type(density)(**{**vars(density), "log_g_b": density.log_g_b - 5.0,
+                             "log_g_jb": density.log_g_jb - 5.0})  # fmt: skip
+    relative = precision_recall(moved, sum_scores(run, density, pair.is_right))
+    shifted = compare_models(a, relative, 5.0)
+    assert shifted.aupr_difference.value == pytest.approx(float(plain.aupr_difference.value))
+    assert shifted.lower == pytest.approx(plain.lower)
+    blurred = compare_models(a, relative, 5.0, 0.5)
+    assert blurred.aupr_difference.error > shifted.aupr_difference.error
+    with pytest.raises(EstimateError, match="share no range of log recall"):
+        compare_models(a, relative, -30.0)
+
+
+def test_one_lane_gives_no_verdict():
+    run = draw("worse", ABSOLUTE, 2)
+    alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
+    density = density_of_run(alone)
+    curve = precision_recall(density, sum_scores(alone, density, pair.is_right))
+    text = verdict(compare_models(curve_of("good", 1), curve), "A", "B")
+    assert text.endswith("the errors are not known.")
+
+
+def test_ranges_in_words():
+    x = np.arange(8.0)
+    where = np.array([1, 1, 0, 0, 1, 0, 1, 1], dtype=bool)
+    assert ranges(where, x) == ["0.00 to 1.00", "6.00 to 7.00"]
+    assert ranges(~where & False, x) == []

@@ -1,0 +1,91 @@
+"""Two samplers of one model: chances are uniform where they agree; other laws are found."""
+
+import numpy as np
+import pair
+import pytest
+from lattice import ArrayRun
+from pair_runs import ABSOLUTE, EDGES, RELATIVE, draw
+from scipy.stats import kstest
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.samplers import compare_inputs, compare_samplers, describe
+from omniinput_hpc.estimators.density.density import density_of_run
+
+N_RUNS = 40
+
+
+def compare(one, other):
+    densities = density_of_run(one), density_of_run(other)
+    found = compare_samplers(*densities)
+    p, where, n = compare_inputs((one, other), densities, found)
+    return type(found)(**{**vars(found), "inputs_p": p, "inputs_where": where, "n_features": n})
+
+
+def test_chances_are_uniform_where_both_are_right():
+    """Also with another ladder; treating bins as independent would not give this."""
+    chances, inputs = [], []
+    for seed in range(N_RUNS):
+        found = compare(
+            draw("worse", ABSOLUTE, 2 * seed), draw("worse", RELATIVE - 0.4, 2 * seed + 1)
+        )
+        chances.append(found.p)
+        inputs.append(found.inputs_p)
+    assert kstest(chances, "uniform").pvalue > 0.001, chances
+    assert np.mean(np.array(inputs) < 0.05) < 0.2
+    assert found.n_features > 100
+
+
+def test_another_law_is_found():
+    """The other run's z is 3% too high for low outputs: a slightly wrong sampler."""
+    run = draw("worse", ABSOLUTE, 1, moves=40)
+    wrong = draw("worse", ABSOLUTE * 1.06, 2, moves=40)
+    wrong.beta_k = ABSOLUTE  # says that it sampled by other betas than it did
+    found = compare(run, wrong)
+    assert found.p < 1e-4
+    assert describe(found, "a", "b")[-1].startswith("a and b DISAGREE")
+    right = compare(run, draw("worse", ABSOLUTE, 2, moves=40))
+    assert describe(right, "a", "b")[-1] == "a and b agree within their errors."
+
+
+def test_other_inputs_with_the_same_outputs_are_found():
+    """A sampler that never leaves a part of each output's inputs: the density cannot show it."""
+    run, other = draw("worse", ABSOLUTE, 1, moves=40), draw("worse", ABSOLUTE, 2, moves=40)
+    stuck = other.x_rksd.copy()
+    stuck[:, :, ::3, 2] = 1
+    stuck_run = ArrayRun(stuck, other.z_rks, other.walkers, ABSOLUTE, EDGES, pair.N_VALUES)
+    found = compare(run, stuck_run)
+    assert found.p > 1e-3
+    assert found.inputs_p < 1e-4
+    assert " at site 2, " in found.inputs_where
+    assert "DISAGREE" in describe(found, "a", "b")[-1]
+
+
+def ancestral(seed, wrong=0.0):
+    """Return a run of independent draws whose probabilities are known (or wrong, on one rung)."""
+    run = draw("worse", ABSOLUTE, seed, moves=40)
+    z_v = pair.table("worse").astype(float)
+    log_z_k = np.logaddexp.reduce(-ABSOLUTE[:, None] * z_v, axis=1)
+    run.log_q = -ABSOLUTE * run.z_rks[..., None] - log_z_k
+    run.log_q[..., 3] += wrong * run.x_rksd[..., :1].mean(axis=-1)
+    return run
+
+
+def test_independent_draws_are_compared_with_chains():
+    chain = draw("worse", ABSOLUTE, 1, moves=40)
+    found = compare(chain, ancestral(2))
+    assert min(found.p, found.inputs_p) > 1e-3 and found.n_features > 100
+    assert compare(chain, ancestral(2, wrong=1.0)).inputs_p < 1e-4
+
+
+def test_what_cannot_be_compared():
+    run = draw("worse", ABSOLUTE, 1)
+    other = draw("worse", ABSOLUTE, 2, edges=EDGES[1:])
+    with pytest.raises(EstimateError, match=r"other \[bins\]"):
+        compare_samplers(density_of_run(run), density_of_run(other))
+    alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
+    with pytest.raises(EstimateError, match="no bin whose errors are known"):
+        compare_samplers(density_of_run(run), density_of_run(alone))
+    few = draw("worse", ABSOLUTE, 1, walkers=2, moves=64)
+    found = compare_samplers(density_of_run(few), density_of_run(draw("worse", ABSOLUTE, 2)))
+    assert np.isnan(found.p)
+    assert describe(found, "a", "b")[-1].startswith("The data cannot tell")

@@ -1,0 +1,80 @@
+"""Streamed diagnostics against those of whole series, and their memory."""
+
+import numpy as np
+import pytest
+from autoregressive import autoregressive
+
+from omniinput_hpc.estimators.errors import chains
+from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
+from omniinput_hpc.estimators.errors.jackknife import autocorrelation_time, split_rhat
+
+
+class Series:
+    """Recorded outputs z [T, W] of each rung, cut in rounds."""
+
+    def __init__(self, z_ktw, rounds):
+        n_rungs, length, self.walkers = z_ktw.shape
+        self.rounds, self.beta_k = rounds, np.zeros(n_rungs)
+        self.samples_per_round = length // rounds * self.walkers if rounds else self.walkers
+        shape = (n_rungs, rounds, self.samples_per_round)
+        self.z_rks = z_ktw.astype(np.float32).reshape(shape).swapaxes(0, 1)
+
+    def samples_z(self, rounds=slice(None), rungs=slice(None)):
+        return self.z_rks[rounds, rungs]
+
+
+def test_diagnostics_read_time_major_samples():
+    """Lane = index % walkers: two stuck lanes must not be mixed with the others."""
+    rng = np.random.default_rng(5)
+    z_tw = rng.standard_normal((200, 4)) + np.array([0.0, 0.0, 3.0, 3.0])
+    rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 10))
+    assert rhat_k[0] == pytest.approx(split_rhat(z_tw), rel=1e-6) and rhat_k[0] > 1.5
+    assert tau_k[0] > 2.0  # rounds: stays apart for the whole run
+    free = Series(rng.standard_normal((1, 200, 4)), 10)
+    assert chain_diagnostics(free)[1][0] == pytest.approx(0.5 / 20, rel=0.2)
+    nothing = chain_diagnostics(Series(np.zeros((3, 0, 4)), 0))
+    assert np.isnan(nothing).all() and nothing[0].shape == (3,)
+
+
+@pytest.mark.parametrize("length", [41, 200])
+def test_in_pieces_they_are_those_of_the_whole_series(monkeypatch, length):
+    """Odd lengths, several passes over the rungs, several rounds a read: the same numbers."""
+    rng = np.random.default_rng(length)
+    z_ktw = np.stack([autoregressive(length, 6, rho, rng, 100.0) for rho in (0.0, 0.6, 0.9)])
+    z_ktw[2, :, 0] += 2.0
+    whole = [(split_rhat(z), autocorrelation_time(z)) for z in z_ktw.astype(np.float32)]
+    rounds = {41: 41, 200: 20}[length]
+    for budget in (1, 20_000, 1 << 27):
+        monkeypatch.setattr(chains, "BUDGET", budget)
+        rhat_k, tau_k = chain_diagnostics(Series(z_ktw, rounds))
+        np.testing.assert_allclose(rhat_k, [r for r, _ in whole], rtol=1e-5)
+        np.testing.assert_allclose(tau_k, [t * rounds / length for _, t in whole], rtol=1e-4)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9, 0.99])
+def test_means_over_neighbours_have_the_same_time(monkeypatch, rho):
+    """Averaging 16 values or so keeps the time within 4 sigmas (Sokal's) of the exact one."""
+    z_tw = autoregressive(16_000, 8, rho, np.random.default_rng(3))
+    exact = 0.5 * (1 + rho) / (1 - rho)
+    monkeypatch.setattr(chains, "LONGEST", 1000)
+    rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 100))
+    coarse = max(exact, 8.0)  # the window is five times this at least
+    sigma = exact * np.sqrt(2 * (2 * 5 * coarse + 1) / z_tw.size)
+    assert abs(tau_k[0] * 160 - exact) < 4 * sigma + 0.02 * exact
+    assert rhat_k[0] == pytest.approx(split_rhat(z_tw), rel=1e-5)
+
+
+def test_constants_and_short_series():
+    stuck = np.tile([0.0, 1.0], (1, 50, 1))
+    rhat_k, tau_k = chain_diagnostics(Series(np.concatenate([np.full((1, 50, 2), 2.3), stuck]), 5))
+    assert rhat_k[0] == 1.0 and rhat_k[1] == np.inf
+    assert tau_k[0] == 0.05 and tau_k[1] > 2.0
+    rhat_k, tau_k = chain_diagnostics(Series(np.zeros((1, 3, 2)), 3))
+    assert np.isnan([rhat_k[0], tau_k[0]]).all()
+
+
+def test_inefficiency_of_an_autoregressive_process_weighs_rungs():
+    """The variance of the mean of T values is g / T: g = (1 + rho) / (1 - rho)."""
+    g_k = inefficiency(np.array([0.5, 9.5]) / 30.0, 30.0)
+    np.testing.assert_allclose(g_k, [1.0, 19.0])
+    assert (inefficiency(np.array([0.5, np.nan]), 30.0) == 1.0).all()

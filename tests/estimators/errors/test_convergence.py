@@ -1,0 +1,81 @@
+"""Halves of the lanes that have met, and those that have not."""
+
+import numpy as np
+import pytest
+from lattice import ArrayRun, Lattice, independent_run
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.errors.convergence import halves_apart, judge_cold
+
+EDGES = (np.arange(len(Lattice().z_l()) + 1) - 0.5) * Lattice().unit
+Z_B = np.arange(20) * 0.5
+BETA_K = np.array([0.0, 10.0, 24.0, 28.0, 32.0])
+
+
+def counts(means_kg, n=4000, seed=1):
+    """Return counts of groups that sample normal outputs around their own means."""
+    random = np.random.default_rng(seed)
+    out = np.zeros((*means_kg.shape, len(Z_B)), dtype=np.int64)
+    for k, g in np.ndindex(*means_kg.shape):
+        draws = np.clip(np.rint((means_kg[k, g] + random.normal(size=n)) / 0.5), 0, 19)
+        out[k, g] = np.bincount(draws.astype(int), minlength=20)
+    return out
+
+
+def means(gap_of_coldest=0.0, gap_of_next=0.0):
+    m = np.repeat(np.array([8.0, 6.0, 5.0, 4.0, 3.0])[:, None], 16, axis=1)
+    m[4, 8:] += gap_of_coldest
+    m[3, 8:] += gap_of_next
+    return m
+
+
+def test_halves_of_one_law_are_not_apart():
+    apart = np.concatenate([halves_apart(counts(means(), seed=s), Z_B) for s in range(20)])
+    assert np.percentile(apart, 99) < 5 and 0.3 < np.median(apart) < 1.2
+
+
+def floor(counts_kgb, model_beta=24.0, trips=10):
+    return judge_cold(counts_kgb, Z_B, BETA_K, model_beta, trips).floor
+
+
+def test_a_cold_ladder_whose_halves_disagree_is_marked_from_there_on():
+    both = counts(means(1.5, 1.0))
+    assert floor(both) == pytest.approx(4.5, abs=0.1)
+    assert floor(counts(means(1.5))) == pytest.approx(3.75, abs=0.1)
+    assert floor(counts(means())) == -np.inf
+    assert "repetitions" in judge_cold(both, Z_B, BETA_K, 24.0, 10).reason
+
+
+def test_without_a_round_trip_no_cold_rung_is_believed():
+    assert floor(counts(means()), trips=0) == pytest.approx(4, abs=0.1)
+    assert "round trip" in judge_cold(counts(means()), Z_B, BETA_K, 24.0, 0).reason
+
+
+def test_warm_ladders_are_left_alone():
+    disagreeing = counts(means(1.5, 1.0))
+    assert floor(disagreeing, model_beta=40.0, trips=0) == -np.inf
+    assert floor(disagreeing, model_beta=np.nan, trips=0) == -np.inf
+
+
+def cold_run(stuck):
+    """Return a ladder of the lattice model, the coldest rung of which is stuck in one half."""
+    run = independent_run(Lattice(), np.array([-3.0, 0.0, 3.0, 6.0]), EDGES, rounds=32, moves=40)
+    run.model_beta = 3.0
+    if stuck:
+        x, z = run.x_rksd.copy(), run.z_rks.copy()
+        half = np.arange(z.shape[2]) % run.walkers >= run.walkers // 2
+        x[:, 3, half], z[:, 3, half] = x[:, 1, half], z[:, 1, half]
+        run = ArrayRun(x, z, run.walkers, run.beta_k, run.edges, run.n_values)
+        run.model_beta = 3.0
+    return run
+
+
+def test_no_errors_are_given_where_a_run_has_not_equilibrated():
+    good, stuck = (density_of_run(cold_run(stuck)) for stuck in (False, True))
+    assert good.floor == -np.inf and np.isfinite(good.log_g_error_b[good.effective_b > 50]).all()
+    below = (stuck.count_b > 0) & (stuck.edges[:-1] < stuck.floor)
+    above = (stuck.effective_b > 50) & ~below
+    assert below.any() and np.isinf(stuck.log_g_error_b[below]).all()
+    assert above.any() and np.isfinite(stuck.log_g_error_b[above]).all()
+    assert not stuck.verdict.converged and "not equilibrated below" in stuck.verdict.reasons[0]
+    assert not stuck.believed_b[below].any()

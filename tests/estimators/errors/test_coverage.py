@@ -1,0 +1,72 @@
+"""The short form of tests/benchmarks/coverage.py, which runs 400 and more.
+
+Of 120 runs, 95% intervals cover 114 +- 2.4: at least 107 (3 sigmas), and on average over the seven
+quantities, which are not independent, at least 110 and not all. Half the errors must fail.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators.density.observations import gather
+from omniinput_hpc.estimators.density.wham import canonical_log_weights
+
+RUNS = 120
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "coverage.py"
+    spec = importlib.util.spec_from_file_location("interval_coverage", path)
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+def is_right(covered):
+    return bool((covered >= 107 / RUNS).all() and 110 / RUNS <= covered.mean() < 0.995)
+
+
+def test_intervals_cover_in_95_percent_of_the_runs(coverage, capsys, monkeypatch):
+    runs = [coverage.estimates(coverage.synthetic_run(seed)) for seed in range(5000, 5000 + RUNS)]
+    monkeypatch.setattr(coverage, "estimates", lambda row: row)
+    result = coverage.campaign(runs)
+    assert is_right(result["covered"]), result["covered"]
+    assert result["converged"] > 0.9
+    assert (np.abs(result["bias"]) < 4 * result["spread"] / np.sqrt(RUNS) + 0.02).all()
+    coverage.print_table("synthetic", result, 1.0)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 9 and printed[-1].startswith("AUPR")
+    halved = [(t, t - (t - low) / 2, t + (high - t) / 2, d) for t, low, high, d in runs]
+    assert not is_right(coverage.campaign(halved)["covered"])
+
+
+def test_the_runs_are_correlated_as_they_say(coverage):
+    """Their own inefficiency is (1 + rho) / (1 - rho) in moves, to 20%: errors must see it."""
+    run = coverage.synthetic_run(1, rounds=64)
+    density = coverage.density_of_run(run)
+    g_k = 2 * density.verdict.tau_k * 20
+    np.testing.assert_allclose(g_k, (1 + coverage.RHO_K) / (1 - coverage.RHO_K), rtol=0.2)
+
+
+def test_correlated_rungs_weigh_less(coverage):
+    """The equations hold with 1 / inefficiency as weights, and not with equal ones."""
+    run = coverage.synthetic_run(2, rounds=64)
+    density, weight_k = coverage.density_of_run(run), gather([run]).weight_k
+    np.testing.assert_allclose(weight_k, (1 - coverage.RHO_K) / (1 + coverage.RHO_K), rtol=0.25)
+    filled = density.count_b > 0
+
+    def log_g(weight_k):
+        n_kb = run.counts_kb()[:, filled] * weight_k[:, None]
+        log_w_kb = canonical_log_weights(run.beta_k, density.z_b[filled])
+        log_nf_k = np.log(n_kb.sum(axis=1)) + density.f_k
+        return np.log(n_kb.sum(axis=0)) - logsumexp(log_nf_k[:, None] + log_w_kb, axis=0)
+
+    np.testing.assert_allclose(log_g(weight_k), density.log_g_b[filled], atol=1e-9)
+    assert np.abs(log_g(np.ones(5)) - density.log_g_b[filled]).max() > 0.02

@@ -1,0 +1,109 @@
+"""Along with precision and recall: wrong inputs, approximations, cumulative ratio, draws."""
+
+import numpy as np
+import pytest
+
+from omniinput_hpc.estimators.errors.draws import bands, draw_together
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+from omniinput_hpc.estimators.precision_recall.curves import (
+    accumulate,
+    area,
+    cumulative_ratio,
+    trace,
+)
+
+LOG_G_B, R_B = np.log([2.0, 6.0, 8.0]), np.array([1.0, 0.5, 0.25])
+
+
+def test_trace_by_hand():
+    low = trace(LOG_G_B, R_B, "low")
+    np.testing.assert_allclose(np.exp(low.log_wrong_t), [0.0, 3.0, 9.0])
+    np.testing.assert_allclose(low.simple_precision_t, [1.0, 0.5, 0.25])
+    np.testing.assert_allclose(low.simple_log_recall_t, np.log([2.0, 3.0, 3.0]))
+    high = trace(LOG_G_B, R_B, "high")
+    np.testing.assert_allclose(np.exp(high.log_wrong_t), [6.0, 9.0, 9.0])
+    np.testing.assert_allclose(high.simple_precision_t, [0.25, 0.25, 0.25])
+    np.testing.assert_allclose(high.simple_log_recall_t, np.log([2.0, 3.0, 3.0]))
+
+
+def test_right_and_wrong_inputs_add_up_to_all():
+    rng = np.random.default_rng(1)
+    log_g_b, r_b = rng.normal(0, 300, size=40), rng.random(40)
+    curve = trace(log_g_b, r_b, "low")
+    both = np.logaddexp(curve.log_recall_t, curve.log_wrong_t)
+    np.testing.assert_allclose(both, np.logaddexp.accumulate(log_g_b))
+    np.testing.assert_allclose(curve.precision_t, np.exp(curve.log_recall_t - both))
+    # where g changes by hundreds of nats a bin, the papers' approximations are exact
+    np.testing.assert_allclose(curve.simple_precision_t, curve.precision_t, atol=1e-9)
+    np.testing.assert_allclose(curve.simple_log_recall_t, curve.log_recall_t, atol=1e-9)
+
+
+def test_many_curves_at_once_are_the_same_as_one_by_one():
+    rng = np.random.default_rng(2)
+    log_g_mb, r_mb = rng.normal(size=(5, 7)), rng.random((5, 7))
+    log_g_mb[2, :3] = -np.inf
+    for side in ("low", "high"):
+        together = trace(log_g_mb, r_mb, side)
+        for m in range(5):
+            alone = trace(log_g_mb[m], r_mb[m], side)
+            for name, value in vars(alone).items():
+                np.testing.assert_array_equal(getattr(together, name)[m], value, err_msg=name)
+    assert np.isnan(trace(log_g_mb[2], r_mb[2], "low").simple_precision_t[:3]).all()
+
+
+def test_cumulative_ratio():
+    a = accumulate(LOG_G_B, R_B, "low")
+    x, ratio = cumulative_ratio(a, (0.5 * a[0], a[1]))
+    np.testing.assert_allclose(ratio, 2.0)
+    assert (x[0], x[-1]) == (a[1][0], a[1][-1])
+    b = (np.array([0.9, 0.3]), np.array([-1.0, 1.5]))
+    x, ratio = cumulative_ratio(a, b)
+    assert (x[0], x[-1]) == (a[1][0], 1.5)
+    assert ratio[-1] == pytest.approx(area(*a, x[0], x[-1]) / area(*b, x[0], x[-1]))
+    middle = len(x) // 2
+    expected = area(*a, x[0], x[middle]) / area(*b, x[0], x[middle])
+    assert ratio[middle] == pytest.approx(expected)
+    assert ratio[0] == pytest.approx(np.interp(x[0], a[1], a[0]) / np.interp(x[0], b[1], b[0]))
+    nothing = cumulative_ratio(a, (b[0], b[1] + 100.0))
+    assert nothing[0].size == nothing[1].size == 0
+
+
+@pytest.mark.parametrize("sizes", [np.ones(8, int), np.array([1, 2, 2, 1, 3, 2, 1, 2])])
+def test_draws_have_the_jackknifes_covariance(sizes):
+    rng = np.random.default_rng(3)
+    theta_jb = np.array([5.0, -2.0, 900.0]) + rng.normal(size=(8, 3))
+    theta_jb[:, 1] = -theta_jb[:, 0]
+    theta_b = theta_jb.mean(axis=0)
+    drawn = draw_together(theta_b, theta_jb, sizes, rng, 40_000)
+    error_b = jackknife_error(theta_b, theta_jb, sizes)
+    # Student's t with 7 degrees of freedom: variance 7 / 5; kurtosis makes 2% of noise
+    np.testing.assert_allclose(drawn.std(axis=0), error_b * np.sqrt(7 / 5), rtol=0.05)
+    np.testing.assert_allclose(drawn[:, 0] - theta_b[0], -(drawn[:, 1] - theta_b[1]))
+
+
+def test_draws_where_the_jackknife_does_not_know():
+    rng = np.random.default_rng(4)
+    theta_b, theta_jb = np.array([1.0, -np.inf, 3.0]), np.ones((4, 3))
+    theta_jb[:, 1], theta_jb[:, 2], theta_jb[2, 2] = -np.inf, 3.0, -np.inf
+    drawn = draw_together(theta_b, theta_jb, np.ones(4, int), rng)
+    assert (drawn[:, 0] == 1.0).all() and np.isneginf(drawn[:, 1]).all()
+    assert 0.5 < drawn[:, 2].std() < 2.5
+    theta_jb[0] = np.nan
+    assert np.isnan(draw_together(theta_b, theta_jb, np.ones(4, int), rng)).all()
+    assert np.isnan(draw_together(theta_b, theta_jb[1:2], np.ones(1, int), rng)).all()
+
+
+def test_bands_hold_the_curve_and_are_widest_where_nothing_is_known():
+    rng = np.random.default_rng(5)
+    log_g_mb = LOG_G_B + 0.1 * rng.normal(size=(500, 3))
+    r_mb = np.clip(R_B + 0.1 * rng.normal(size=(500, 3)) - 0.4, 0, 1)  # far from the curve
+    curve = trace(LOG_G_B, R_B, "low")
+    got = bands(curve, trace(log_g_mb, r_mb, "low"))
+    for name, value in vars(curve).items():
+        low, high = getattr(got.low, name), getattr(got.high, name)
+        assert (low <= value).all() and (value <= high).all(), name
+    unknown = bands(curve, trace(np.full_like(log_g_mb, np.nan), r_mb, "low"))
+    assert (unknown.low.precision_t == 0).all() and (unknown.high.precision_t == 1).all()
+    assert (
+        np.isneginf(unknown.low.log_wrong_t).all() and np.isposinf(unknown.high.log_wrong_t).all()
+    )

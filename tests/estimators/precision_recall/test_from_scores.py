@@ -1,0 +1,208 @@
+"""Curves from annotators' scores: by hand, weights, ranges, annotators, and coverage."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scored_model import FINE, WIDE, a_density, exact, exact_aupr, scored_inputs
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.precision_recall.curves import trace
+from omniinput_hpc.estimators.precision_recall.from_scores import (
+    Scored,
+    bin_scores,
+    coarsen,
+    draw_r,
+    scored_curve,
+)
+
+NAN = np.nan
+
+
+def scored_by_hand(score_ai, bin_i, weight_i=None, lane_i=None):
+    n = len(bin_i)
+    return Scored(
+        edges=np.arange(max(bin_i) + 2.0),
+        bin_i=np.array(bin_i),
+        lane_i=np.arange(n) if lane_i is None else np.array(lane_i),
+        weight_i=np.ones(n) if weight_i is None else np.array(weight_i, float),
+        score_ai=np.array(score_ai, float),
+        annotators=[f"a{i}" for i in range(len(score_ai))],
+    )
+
+
+def test_means_by_hand():
+    got = bin_scores(
+        scored_by_hand([[1.0, 0.0, 0.5, NAN], [0.0, 0.0, NAN, NAN]], [0, 0, 1, 1], [3, 1, 7, 7])
+    )
+    np.testing.assert_allclose(got.r_b, [0.375, 0.5])
+    np.testing.assert_array_equal(got.inputs_b, [2, 1])
+    np.testing.assert_array_equal(got.lanes_b, [2, 1])
+    # on the two shared inputs: +0.5 and -0.5 with weight 3/4, nothing with 1/4
+    np.testing.assert_allclose(got.shift_ab, [[0.375, 0.0], [-0.375, 0.0]])
+    # two annotators: half the difference of 0.75 between their means
+    np.testing.assert_allclose(got.annotator_error_b, [0.375, 0.0])
+
+
+def test_sampling_error_of_right_or_wrong_scores():
+    rng = np.random.default_rng(1)
+    score = (rng.random(4000) < 0.3).astype(float)
+    got = bin_scores(scored_by_hand([score], np.repeat([0, 1], [400, 3600])))
+    r_b = got.r_b
+    np.testing.assert_allclose(
+        got.sampling_error_b, np.sqrt(r_b * (1 - r_b) / [400, 3600]), rtol=0.1
+    )
+    drawn = draw_r(got, rng, 4000)
+    np.testing.assert_allclose(drawn.mean(axis=0), r_b, atol=0.003)
+    np.testing.assert_allclose(drawn.std(axis=0), got.sampling_error_b, rtol=0.1)
+
+
+def test_forty_equal_scores_are_no_certainty():
+    got = bin_scores(scored_by_hand([np.zeros(40)], np.zeros(40, int)))
+    assert got.r_b[0] == 0.0
+    high = np.quantile(draw_r(got, np.random.default_rng(1)), 0.975)
+    assert 0.03 < high < 0.09  # exact (Clopper and Pearson): 0.088; Jeffreys: 0.061
+
+
+def test_finely_graded_scores_have_smaller_errors():
+    rng = np.random.default_rng(2)
+    fine = bin_scores(scored_by_hand([0.5 + 0.1 * rng.normal(size=200)], np.zeros(200, int)))
+    drawn = draw_r(fine, rng, 4000)
+    assert drawn.std() == pytest.approx(0.1 / np.sqrt(200), rel=0.25)
+
+
+def test_inputs_of_one_lane_that_are_alike_widen_the_errors():
+    rng = np.random.default_rng(3)
+    lane_i = np.repeat(np.arange(40), 10)
+    alike = np.repeat((rng.random(40) < 0.5).astype(float), 10)
+    bins = np.tile(np.arange(4), 100)
+    got = bin_scores(scored_by_hand([alike], bins, lane_i=lane_i))
+    assert got.design_effect == pytest.approx(2.5, rel=0.4)  # 2 or 3 inputs a lane and bin
+    mixed = bin_scores(scored_by_hand([rng.permutation(alike)], bins, lane_i=lane_i))
+    assert mixed.design_effect < 1.4
+
+
+def test_annotators_shift_all_bins_together():
+    rng = np.random.default_rng(4)
+    base = rng.random((1, 300)) * 0.6 + 0.2
+    got = bin_scores(
+        scored_by_hand(base + np.array([[-0.2], [0.0], [0.2]]), np.tile([0, 1, 2], 100))
+    )
+    np.testing.assert_allclose(got.annotator_error_b, 0.2 / np.sqrt(3))
+    drawn = draw_r(got, rng, 4000)
+    assert (np.corrcoef(drawn.T) > 0.8).all()
+    np.testing.assert_allclose(drawn.std(axis=0), 0.2 / np.sqrt(3), rtol=0.1)
+
+
+def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
+    rare = replace(a_density(1), effective_b=np.full(len(FINE) - 1, 5.0))
+    cold = coarsen(replace(rare, floor=float(WIDE[1])), WIDE)
+    assert np.isfinite(coarsen(rare, WIDE).log_g_upper_b).all()
+    assert np.isinf(cold.log_g_error_b[0]) and np.isnan(cold.log_g_upper_b[0])
+    assert np.isfinite(cold.log_g_error_b[1:]).all() and np.isfinite(cold.log_g_upper_b[1:]).all()
+
+
+def test_coarse_bins_hold_what_their_bins_hold():
+    density = a_density(1)
+    got = coarsen(density, WIDE)
+    first = np.searchsorted(FINE, WIDE[0] - 1e-9)
+    g_b = np.exp(density.log_g_b[first : first + 3])
+    assert np.exp(got.log_g_b[0]) == pytest.approx(g_b.sum())
+    assert got.z_b[0] == pytest.approx(np.average(density.z_b[first : first + 3], weights=g_b))
+    assert got.count_b[0] == density.count_b[first : first + 3].sum()
+    np.testing.assert_allclose(got.log_g_b, exact().log_g_b, atol=0.3)
+    assert (got.log_g_error_b < 0.2).all()
+    for edges in (WIDE + 0.1 * 0.25, np.array([-5.0, 1.0]), np.array([1.375, 1.375])):
+        with pytest.raises(EstimateError, match=r"do not fit the run's"):
+            coarsen(density, edges)
+
+
+@pytest.mark.parametrize("law", ["by-weight", "uniform"])
+def test_both_laws_give_the_truth_and_weighting_twice_is_noticed(law):
+    rng = np.random.default_rng(5)
+    edges = FINE[3:24:5]  # five levels: strong weights inside a bin
+    scored, z_i = scored_inputs(rng, per_bin=1500, beta=6.0, law=law, edges=edges, with_z=True)
+    got, truth = bin_scores(scored), exact(edges).r_b
+    assert (np.abs(got.r_b - truth) < 4 * got.sampling_error_b).all()
+    # weighted twice, or not at all
+    wrong_i = np.exp(-6.0 * z_i) if law == "by-weight" else np.ones(len(z_i))
+    wrong = bin_scores(replace(scored, weight_i=wrong_i))
+    error_b = np.minimum(got.sampling_error_b, wrong.sampling_error_b)
+    assert (np.abs(wrong.r_b - truth) > 5 * error_b).any()
+
+
+def test_the_range_ends_with_well_scored_bins_and_thin_ones_inside_are_marked():
+    rng = np.random.default_rng(6)
+    density = a_density(2)
+    scored = scored_inputs(rng, per_bin=40)
+    keep = np.ones(len(scored.bin_i), dtype=bool)
+    keep[np.flatnonzero(scored.bin_i == 0)[29:]] = False  # an end with 29 inputs
+    keep[np.flatnonzero(scored.bin_i == 3)[3:]] = False  # inside: three
+    keep[scored.bin_i == 4] = False  # inside: none
+    lane_i = np.where(scored.bin_i == 5, scored.lane_i % 7, scored.lane_i)  # seven lanes
+    got = scored_curve(density, replace(scored, lane_i=lane_i).part(keep))
+    np.testing.assert_array_equal(got.used_b, [False, True, True, False, False, False])
+    got = scored_curve(density, scored.part(keep))
+    np.testing.assert_array_equal(got.used_b, [False, True, True, True, True, True])
+    np.testing.assert_array_equal(got.curve.thin_b, [False, False, False, True, True, False])
+    np.testing.assert_array_equal(got.curve.interpolated_b, [False] * 4 + [True, False])
+    r_b, z_b = got.curve.r_b, got.density.z_b
+    assert r_b[4] == pytest.approx(np.interp(z_b[4], z_b[[3, 5]], r_b[[3, 5]]))
+    with pytest.raises(EstimateError, match="no bin has scores of 30 distinct inputs from 8 lanes"):
+        scored_curve(density, scored_inputs(rng, per_bin=29))
+    assert scored_curve(density, scored_inputs(rng, per_bin=29), fewest_inputs=29)
+
+
+def test_sides():
+    rng = np.random.default_rng(7)
+    density, scored = a_density(3), scored_inputs(rng, per_bin=60)
+    low, high = (scored_curve(density, scored, side).curve for side in ("low", "high"))
+    np.testing.assert_array_equal(low.threshold_t, WIDE[1:])
+    np.testing.assert_array_equal(high.threshold_t, WIDE[:-1][::-1])
+    assert low.precision_t[-1] == pytest.approx(high.precision_t[-1])
+    assert low.log_recall_t[-1] == pytest.approx(high.log_recall_t[-1])
+
+
+def test_density_error_alone_and_unknown():
+    rng = np.random.default_rng(8)
+    got = scored_curve(a_density(4), scored_inputs(rng, per_bin=40))
+    assert 0.0 < got.density_share < 0.5  # 40 scores a bin are the larger part
+    lonely = scored_curve(a_density(4, walkers=1, moves=80), scored_inputs(rng, per_bin=40))
+    assert (lonely.curve.aupr_low, lonely.curve.aupr_high) == (0.0, 1.0)
+    assert np.isposinf(lonely.curve.aupr_error)
+
+
+def coverage(n_runs, seed=1000, **options):
+    """Return the share of 95% intervals that hold the truth, and names."""
+    truth = exact()
+    names = ["r of bin 1", "r of bin 4", "precision", "log recall", "log wrong", "AUPR"]
+    held, narrow = np.zeros((n_runs, len(names)), dtype=bool), np.zeros(n_runs, dtype=bool)
+    right = trace(truth.log_g_b, truth.r_b, "low")
+    for i in range(n_runs):
+        rng = np.random.default_rng(seed + i)
+        got = scored_curve(a_density(seed + i), scored_inputs(rng, **options), seed=i)
+        curve = got.curve
+        ends_b = curve.r_low_b, curve.r_high_b
+        assert got.used_b.all()
+        for n, b in enumerate((1, 4)):
+            held[i, n] = ends_b[0][b] <= truth.r_b[b] <= ends_b[1][b]
+        for n, name in enumerate(("precision_t", "log_recall_t", "log_wrong_t"), 2):
+            low, high = getattr(curve.bands.low, name)[2], getattr(curve.bands.high, name)[2]
+            held[i, n] = low <= getattr(right, name)[2] <= high
+        ends = (float(curve.log_recall_t[0]), float(curve.log_recall_t[-1]))
+        held[i, 5] = curve.aupr_low <= exact_aupr(ends) <= curve.aupr_high
+        narrow[i] = abs(curve.aupr - exact_aupr(ends)) <= 0.5 * curve.aupr_error
+    return dict(zip(names, held.mean(axis=0), strict=True)), narrow.mean()
+
+
+@pytest.mark.parametrize(
+    "options", [{"per_bin": 40}, {"per_bin": 40, "law": "uniform", "beta": 1.0}]
+)
+def test_coverage_of_the_95_percent_bands(options):
+    """Independent densities and scores: the share of bands that hold the truth."""
+    n_runs = 60
+    share, narrow = coverage(n_runs, **options)
+    sigma = np.sqrt(0.95 * 0.05 / n_runs)
+    for name, got in share.items():
+        assert abs(got - 0.95) < 3.5 * sigma, f"{name}: {got:.3f}"
+    assert narrow < 0.7  # the test can fail: half a standard error does not cover 95%

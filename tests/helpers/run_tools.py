@@ -1,0 +1,92 @@
+"""What tests of whole runs share: starting one in a process, and comparing files byte by byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAVOUR = ROOT / ".venv" / "mpi-flavour"
+LAUNCHER = FLAVOUR.read_text() if FLAVOUR.is_file() else ""
+
+LATTICE = """
+[run]
+output = "{output}"
+seed = 7
+rounds = 5
+burn_in = 3
+[model]
+kind = "python"
+factory = "toy_models:lattice"
+[sampler]
+walkers = 8
+steps = 5
+exchanges = 3
+[ladder]
+betas = [-2.0, 0.0, 1.5, 4.0]
+anchors = false
+[bins]
+lower = -0.125
+upper = 4.625
+width = 0.25
+[samples]
+every = 4
+"""
+"""The lattice model's input file, a run of a second; format it with `output`."""
+
+
+def mpirun(n_ranks):
+    """Return the launcher's words, as the set-up recorded them."""
+    words = [line.partition(" = ")[2] for line in LAUNCHER.splitlines() if "mpirun =" in line]
+    return [*(words[0].split() if words else ["mpirun"]), "-n", str(n_ranks)]
+
+
+def command(*arguments, ranks=1, module="omniinput_hpc"):
+    """Return the command line of a run."""
+    launcher = mpirun(ranks) if ranks > 1 else []
+    return [*launcher, sys.executable, "-m", module, *map(str, arguments)]
+
+
+def run(*arguments, ranks=1, module="omniinput_hpc", timeout=120, cwd=ROOT):
+    """Run the program to its end; return the finished process with its texts."""
+    return subprocess.run(
+        command(*arguments, ranks=ranks, module=module),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=environment(),
+    )
+
+
+def environment():
+    """Return the environment of a run: helpers and the package are importable from anywhere."""
+    folders = [ROOT / "tests/helpers", ROOT / "tests/campaigns", ROOT]
+    path = os.pathsep.join(map(str, folders))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def contents(path):
+    """Return every dataset's bytes by name."""
+    found = {}
+    with h5py.File(path, "r", locking=False) as file:
+
+        def visit(name, item):
+            if isinstance(item, h5py.Dataset):
+                found[name] = (item.shape, str(item.dtype), np.asarray(item[...]).tobytes())
+
+        file.visititems(visit)
+    return found
+
+
+def assert_same(one, other):
+    """Assert that two run files hold byte-equal datasets."""
+    a, b = contents(one), contents(other)
+    assert a.keys() == b.keys()
+    different = [name for name in a if a[name] != b[name]]
+    assert not different, f"{one} and {other} differ in {different}"

@@ -1,0 +1,137 @@
+"""Independent draws have the law that they claim, whatever the model leaves out."""
+
+import numpy as np
+import pytest
+import torch
+from markov_model import MarkovModel
+
+from omniinput_hpc import rng
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import DeviceStream, independent
+from omniinput_hpc.sampling.anchors import Anchors
+from omniinput_hpc.tempering.ensembles import Canonical
+
+W, MOVES = 500, 40
+
+
+def model_of(forbidden=0):
+    return MarkovModel(3, 4, forbidden)
+
+
+def stream(seed=5):
+    one, other = (rng.generator(seed, purpose, 0) for purpose in ("moves", "choices"))
+    return DeviceStream(one, torch.device("cpu"), 1 << 16, other)
+
+
+def drawn(kernel, beta, moves=MOVES):
+    """Return the states after some moves."""
+    x, numbers, states = torch.zeros((W, 3), dtype=torch.int64), stream(), []
+    state = kernel.start(x, torch.zeros(W))
+    for _ in range(moves):
+        state, info = kernel.step(state, Canonical(beta), numbers)
+        assert info.accepted.all()
+        states.append(state)
+    return states
+
+
+def index_of(x, n_values=4):
+    return (x * torch.tensor([n_values**2, n_values, 1])).sum(dim=1).numpy()
+
+
+def sigmas(states, law):
+    """Return how many sigmas chi-square is beyond its mean."""
+    count = sum(np.bincount(index_of(s.x), minlength=len(law)) for s in states)
+    n = count.sum()
+    common = n * law >= 5
+    seen = np.append(count[common], count[~common].sum())
+    expected = np.append(n * law[common], max(n * law[~common].sum(), 1e-9))
+    chi_square = ((seen - expected) ** 2 / expected)[expected > 1e-6].sum()
+    return (chi_square - common.sum()) / np.sqrt(2 * common.sum())
+
+
+def test_uniform_draws_are_uniform():
+    model = model_of()
+    states = drawn(independent.UniformDraws(model, W), 0.0)
+    assert abs(sigmas(states, model.exact_law(0.0))) < 4
+    assert torch.equal(states[-1].z, model.output(states[-1].x))
+
+
+@pytest.mark.parametrize("forbidden", [0, 1, 3])
+def test_autoregressive_draws_have_the_models_own_law(forbidden):
+    model = model_of(forbidden)
+    states = drawn(independent.AutoregressiveDraws(model, W), 2.0)
+    assert abs(sigmas(states, model.exact_law(2.0))) < 4
+
+
+def test_renormalizing_row_by_row_would_fail():
+    """With forbidden values b = 1 draws of ancestral sampling are not the model's own law."""
+    model = model_of(3)
+    states = drawn(independent.AncestralDraws(model, W, [2.0]), 2.0)
+    assert sigmas(states, model.exact_law(2.0)) > 10
+
+
+@pytest.mark.parametrize("forbidden", [0, 2])
+@pytest.mark.parametrize("beta", [-1.5, 0.0, 1.0, 2.0, 3.5])
+def test_ancestral_draws_know_their_own_probability(beta, forbidden):
+    model, betas = model_of(forbidden), [-1.5, 0.0, 1.0, 2.0, 3.5]
+    states = drawn(independent.AncestralDraws(model, W, betas), beta)
+    x = torch.cat([s.x for s in states]).numpy()
+    log_q = torch.cat([s.cache for s in states]).numpy()
+    every = model.all_inputs()
+    for j, b in enumerate(np.array(betas) / 2):
+        scaled = (b * model.table.double()).log_softmax(dim=1)
+        log_law = scaled[every[:, 0], every[:, 1]] + scaled[every[:, 1], every[:, 2]] - np.log(4)
+        law = log_law.exp().numpy()
+        assert law.sum() == pytest.approx(1.0)
+        np.testing.assert_allclose(log_q[:, j], log_law[index_of(torch.from_numpy(x))], atol=1e-6)
+        assert (abs(sigmas(states, law)) < 4) == (betas[j] == beta)
+
+
+def test_cached_decoding_gives_the_same_draws():
+    model = model_of()
+
+    class Cached(MarkovModel):
+        """The same, decoded step by step."""
+
+        class Prefixes:
+            def __init__(self, log_p):
+                self.log_p = log_p
+
+        def begin(self, prefix):
+            return self.Prefixes(self.table[prefix[:, -1]])
+
+        def extend(self, prefixes, values):
+            return self.Prefixes(self.table[values])
+
+    plain = drawn(independent.AncestralDraws(model, W, [1.0, 2.0]), 2.0, 3)
+    cached = drawn(independent.AncestralDraws(Cached(3, 4), W, [1.0, 2.0]), 2.0, 3)
+    for a, b in zip(plain, cached, strict=True):
+        assert torch.equal(a.x, b.x) and torch.equal(a.cache, b.cache)
+
+
+def test_who_gets_an_anchor():
+    x = torch.zeros((W, 3), dtype=torch.int64)
+    anchors = Anchors(model_of(), x, True, None)
+    assert anchors.model_beta == 2.0
+    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformDraws)
+    kernel, always = anchors.of(Canonical(2.0))
+    assert isinstance(kernel, independent.AutoregressiveDraws) and not always
+    assert anchors.of(Canonical(1.0)) == (None, False)
+    assert Anchors(model_of(), x, False, None).of(Canonical(0.0)) == (None, False)
+
+
+def test_rows_that_are_no_probabilities_are_not_drawn_from():
+    model = model_of()
+    model.table = model.table + 1.0
+    anchors = Anchors(model, torch.zeros((W, 3), dtype=torch.int64), True, None)
+    assert anchors.model_beta is None
+    with pytest.raises(RuntimeError, match="no log-probabilities"):
+        drawn(independent.AutoregressiveDraws(model, W), 2.0, 1)
+
+
+def test_a_model_without_conditionals_is_refused():
+    class Bare:
+        n_sites, n_values = 3, 4
+
+    with pytest.raises(UserError, match="conditional_logits"):
+        independent.AncestralDraws(Bare(), W, [1.0])

@@ -1,0 +1,215 @@
+"""Language models: z is Hugging Face's loss, and every faster form agrees with it."""
+
+import pytest
+import torch
+from language_folders import DECODERS, POSITIONS, V, save_decoder
+
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.kernels.parts import gradients
+from omniinput_hpc.models.language import causal_lm
+
+D = 7
+
+
+@pytest.fixture(params=DECODERS, scope="module")
+def folder(request, tmp_path_factory):
+    return save_decoder(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(
+    params=[{}, {"prefix": [3, 7, 2]}, {"tokens": "no-special"}], ids=str, scope="module"
+)
+def model(request, folder):
+    return build(folder, **request.param)
+
+
+def build(folder, **keys):
+    return causal_lm.build(CausalLm(kind="causal-lm", path=str(folder), length=D, **keys), "cpu")
+
+
+def inputs(model, n=9, seed=1):
+    shape = (n, model.n_sites)
+    return torch.randint(model.n_values, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_z_is_hugging_faces_loss(model):
+    x = inputs(model)
+    z = model.output(x)
+    assert z.dtype == torch.float32
+    prefix = [3, 7, 2] if model.predicted_from == 0 else []
+    for one, row in zip(z, model.token_ids[x].tolist(), strict=True):
+        labels = torch.tensor([[-100] * len(prefix) + row])
+        loss = model.lm(input_ids=torch.tensor([prefix + row]), labels=labels).loss
+        assert abs(float(one) - float(loss)) < 1e-5
+    assert z.std() > 0.05
+    assert model.n_values == (24 if len(model.token_ids) < V else V)
+
+
+def test_conditional_logits_agree_with_z(model):
+    x = inputs(model)
+    z, log_p = model.conditional_logits(x)
+    torch.testing.assert_close(z, model.output(x), atol=1e-5, rtol=0)
+    assert log_p.shape == (9, D, model.n_values) and log_p.dtype == torch.float32
+    first = model.predicted_from
+    chosen = log_p.gather(2, x[..., None]).squeeze(2)[:, first:]
+    torch.testing.assert_close(-chosen.mean(dim=1), z, atol=1e-5, rtol=0)
+    total = log_p[:, first:].exp().sum(-1)
+    if model.n_values == V:
+        torch.testing.assert_close(total, torch.ones_like(total), atol=1e-5, rtol=0)
+    else:  # the tokens that are not allowed keep their share
+        assert total.max() < 1 - 1e-4
+
+
+def test_cached_decoding_agrees_with_the_full_forward(model):
+    x = inputs(model)
+    _, log_p = model.conditional_logits(x)
+    for begin in (0, 2):
+        state = model.begin(x[:, :begin])
+        for t in range(begin, D):
+            if t >= model.predicted_from:
+                torch.testing.assert_close(state.log_p, log_p[:, t], atol=1e-5, rtol=0)
+            if t + 1 < D:
+                state = model.extend(state, x[:, t])
+
+
+def test_a_fork_is_independent(model):
+    x, other = inputs(model), inputs(model, seed=2)
+    other[:, :3] = x[:, :3]
+    state = model.begin(x[:, :3])
+    twin = model.fork(state)
+    for t in (3, 4):
+        state, twin = model.extend(state, x[:, t]), model.extend(twin, other[:, t])
+    for inputs_, found in ((x, state), (other, twin)):
+        _, log_p = model.conditional_logits(inputs_)
+        torch.testing.assert_close(found.log_p, log_p[:, 5], atol=1e-5, rtol=0)
+
+
+def test_a_gradient_is_the_derivative_by_one_hot(model):
+    """Against central differences of z as a function of mixed embeddings and of soft targets."""
+    x = inputs(model, 2)
+    z, g = model.output_and_gradient(x)
+    torch.testing.assert_close(z, model.output(x), atol=1e-5, rtol=0)
+    assert g.shape == (2, D, model.n_values) and g.dtype == torch.float32
+    h = 1e-3
+    for site, value in ((0, 1), (3, 5), (D - 1, 2)):
+        soft = torch.nn.functional.one_hot(x, model.n_values).double()
+        up, down = soft.clone(), soft.clone()
+        up[:, site, value] += h
+        down[:, site, value] -= h
+        slope = (z_of_soft(model, up) - z_of_soft(model, down)) / (2 * h)
+        torch.testing.assert_close(g[:, site, value].double(), slope, atol=1e-2, rtol=2e-2)
+
+
+def z_of_soft(model, soft):
+    """Return z, with values replaced by weights [W, D, n_values]: what g differentiates."""
+    table = model.lm.get_input_embeddings().weight
+    before = table[model._before].expand(len(soft), -1, -1)
+    sites = soft.to(table) @ table[model.token_ids]
+    embedded = torch.cat([before, sites], dim=1)
+    with torch.no_grad():
+        log_p = model.lm(inputs_embeds=embedded[:, :-1]).logits.log_softmax(-1)
+    m = D - model.predicted_from
+    log_p = log_p[:, -m:][..., model.token_ids].double()
+    return -(soft[:, model.predicted_from :] * log_p).sum((1, 2)) / m
+
+
+def test_the_factors_make_up_the_gradient(model):
+    x = inputs(model)
+    z, g = model.output_and_gradient(x)
+    z_too, e, rest = model.output_and_factors(x)
+    torch.testing.assert_close(z_too, z, atol=1e-5, rtol=0)
+    assert model.embedding.shape == (model.n_values, e.shape[2])
+    assert all(len(part) == len(x) for part in rest)
+    for site in range(D):
+        rows = model.target_rows(rest, torch.full((len(x),), site))
+        whole = e[:, site] @ model.embedding.T + rows
+        torch.testing.assert_close(whole, g[:, site], atol=1e-5, rtol=1e-5)
+        if site >= model.predicted_from:
+            assert rows.abs().min() > 0  # so that leaving it out would be noticed
+
+
+def test_a_gradient_predicts_a_substitution(tmp_path):
+    """To first order: exactly so where the tokens' embeddings are close to each other."""
+    model = build(save_decoder("gpt2", tmp_path))
+    model.lm.transformer.wte.weight.mul_(1e-2)
+    model._trunk = None  # which was laid out for the weights before
+    x = inputs(model)
+    z, g = model.output_and_gradient(x)
+    for site in range(D):
+        y = x.clone()
+        y[:, site] = (y[:, site] + 5) % V
+        rows = g[:, site]
+        predicted = (rows.gather(1, y[:, site, None]) - rows.gather(1, x[:, site, None]))[:, 0]
+        change = model.output(y) - z
+        error = (predicted - change).norm() / change.norm()
+        assert error < 0.05
+        assert (predicted + change).norm() / change.norm() > 1  # the other sign would be noticed
+
+
+def test_branching_visits_every_value(folder):
+    model = causal_lm.build(CausalLm(kind="causal-lm", path=str(folder), length=3), "cpu")
+    children = model.branch(model.begin(torch.tensor([[4], [9]])))
+    assert children.log_p.shape == (2 * V, V)
+    x = torch.cartesian_prod(torch.tensor([4, 9]), torch.arange(V), torch.tensor([0]))
+    _, log_p = model.conditional_logits(x)
+    torch.testing.assert_close(children.log_p, log_p[:, 2], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_sums_in_float32(folder, dtype):
+    model, exact = build(folder, dtype=dtype), build(folder)
+    assert model.lm.dtype == getattr(torch, dtype)
+    x = inputs(model)
+    z, log_p = model.conditional_logits(x)
+    assert z.dtype == log_p.dtype == torch.float32
+    torch.testing.assert_close(log_p[:, 1:].exp().sum(-1), torch.ones(9, D - 1), atol=1e-5, rtol=0)
+    assert 0 < (z - exact.output(x)).abs().max() < 0.3
+    z_too, e, rest = model.output_and_factors(x)
+    _, g = model.output_and_gradient(x)
+    assert z_too.dtype == e.dtype == g.dtype == torch.float32
+    whole = e[:, 2] @ model.embedding.T + model.target_rows(rest, torch.full((9,), 2))
+    torch.testing.assert_close(whole, g[:, 2], atol=0.1, rtol=0.1)
+
+
+def test_text_and_note(tmp_path):
+    folder = save_decoder("gpt2", tmp_path)
+    model = build(folder, prefix="ab", tokens="no-special")
+    x = torch.arange(7)[None] + 4
+    assert model.render(x) == ["abefghijk"]
+    assert model.note(x) == [""]
+    whole = build(folder)
+    padded = torch.tensor([[2, 3, 4, 5, 6, 7, V - 1]])  # the last one has no text
+    assert whole.render(padded) == ["abcdef"]
+    assert whole.note(padded) == ["this text tokenizes to other tokens"]
+    (folder / "tokenizer.json").unlink()
+    bare = build(folder)
+    assert (bare.render(padded), bare.note(padded)) == (["2 3 4 5 6 7 28"], [""])
+
+
+def test_the_longest_input_is_as_long_as_the_positions(folder):
+    options = CausalLm(kind="causal-lm", path=str(folder), length=POSITIONS)
+    assert causal_lm.build(options, "cpu").output(torch.zeros((1, POSITIONS)).long()).isfinite()
+
+
+@pytest.mark.parametrize("t", [0, 1, 4])
+def test_rows_at_once_are_those_of_the_whole_input(model, t):
+    x = inputs(model)
+    rows = model.extend_rows(model.begin(x[:, :t]), x[:, t:-1])
+    _, expected = model.conditional_logits(x)
+    torch.testing.assert_close(rows, expected[:, t + 1 :], atol=1e-5, rtol=0)
+
+
+def test_kernels_see_the_same_gradient_in_factors(model, monkeypatch):
+    x, other = inputs(model), inputs(model, seed=2)
+    site = torch.arange(len(x)) % D
+    _, dense = gradients.evaluate(model, x)
+    monkeypatch.setattr(gradients, "LARGE", 0)
+    z, factored = gradients.evaluate(model, x)
+    assert isinstance(factored, gradients.Factored)
+    torch.testing.assert_close(z, model.output(x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(factored.rows(0, 3), dense.rows(0, 3), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(factored.rows(3, D), dense.rows(3, D), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(factored.at(site), dense.at(site), atol=1e-5, rtol=1e-5)
+    mixed = factored.where(torch.arange(len(x)) < 4, gradients.evaluate(model, other)[1])
+    torch.testing.assert_close(mixed.at(site)[:4], factored.at(site)[:4])
+    torch.testing.assert_close(mixed.at(site)[4:], gradients.evaluate(model, other)[1].at(site)[4:])

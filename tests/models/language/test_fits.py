@@ -1,0 +1,79 @@
+"""What a person is told of devices and memory: which device, how much, and that it does not fit."""
+
+import re
+
+import pytest
+import torch
+from language_folders import save_decoder
+
+from omniinput_hpc.cli import run
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import checked, device
+from omniinput_hpc.models.language import causal_lm, loading
+
+INPUT = """
+[run]
+output = "{folder}/run.h5"
+seed = 1
+rounds = 1
+[model]
+kind = "causal-lm"
+path = "{folder}"
+length = 5
+dtype = "bfloat16"
+[sampler]
+walkers = 4
+steps = 2
+exchanges = 1
+[ladder]
+betas = [0.0, 4.0]
+[bins]
+lower = 0.0
+upper = 20.0
+width = 0.05
+[samples]
+every = 2
+"""
+
+
+def test_check_says_a_devices_and_a_hosts_memory(tmp_path, capfd):
+    save_decoder("gpt2", tmp_path)
+    lm = causal_lm.build(CausalLm(kind="causal-lm", path=str(tmp_path), length=5), "cpu").lm
+    numbers = sum(p.numel() for p in lm.parameters())
+    (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
+    assert run.main([str(tmp_path / "a.toml"), "--check"]) == 0
+    text = "".join(capfd.readouterr())
+    parts = r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of keys and values \+ ([\d.]+) kB"
+    memory = [1000 * float(part) for part in re.search(parts, text).groups()]
+    kept = 2 * (2 * 4 * 4 * (2 * 2 * 16 + 16) + 4 * 2 * 4 * 4)  # and hidden states, and scores
+    expected = [2 * numbers, kept, 3 * 4 * 4 * 5 * 29]  # bfloat16; logits in float32
+    assert memory == pytest.approx(expected, rel=0.01)
+    assert re.search(r"hosts +up to 1 rank\(s\) each, at peak [\d.]+ kB of memory", text)
+
+
+def test_a_rank_takes_the_device_of_its_number_on_the_host(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    assert [device.choose("auto", rank, 1) for rank in (0, 3, 5)] == ["cuda:0", "cuda:3", "cuda:1"]
+    assert taken == [0, 3, 1]
+    assert device.choose("cpu", 2, 1) == "cpu"
+
+
+class Full(torch.nn.Linear):
+    """A model for which its device has no room."""
+
+    def to(self, where):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    def output(self, x):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+
+def test_what_does_not_fit_is_bad_input_and_says_what_helps():
+    with pytest.raises(UserError, match=r"0\.0 GB of weights do not fit on cpu, .* fewer ranks"):
+        loading.to_device(Full(100, 100), "cpu", "model.path = here")
+    with pytest.raises(UserError, match=r"a batch of 7 inputs does not fit .* sampler\.walkers"):
+        checked.try_out(Full(1, 1), torch.zeros(7, 3, dtype=torch.int64), "the model")

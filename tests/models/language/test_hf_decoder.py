@@ -1,0 +1,283 @@
+"""Any decoder over kept keys and values: what fits is used, and what does not is found out.
+
+That proposals are those of whole evaluations is shown in test_track.py.
+"""
+
+import logging
+
+import pytest
+import torch
+from language_folders import DECODERS, LLAMA_LIKE, POSITIONS, V, save_decoder
+from run_tools import assert_same
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    DeepseekV3Config,
+    Gemma2Config,
+    GPT2Config,
+    GraniteConfig,
+    Lfm2Config,
+    MambaConfig,
+    MistralConfig,
+    MixtralConfig,
+)
+
+from omniinput_hpc.cli import run
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.models.language import causal_lm, hf_decoder
+from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
+from omniinput_hpc.models.language.gpt2_decoder import Gpt2Trunk
+from omniinput_hpc.models.language.hf_decoder import AnyTrunk, KeptLayer
+from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.sampling.walkers import Batch
+
+T = 12
+FITS = {
+    "a window of 4 tokens": MistralConfig(**LLAMA_LIKE, num_key_value_heads=2, sliding_window=4),
+    "experts": MixtralConfig(**LLAMA_LIKE, num_key_value_heads=2, num_local_experts=4),
+    "values smaller than keys": DeepseekV3Config(
+        **LLAMA_LIKE, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2,
+        kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=4,
+        moe_intermediate_size=8, first_k_dense_replace=1, n_shared_experts=1,
+    ),
+    "GPT-2 of another kind": GPT2Config(
+        vocab_size=V, n_positions=POSITIONS, n_embd=16, n_layer=2, n_head=2,
+        scale_attn_by_inverse_layer_idx=True, bos_token_id=None, eos_token_id=None,
+    ),
+}  # fmt: skip
+CHANGED = {
+    "capped logits": Gemma2Config(
+        **LLAMA_LIKE, head_dim=4, num_key_value_heads=2, final_logit_softcapping=0.5
+    ),
+    "scaled logits": GraniteConfig(**LLAMA_LIKE, logits_scaling=2.0),
+    "multiplied logits": CohereConfig(**LLAMA_LIKE),
+}
+FITS |= CHANGED
+UNFIT = {
+    "recurrent": (MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2), "no keys"),
+    "partly recurrent": (
+        Lfm2Config(**LLAMA_LIKE, num_key_value_heads=2, full_attn_idxs=[1]), "other things",
+    ),
+}  # fmt: skip
+
+
+def random_model(config, dtype=torch.float32):
+    """Return a model whose outputs are far from uniform."""
+    torch.manual_seed(4)
+    lm = AutoModelForCausalLM.from_config(config).to(dtype).eval().requires_grad_(False)
+    for parameter in lm.parameters():
+        parameter *= 3
+    return lm
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("what", FITS)
+def test_models_that_fit(what, dtype):
+    trunk = hf_decoder.find(random_model(FITS[what], dtype), T)
+    kv, hidden = trunk.memory(5)
+    assert kv.dtype == hidden.dtype == dtype and kv.shape[:3] == (2, 5, T)
+    assert hidden.shape == (T, 5, 16)
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_logits_are_the_models_own(what):
+    lm = random_model(CHANGED[what])
+    trunk, tokens = hf_decoder.find(lm, T), torch.arange(2 * T).view(T, 2) % V
+    hidden = trunk.run(tokens, 0, trunk.memory(2)[0])
+    logits = trunk.head(hidden)
+    torch.testing.assert_close(logits, lm(input_ids=tokens.T).logits.transpose(0, 1))
+    torch.testing.assert_close(trunk.head(hidden[3]), logits[3])  # as `Track.row` asks for it
+    assert (logits - lm.get_output_embeddings()(hidden)).abs().max() > 0.1
+
+
+def test_logits_of_more_than_the_last_hidden_state_do_not_fit(caplog):
+    lm = random_model(FITS["a window of 4 tokens"])
+
+    def plus_the_tokens(module, args, kwargs, output):
+        if kwargs.get("input_ids") is not None:
+            output.logits = output.logits + kwargs["input_ids"][..., None]
+        return output
+
+    lm.register_forward_hook(plus_the_tokens, with_kwargs=True)
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert hf_decoder.find(lm, T) is None
+    assert "depend on more than the last hidden state" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["llama", "olmo", "olmo2", "gpt-neox"])
+def test_the_device_is_asked_for_nothing(kind, monkeypatch):
+    """On a device that has no numbers: whoever waited for one would fail."""
+    lm = DECODERS[kind]().eval().requires_grad_(False).to("meta")
+    with torch.no_grad():
+        trunk = AnyTrunk(lm, 6)
+    none = torch.zeros(0, dtype=torch.int64, device="meta")
+    x = torch.zeros((5, 7), dtype=torch.int64, device="meta")
+    accepted = torch.zeros(5, dtype=torch.bool, device="meta")
+    track = Track(trunk, torch.arange(V, device="meta"), none, 7, 5)
+
+    def move():
+        track.propose(x, 3)
+        track.settle(accepted)
+        track.begin(2)
+        track.row()
+        track.extend(x[:, 2])
+        list(track.rows_after(x[:, 3:-1]))
+        track.settle(accepted)
+
+    track.evaluate(x)
+    move()
+    monkeypatch.setattr(KeptLayer, "go_back", lambda self, seen: bool(self.keys.any()))
+    with pytest.raises(RuntimeError, match=r"(?i)meta"):  # nothing is there to be asked for
+        move()
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_models_that_do_not_fit_say_so(what, caplog):
+    config, reason = UNFIT[what]
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert hf_decoder.find(random_model(config), T) is None
+    (line,) = [r.message for r in caplog.records if r.name == "omniinput_hpc"]
+    assert "whole inputs are evaluated in every move" in line and reason in line
+
+
+def test_models_that_do_not_fit_have_no_track(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf_decoder, "CLOSE", {torch.float32: -1.0})
+    model = build(tmp_path, "llama")
+    assert model.track is None
+    assert model.output(torch.zeros((2, 7)).long()).isfinite().all()
+
+
+def build(folder, kind, **keys):
+    folder = save_decoder(kind, folder)
+    return causal_lm.build(CausalLm(kind="causal-lm", path=str(folder), length=7, **keys), "cpu")
+
+
+def test_gpt2_keeps_its_own(tmp_path):
+    assert isinstance(build(tmp_path, "gpt2")._trunk, Gpt2Trunk)
+
+
+def from_0_in_each_piece(self):
+    return 0
+
+
+def never_written(self, key_states, value_states, *args, **kwargs):
+    end = self._seen + key_states.shape[2]
+    if self._seen == 0:
+        self.keys[:, :, :end], self.values[:, :, :end] = key_states, value_states
+    self._seen = end
+    return self.keys[:, :, :end], self.values[:, :, :end]
+
+
+def one_layer_late(self, seen):
+    self._seen = max(seen - 1, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("get_seq_length", from_0_in_each_piece),
+        ("update", never_written),
+        ("go_back", one_layer_late),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama", "olmo2", "gpt-neox"])
+def test_what_is_wrong_is_found_out(tmp_path, monkeypatch, caplog, kind, name, wrong, dtype):
+    """Positions from 0 in each piece, stale keys, and keys in the wrong place."""
+    monkeypatch.setattr(KeptLayer, name, wrong)
+    lm = build(tmp_path, kind, dtype=str(dtype).removeprefix("torch.")).lm
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert hf_decoder.find(lm, T) is None
+    assert "other outputs than as a whole" in caplog.text
+
+
+def test_nothing_grows_and_nothing_is_copied(tmp_path):
+    model = build(tmp_path, "llama")
+    trunk = model._trunk
+    assert isinstance(trunk, AnyTrunk)
+    kv, _ = trunk.memory(3)
+    tokens = torch.randint(V, (6, 3))
+    trunk.run(tokens, 0, kv)
+    before = kv.clone()
+    trunk.run(tokens[4:], 4, kv)
+    for layer, room in zip(trunk._layers, kv, strict=True):
+        keys, values = layer.update(torch.zeros(3, 2, 0, 4), torch.zeros(3, 2, 0, 4))
+        assert keys.shape == values.shape == (3, 2, 6, 4)
+        inside = range(room.data_ptr(), room.data_ptr() + 4 * room.numel())
+        assert keys.data_ptr() in inside and values.data_ptr() in inside
+    torch.testing.assert_close(kv, before, atol=1e-5, rtol=0)
+    assert kv.shape == (2, 3, 6, 2 * 2 * 4)
+
+
+RUN = """
+[run]
+output = "{folder}/{name}.h5"
+seed = 3
+rounds = 4
+burn_in = 1
+[model]
+kind = "causal-lm"
+path = "{folder}"
+length = 7
+[sampler]
+walkers = 16
+steps = 20
+exchanges = 1
+[ladder]
+betas = [0.0, 2.0, 4.0]
+[kernel]
+name = "{kernel}"
+[bins]
+lower = 0.0
+upper = 12.0
+width = 0.5
+[samples]
+every = 5
+"""
+
+
+def sample(folder, name, kernel, rounds):
+    """Run, or go on with a run, until so many rounds are there."""
+    file = folder / f"{name}.toml"
+    file.write_text(RUN.format(folder=folder, name=name, kernel=kernel))
+    assert run.main([str(file), "--set", f"run.rounds={rounds}"]) == 0
+    return folder / f"{name}.h5"
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Models so wide that sums are rounded otherwise where fewer positions are evaluated."""
+    monkeypatch.setitem(LLAMA_LIKE, "hidden_size", 64)
+
+
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
+@pytest.mark.parametrize("kind", ["llama", "olmo2", "gpt-neox"])
+def test_a_run_that_went_on_is_the_same_as_one_at_once(tmp_path, wide, kind, kernel):
+    save_decoder(kind, tmp_path)
+    for rounds in (1, 2, 3, 4):
+        path = sample(tmp_path, "stopped", kernel, rounds)
+    assert_same(path, sample(tmp_path, "whole", kernel, 4))
+
+
+def alone(self, n_walkers):
+    """Return a track that no other rung shares."""
+    return Track(self._trunk, self.token_ids, self._before, self.n_sites, n_walkers)
+
+
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
+def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kernel):
+    """Bits depend on how a proposal was come by, so that every segment must begin alike."""
+    save_decoder("olmo2", tmp_path)
+    place = Batch.place
+
+    def placed_unless_there(self, x_wd, z_w):
+        state = getattr(self, "_state", None)
+        if state is None or (state.x.numpy() != x_wd).any():
+            place(self, x_wd, z_w)
+
+    monkeypatch.setattr(Batch, "place", placed_unless_there)
+    monkeypatch.setattr(CausalLanguageModel, "_follow", alone)  # else other rungs' moves show
+    for rounds in (1, 2, 3, 4):
+        path = sample(tmp_path, "stopped", kernel, rounds)
+    with pytest.raises(AssertionError, match="differ in"):
+        assert_same(path, sample(tmp_path, "whole", kernel, 4))

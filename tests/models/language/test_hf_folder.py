@@ -1,0 +1,151 @@
+"""A model's files, checked without torch: what is refused, and which tokens are allowed."""
+
+import json
+
+import pytest
+import torch
+from language_folders import WORDS, V, save_decoder, save_tokenizer
+from safetensors.torch import load_file, save_file
+
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import causal_lm, hf_folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_decoder("gpt2", tmp_path)
+
+
+def options(folder, **keys):
+    return CausalLm(**{"kind": "causal-lm", "path": str(folder), "length": 7, **keys})
+
+
+def refused(folder, **keys):
+    with pytest.raises(UserError) as caught:
+        hf_folder.preflight(options(folder, **keys))
+    return str(caught.value)
+
+
+def test_preflight_reads_the_files_without_torch(folder):
+    about = hf_folder.preflight(options(folder))
+    assert (about["n_values"], about["n_sites"], about["folder"]) == (V, 7, str(folder))
+    numbers = sum(t.numel() for t in load_file(folder / "model.safetensors").values())
+    assert about["bytes"] == 4 * numbers
+    assert hf_folder.preflight(options(folder, dtype="float16"))["bytes"] == 2 * numbers
+    assert hf_folder.preflight(options(folder))["fingerprint"] == about["fingerprint"]
+    config = folder / "config.json"
+    config.write_text(config.read_text() + "\n")
+    assert hf_folder.preflight(options(folder))["fingerprint"] != about["fingerprint"]
+
+
+def test_allowed_tokens_are_neither_special_nor_padding(folder):
+    allowed = hf_folder.allowed_tokens(folder, V)
+    assert allowed.tolist() == list(range(2, len(WORDS)))
+    about = hf_folder.preflight(options(folder, tokens="no-special"))
+    assert about["n_values"] == len(WORDS) - 2
+    (folder / "tokenizer.json").unlink()
+    assert 'model.tokens = "no-special" needs a tokenizer' in refused(folder, tokens="no-special")
+    (folder / "tokenizer.model").touch()
+    assert "save_pretrained(...) writes a tokenizer.json" in refused(folder, prefix="a")
+
+
+def test_a_vocabulary_may_be_padded_and_not_cut(folder):
+    save_tokenizer(folder, [*WORDS, *"012"])  # 29 tokens: all of the model's numbers
+    hf_folder.preflight(options(folder))
+    save_tokenizer(folder, [*WORDS, *"0123"])
+    assert "the tokenizer is larger than the model's vocabulary" in refused(folder)
+    (folder / "tokenizer.json").write_text("{")
+    assert "cannot be read as a tokenizer" in refused(folder)
+
+
+def test_length_and_prefix(folder):
+    assert "model.length = 17 is beyond the 16 positions" in refused(folder, length=17)
+    keys = {"length": 14, "prefix": "abc"}
+    assert "with its prefix of 3 tokens is beyond the 16 positions" in refused(folder, **keys)
+    hf_folder.preflight(options(folder, length=13, prefix="abc"))
+    assert f"{V} is none of the model's {V} tokens" in refused(folder, prefix=[1, V])
+
+
+def test_what_is_refused(folder):
+    config = folder / "config.json"
+    text = config.read_text()
+    config.write_text(json.dumps({**json.loads(text), "auto_map": {"AutoModel": "evil.py"}}))
+    assert "code of its own" in refused(folder)
+    config.write_text("{")
+    assert "not valid JSON" in refused(folder)
+    config.write_text("[]")
+    assert "does not hold a table" in refused(folder)
+    config.write_text(text)
+    weights = folder / "model.safetensors"
+    weights.rename(folder / "pytorch_model.bin")
+    assert "never loaded" in refused(folder)
+    (folder / "pytorch_model.bin").unlink()
+    assert "weights not found" in refused(folder)
+    config.unlink()
+    assert "no config.json" in refused(folder)
+    assert "no such folder" in refused(folder / "nothing")
+
+
+def test_a_hub_name_that_is_not_here_names_the_download():
+    message = refused("allenai/OLMo-7B-hf")
+    assert "hf download allenai/OLMo-7B-hf --include '*.json'" in message
+    assert "no such folder" in message
+
+
+def test_a_hub_name_is_found_in_the_cache(folder, tmp_path_factory, monkeypatch):
+    from huggingface_hub import constants
+
+    cache = tmp_path_factory.mktemp("hub")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    snapshot = cache / "models--someone--small" / "snapshots" / ("0" * 40)
+    snapshot.parent.mkdir(parents=True)
+    folder.rename(snapshot)
+    (cache / "models--someone--small" / "refs").mkdir()
+    (cache / "models--someone--small" / "refs" / "main").write_text("0" * 40)
+    about = hf_folder.preflight(options("someone/small"))
+    assert about["folder"] == str(snapshot)
+    assert causal_lm.build(options("someone/small"), "cpu").n_values == V
+
+
+def test_broken_weights_are_bad_input(folder):
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(b"not safetensors at all")
+    assert "cannot be loaded as safetensors" in refused(folder)
+    file.write_bytes(whole[: len(whole) // 2])
+    hf_folder.preflight(options(folder))  # its header is whole
+    with pytest.raises(UserError, match="cannot be loaded"):
+        causal_lm.build(options(folder), "cpu")
+
+
+def change_weights(folder, change):
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+def test_weights_that_are_not_finite_are_bad_input(folder):
+    def spoil(weights):
+        weights["transformer.h.0.mlp.c_fc.weight"][0, 0] = torch.nan
+
+    change_weights(folder, spoil)
+    with pytest.raises(UserError, match=r"weights of transformer\.h\.0\.mlp.* NaN or infinite"):
+        causal_lm.build(options(folder), "cpu")
+
+
+def test_float16_that_overflows_is_bad_input(folder):
+    def enlarge(weights):
+        weights["transformer.ln_f.weight"][0] = 1e5
+
+    change_weights(folder, enlarge)
+    causal_lm.build(options(folder), "cpu")
+    with pytest.raises(UserError, match=r"NaN or infinite in float16"):
+        causal_lm.build(options(folder, dtype="float16"), "cpu")
+
+
+def test_missing_weights_are_not_made_up(folder):
+    change_weights(folder, lambda weights: weights.pop("transformer.h.1.attn.c_attn.weight"))
+    with pytest.raises(UserError, match=r"do not make up a GPT2LMHeadModel \(missing keys"):
+        causal_lm.build(options(folder), "cpu")

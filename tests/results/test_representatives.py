@@ -1,0 +1,104 @@
+"""Representative inputs: by weight from all rungs, in bins of the run; tables; pictures."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scored_model import BETA_K, FINE, MODEL, independent_run
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.plots.density import save
+from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.results.representatives import (
+    Representative,
+    Representatives,
+    csv_text,
+    draw,
+    edges_for,
+)
+
+EDGES = FINE[3:24:5]  # bins of five levels
+DRAWS = 3000
+
+
+@pytest.fixture(scope="module")
+def run():
+    return independent_run(MODEL, BETA_K, FINE, seed=1, rounds=8, walkers=16, moves=40)
+
+
+def levels(run, density):
+    """Return the share of each level among a bin's draws, and the exact one, by bin."""
+    count_l, found = MODEL.count_l(), draw(run, density, EDGES, DRAWS, seed=2)
+    got_l = np.zeros(len(count_l))
+    for item in found:
+        assert EDGES[item.bin] <= item.z < EDGES[item.bin + 1]
+        assert float(MODEL.z(item.values)) == item.z
+        got_l[round(item.z / MODEL.unit)] += item.draws
+    level_bl = 3 + np.arange(20).reshape(4, 5)
+    assert (got_l[level_bl].sum(axis=1) == DRAWS).all()
+    return got_l[level_bl] / DRAWS, count_l[level_bl] / count_l[level_bl].sum(axis=1)[:, None]
+
+
+def test_levels_are_drawn_as_the_space_holds_them(run, monkeypatch):
+    density = density_of_run(run)
+    got_bl, exact_bl = levels(run, density)
+    # 640 samples a rung: shares are known to a few percent of themselves
+    assert np.abs(got_bl - exact_bl).max() < 0.05
+    # without weights: as the rungs see them
+    monkeypatch.setattr(Density, "log_mixture", lambda self, z_i, log_q: np.zeros(len(z_i)))
+    wrong_bl, _ = levels(run, density)
+    assert np.abs(wrong_bl - exact_bl).max() > 0.15
+
+
+def test_edges(run):
+    density = density_of_run(run)
+    np.testing.assert_allclose(edges_for(density, (0.9, 3.1), 0.5), FINE[[4, 6, 8, 10, 12, 13]])
+    every = edges_for(density)
+    assert len(every) <= 13 and every[0] == FINE[np.flatnonzero(density.count_b)[0]]
+    assert set(every) <= set(FINE)
+    for bad in (((50.0, 60.0), None), (None, 0.01), ((2.0, 1.0), None)):
+        with pytest.raises(EstimateError):
+            edges_for(density, *bad)
+    with pytest.raises(EstimateError, match="no recorded samples"):
+        draw(run, density, np.array([50.0, 51.0]))
+
+
+def some(kind, words):
+    items = [
+        Representative(i % 2, float(i % 2) + 0.5, word, 1 + i % 2, np.arange(3), 0.5)
+        for i, word in enumerate(words)
+    ]
+    return Representatives(kind, None, "a note", "a law", np.array([0.0, 1.0, 2.0]), items)
+
+
+def test_pictures_of_any_text(tmp_path):
+    words = [
+        "$x_1$ and \\frac{",
+        "\u4e2d\u6587 \U0001f600 \x07\n\u202ex",
+        "",
+        "long " * 300,
+        "W" * 200,
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a glyph that the font lacks
+        figure = representatives_figure(some("text", words), "high", "z")
+        save(figure, tmp_path / "a.png")
+    drawn = [text.get_text() for text in figure.axes[0].texts]
+    assert "1 to 2" in drawn and any("<U+4E2D><U+6587>" in line for line in drawn)
+    assert any(line.startswith("$x_1$") for line in drawn) and "(no text)" in drawn
+    assert drawn.index("1 to 2") < drawn.index("0 to 1")  # from the confident end on
+    renderer = figure.canvas.get_renderer()
+    edge = figure.bbox.width
+    assert max(text.get_window_extent(renderer).x1 for text in figure.axes[0].texts) < edge
+
+
+def test_a_table_is_a_line_per_input():
+    words = ['a "quoted", one', "=cmd()|'x'\nsecond line", "plain"]
+    lines = csv_text(some("text", words), "here", with_values=True).splitlines()
+    assert len(lines) == 3 + len(words)
+    assert lines[2] == "z_lower,z_upper,z,draws,score,text,values"
+    assert lines[4] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
+    images = replace(some("image", ["data:..."]))
+    assert csv_text(images, "here", with_values=False).splitlines()[2].endswith("draws,score")

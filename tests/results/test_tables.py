@@ -1,0 +1,207 @@
+"""The CSV files, the comparison with exact values, and the rules' checks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lattice import Lattice, first_is_zero, independent_run
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import (
+    compare_curve,
+    compare_density,
+    offset,
+    read_exact,
+)
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_rule
+from omniinput_hpc.results.tables import (
+    curve_columns,
+    density_columns,
+    describe_curve,
+    describe_density,
+    describe_run,
+    read_table,
+    summarize_curve,
+    summarize_density,
+    write_table,
+)
+
+MODEL = Lattice()
+BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
+EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
+
+
+def write_exact(path, edges=EDGES):
+    g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
+    bins = np.flatnonzero(g_b)
+    columns = {
+        "z_lower": edges[bins],
+        "z_upper": edges[bins + 1],
+        "log_g": np.log(g_b[bins]),
+        "log_g_error": np.zeros(len(bins)),
+        "count": g_b[bins].astype(np.int64),
+        "r": right_b[bins] / g_b[bins],
+    }
+    write_table(path, ["exact density", "absolute: yes"], columns)
+
+
+def test_tables_come_back_as_written(tmp_path):
+    path = tmp_path / "t.csv"
+    columns = {"a": np.array([1, 2**60]), "b": np.array([0.1, np.inf]), "c": np.array([-np.inf, 2])}
+    write_table(path, ["one, with comma", "two"], columns)
+    assert path.read_text().splitlines() == [
+        "# one, with comma", "# two", "a,b,c", "1,0.1,-inf", f"{2**60},inf,2",
+    ]  # fmt: skip
+    header, back = read_table(path, ["a", "c"])
+    assert header == ["one, with comma", "two"]
+    for name in columns:
+        np.testing.assert_array_equal(back[name], columns[name].astype(float))
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no column z_lower"),
+        ("# only a header\n", "no column z_lower"),
+        ("z_lower,z_upper\n0,1\n", "no column log_g"),
+        ("z_lower,z_upper,log_g\n", "no rows"),
+        ("z_lower,z_upper,log_g\n0,1\n", "rows hold 2 numbers"),
+        ("z_lower,z_upper,log_g\n0,1,2\n0,1\n", "a row does not hold 3 numbers"),
+        ("z_lower,z_upper,log_g\n0,1,x\n", "a row does not hold 3 numbers"),
+        ("z_lower,z_upper,log_g\n0.1,0.2,1\n", "not one of the run's bins"),
+        ("z_lower,z_upper,log_g\n70,71,1\n", "not one of the run's bins"),
+    ],
+)
+def test_bad_exact_files_get_plain_messages(tmp_path, text, message):
+    path = tmp_path / "exact.csv"
+    path.write_text(text)
+    with pytest.raises(EstimateError, match=message):
+        read_exact(path, EDGES)
+
+
+def test_missing_or_binary_exact_file(tmp_path):
+    with pytest.raises(EstimateError, match="No such file"):
+        read_exact(tmp_path / "none.csv", EDGES)
+    (tmp_path / "binary.csv").write_bytes(b"\x89HDF\xff\xfe")
+    with pytest.raises(EstimateError, match="not a text file"):
+        read_exact(tmp_path / "binary.csv", EDGES)
+    write_table(tmp_path / "d.csv", [], {n: np.ones(1) for n in ("z_lower", "z_upper", "log_g")})
+    with pytest.raises(EstimateError, match="no column r"):
+        read_exact(tmp_path / "d.csv", EDGES, ["r"])
+
+
+def test_comparison_with_the_exact_density(tmp_path):
+    write_exact(tmp_path / "exact.csv")
+    exact = read_exact(tmp_path / "exact.csv", EDGES)
+    density = density_of_run(independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1))
+    result = compare_density(density, exact, 1000)
+    assert result.n_bins == (MODEL.count_l() >= 1000).sum() and result.n_missing == 0
+    wanted = MODEL.count_l() >= 1000
+    delta = density.log_g_b[wanted] - exact.log_g_b[wanted]
+    assert result.largest_delta == np.abs(delta).max() < 0.2
+    assert 0.5 < result.rms_z < 1.6
+    assert result.largest_error == density.log_g_error_b[wanted].max()
+    assert "truth >= 1,000 inputs: 13 bins" in str(result)
+
+
+def test_relative_densities_are_laid_on_the_exact_one(tmp_path):
+    write_exact(tmp_path / "exact.csv")
+    exact = read_exact(tmp_path / "exact.csv", EDGES, ["r"])
+    run = independent_run(MODEL, BETA_K[BETA_K != 0], EDGES, walkers=16, seed=2)
+    density = density_of_run(run)
+    assert not density.absolute
+    assert compare_density(density, exact, 1000).largest_delta < 0.2
+    poor_b = density.log_g_b.copy()
+    poor_b[4] += 5.0  # a bin with a huge error must not move the others
+    error_b = density.log_g_error_b.copy()
+    error_b[4] = 50.0
+    poor = replace(density, log_g_b=poor_b, log_g_error_b=error_b)
+    assert offset(poor, exact) == pytest.approx(offset(density, exact), abs=0.01)
+    curve = precision_recall(density, sum_scores(run, density, first_is_zero))
+    truth = compare_curve(density, curve, exact, "low")
+    assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error
+
+
+def test_missed_bins_are_counted(tmp_path):
+    write_exact(tmp_path / "exact.csv")
+    exact = read_exact(tmp_path / "exact.csv", EDGES)
+    density = density_of_run(independent_run(MODEL, np.array([0.0]), EDGES, moves=5))
+    result = compare_density(density, exact, 1)
+    assert result.n_missing > 0
+    assert result.n_bins + result.n_missing == (MODEL.count_l() > 0).sum()
+    assert f"{result.n_missing} bins missed" in str(result)
+
+
+def test_columns_and_header_lines():
+    run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=3)
+    density = density_of_run(run)
+    columns = density_columns(density)
+    assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
+    assert list(columns)[5:] == ["effective_count", "log_g_upper"]
+    assert columns["count"].sum() == run.counts_kb().sum() and (columns["count"] > 0).all()
+    np.testing.assert_allclose(columns["z_upper"] - columns["z_lower"], MODEL.unit)
+    header = describe_density(density, describe_run(run))
+    assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
+    assert any("memory.h5, 16 of 16 rounds, 8 sites of 4 values" in line for line in header)
+    curve = precision_recall(density, sum_scores(run, density, first_is_zero))
+    assert list(curve_columns(curve))[:7] == [
+        "threshold", "precision", "precision_low", "precision_high",
+        "log_recall", "log_recall_low", "log_recall_high",
+    ]  # fmt: skip
+    assert any(
+        line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "low", "r")
+    )
+    assert "z >= threshold" in describe_curve(curve, "high", "r")[0]
+    assert "converged: yes" in summarize_density(density)
+    assert "converged: yes" in summarize_curve(density, curve)
+
+
+def test_what_is_wrong_stands_in_the_header():
+    run = independent_run(MODEL, BETA_K[BETA_K != 0], EDGES, walkers=1, rounds=2, moves=100)
+    run.rounds_planned = 9
+    density = density_of_run(run)
+    header = describe_density(density, describe_run(run))
+    assert header[0].startswith("absolute: no (no rung has beta = 0)")
+    assert "converged: no" in header and any("one lane" in line for line in header)
+    assert any("2 of 9 rounds, not finished" in line for line in header)
+    assert any("relative" in line for line in summarize_density(density))
+
+
+def test_rules_are_found_and_checked(tmp_path, monkeypatch):
+    (tmp_path / "half_rules.py").write_text(
+        "def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    rule = load_rule("half_rules:half")
+    np.testing.assert_array_equal(rule(np.zeros((3, 2), np.int64)), [0.5] * 3)
+    for name, message in [
+        ("half", "module:function"),
+        ("half_rules:", "module:function"),
+        ("no_such_module:half", "cannot import no_such_module"),
+        ("half_rules:other", "no function other"),
+        ("half_rules:number", "no function number"),
+    ]:
+        with pytest.raises(EstimateError, match=message):
+            load_rule(name)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (np.ones(4), "expected 3 scores"),
+        (np.ones((3, 1)), "expected 3 scores"),
+        (1.0, "expected 3 scores"),
+        ([0.0, 1.0, 1.5], "in \\[0, 1\\], got 1.5"),
+        ([0.0, -1.0, 1.0], "got -1"),
+        ([0.0, np.nan, 1.0], "got nan"),
+        (["a", "b", "c"], "not numbers"),
+        (None, "expected 3 scores|not numbers"),
+    ],
+)
+def test_bad_scores_get_plain_messages(scores, message):
+    with pytest.raises(EstimateError, match=message):
+        check_scores(scores, 3, "my:rule")
+    assert check_scores([True, False, True], 3, "my:rule").dtype == np.float64

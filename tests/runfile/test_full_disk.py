@@ -1,0 +1,47 @@
+"""A disk that is full in the middle of a run: one message, exit 1, no round claimed in vain."""
+
+import os
+import subprocess
+
+import pytest
+from run_tools import LATTICE, assert_same, run
+
+from omniinput_hpc.runfile.reader import open_run
+
+WORDS = ["run.rounds=150", "sampler.walkers=64"]
+
+
+def mount(folder, *options):
+    words = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
+    return subprocess.run(words, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1.6 MB, where this process may make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0 or not mount(folder, "size=1600k"):
+        pytest.skip("no right to mount a small file system here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+def test_full_disk(writer, small_disk, tmp_path):
+    toml, path, whole = tmp_path / "l.toml", small_disk / "run.h5", tmp_path / "whole.h5"
+    toml.write_text(LATTICE.format(output=path))
+    words = [part for word in [*WORDS, f"run.writer={writer}"] for part in ("--set", word)]
+    done = run(toml, *words, ranks=2)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("nothing committed is lost: make room and run again") == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    with open_run(path) as left:
+        assert 0 < left.rounds < 150
+        assert left.counts_kb().sum() == left.rounds * 4 * 64 * 15
+        assert left.lane_counts_kgb().sum() == left.rounds * 4 * 64 * 15
+    assert mount(small_disk, "remount", "size=20m")
+    assert run(toml, *words, ranks=2).returncode == 0
+    assert run(toml, *words, "--set", f"run.output={whole}").returncode == 0
+    assert_same(path, whole)

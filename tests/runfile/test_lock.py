@@ -1,0 +1,383 @@
+"""The lock beside a run file: one writer at a time, and a dead writer's lock hinders nobody."""
+
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from run_tools import ROOT, command, environment, run
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import lock
+from omniinput_hpc.runfile.lock import Owner, RunLock, here, parse, why_stale
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import build
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "run.h5"
+
+
+@pytest.fixture
+def sidecar(tmp_path):
+    return tmp_path / "run.h5.lock"
+
+
+@pytest.fixture
+def toml(tmp_path, output, lattice_toml):
+    path = tmp_path / "lattice.toml"
+    path.write_text(lattice_toml.format(output=output))
+    return path
+
+
+def dead_pid():
+    """Return the number of a process that has just ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def set_age(path, seconds):
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def only_the_run_is_left(folder):
+    return sorted(p.name for p in folder.iterdir()) == ["lattice.toml", "run.h5"]
+
+
+ME = Owner("77", 2, "node1", os.getpid(), here().started, here().namespace, here().boot, "me")
+
+
+@pytest.mark.parametrize(
+    ("changes", "age", "reason"),
+    [
+        ({"restarts": 1, "host": "node2"}, 0, "requeued"),
+        ({"restarts": 2, "host": "node2"}, 599, None),
+        ({"restarts": 3, "host": "node2"}, 0, None),
+        ({"restarts": 1, "host": "node2", "job": "76"}, 0, None),
+        ({"restarts": 1, "host": "node2", "job": ""}, 0, None),
+        ({"host": "node2"}, 601, "not touched for 10 min"),
+        ({}, 599, None),  # this very process
+        ({"pid": 1, "started": ""}, 0, "has ended"),  # started at another time
+        ({"pid": dead_pid()}, 0, "has ended"),
+        ({"pid": dead_pid(), "host": "node2"}, 0, None),
+        ({"pid": dead_pid(), "namespace": "pid:[1]"}, 0, None),  # another container's
+        ({"started": "1"}, 0, "has ended"),  # our pid, used before by another
+        ({"boot": "older"}, 1e9, "host was restarted"),
+        ({"boot": "other"}, 0, None),  # touched since we booted: a host of the same name
+    ],
+)
+def test_staleness(changes, age, reason):
+    found = why_stale(replace(ME, **changes), age, ME)
+    assert (found is None) if reason is None else (reason in found)
+
+
+def test_a_process_that_nobody_waited_for_is_gone():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    while lock._process(process.pid)[0] not in ("Z", ""):
+        time.sleep(0.01)
+    os.kill(process.pid, 0)  # it still has a number
+    assert "has ended" in why_stale(replace(ME, pid=process.pid), 0, ME)
+    process.wait()
+
+
+def test_a_requeued_job_takes_its_lock_over(output, sidecar, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    sidecar.write_text(replace(ME, job="4711", restarts=0, host="node2").text)
+    with pytest.raises(UserError, match=r"process .* on host node2, SLURM job 4711"):
+        RunLock(output).take()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert RunLock(output).take() == sidecar.read_text()
+    assert parse(sidecar.read_text()).restarts == 1
+
+
+def test_an_untouched_lock_of_another_host_is_taken_over(output, sidecar, caplog):
+    sidecar.write_text(replace(ME, host="node2").text)
+    with pytest.raises(UserError):
+        RunLock(output).take()
+    set_age(sidecar, 700)
+    logging.getLogger("omniinput_hpc").propagate = True
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        RunLock(output).take()
+    assert "taking over the lock" in caplog.text
+    assert "on host node2, SLURM job 77: not touched for 12 min" in caplog.text
+    assert parse(sidecar.read_text()).pid == os.getpid()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"pid": -1}', "[" * 9000])
+def test_an_unfinished_lock_is_waited_for_and_then_taken_over(text, output, sidecar, monkeypatch):
+    assert parse(text) is None
+    monkeypatch.setattr(lock, "UNFINISHED_AFTER", 0.5)
+    sidecar.write_text(text)
+    begin = time.monotonic()
+    RunLock(output).take()
+    assert time.monotonic() - begin > 0.4
+    assert parse(sidecar.read_text()).pid == os.getpid()
+    assert [p.name for p in sidecar.parent.iterdir()] == ["run.h5.lock"]
+
+
+@pytest.mark.parametrize("pid", ["dead", "alive"])
+def test_a_claim_of_a_killed_process_hinders_nobody(pid, output, sidecar, monkeypatch):
+    monkeypatch.setattr(lock, "UNFINISHED_AFTER", 0.5)
+    stale = replace(here(), pid=dead_pid()).text
+    sidecar.write_text(stale)
+    claim = lock._claim_of(sidecar, stale)
+    claim.write_text(stale if pid == "dead" else here().text)
+    begin = time.monotonic()
+    RunLock(output).take()
+    assert (time.monotonic() - begin > 0.4) == (pid == "alive")
+    assert [p.name for p in sidecar.parent.iterdir()] == ["run.h5.lock"]
+
+
+def test_touching(output, sidecar, monkeypatch):
+    mine = RunLock(output)
+    mine.take()
+    set_age(sidecar, 500)
+    mine.sign_of_life()
+    assert time.time() - sidecar.stat().st_mtime > 400  # not yet
+    monkeypatch.setattr(lock, "TOUCH_EVERY", 0.0)
+    mine.sign_of_life()
+    assert time.time() - sidecar.stat().st_mtime < 100
+    set_age(sidecar, 500)
+    assert mine.keep()
+    assert time.time() - sidecar.stat().st_mtime < 100
+    assert RunLock(output, acting=False).keep()  # other ranks leave it alone
+
+
+def test_a_lock_that_was_removed_is_made_again_and_one_that_was_taken_is_lost(output, sidecar):
+    mine = RunLock(output)
+    text = mine.take()
+    sidecar.unlink()
+    assert mine.keep()
+    assert sidecar.read_text() == text
+    other = replace(ME, host="node9", token="other").text
+    sidecar.write_text(other)
+    assert not mine.keep()
+    assert "process" in str(mine.lost())
+    assert "on host node9" in str(mine.lost())
+    mine.release()
+    assert sidecar.read_text() == other
+    assert [p.name for p in sidecar.parent.iterdir()] == ["run.h5.lock"]
+
+
+def test_a_full_disk_can_still_release(output, sidecar, monkeypatch):
+    mine = RunLock(output)
+    mine.take()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lock, "_create", full)
+    mine.release()
+    assert not sidecar.exists()
+    with pytest.raises(UserError, match="cannot be made: No space left"):
+        RunLock(output).take()
+
+
+def test_two_names_of_one_file_share_a_lock(output, sidecar, tmp_path):
+    output.write_text("")
+    (tmp_path / "link.h5").symlink_to(output)
+    RunLock(tmp_path / "link.h5").take()
+    with pytest.raises(UserError):
+        RunLock(output).take()
+
+
+def contend(output, barrier, results, n):
+    """Take a lock at the same instant as the other process, n times."""
+    mine = RunLock(output)
+    for _ in range(n):
+        barrier.wait()
+        outcome = "refused"
+        with contextlib.suppress(UserError):
+            mine.take()
+            outcome = "taken"
+        barrier.wait()  # nobody releases before all have tried
+        if outcome == "taken":
+            outcome = "taken" if mine.keep() else "lost"
+            mine.release()
+        results.put(outcome)
+        barrier.wait()
+        barrier.wait()  # the test looks, and prepares
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+@pytest.mark.parametrize("n_starters", [2, 4])
+def test_of_several_starters_one_wins(left_behind, n_starters, output, sidecar):
+    n = 60
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(n_starters + 1), context.Queue()
+    starters = [
+        context.Process(target=contend, args=(output, barrier, results, n), daemon=True)
+        for _ in range(n_starters)
+    ]
+    for process in starters:
+        process.start()
+    stale, outcomes = replace(here(), pid=dead_pid()), []
+    for i in range(n):
+        assert list(output.parent.iterdir()) == []
+        if left_behind:
+            sidecar.write_text(replace(stale, token=str(i)).text)
+        for _ in range(3):
+            barrier.wait(timeout=60)
+        outcomes.append(sorted(results.get(timeout=60) for _ in range(n_starters)))
+        barrier.wait(timeout=60)
+    assert outcomes == [["refused"] * (n_starters - 1) + ["taken"]] * n
+    for process in starters:
+        process.join(timeout=60)
+
+
+SLOW = ["--set", "run.rounds=100000"]
+
+
+def start(toml, *words, ranks=1):
+    return subprocess.Popen(
+        command(toml, *SLOW, *words, ranks=ranks),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def wait_for_rounds(path, n, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if path.exists():
+            with open_run(path) as live:
+                if live.rounds >= n:
+                    return
+        time.sleep(0.02)
+    raise AssertionError(f"no {n} rounds within {seconds} s")
+
+
+def test_good_ends_leave_no_lock(toml, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch.request, "reason", None)
+    made = []
+    take = RunLock.take
+    monkeypatch.setattr(RunLock, "take", lambda self: made.append(take(self)) or made[-1])
+    assert launch.main([str(toml), "--check"]) == 0
+    assert not made
+    assert launch.main([str(toml), "--max-walltime", "0.001"]) == 75
+    monkeypatch.setattr(launch.request, "reason", None)
+    assert launch.main([str(toml)]) == 0
+    assert len(made) == 2
+    assert only_the_run_is_left(tmp_path)
+    assert launch.main([str(toml)]) == 0  # complete: nothing to write
+    assert len(made) == 2
+
+    def cannot(*arguments):
+        raise UserError("found out late")
+
+    monkeypatch.setattr(launch, "_prepare_file", cannot)
+    assert launch.main([str(toml), "--set", "run.rounds=6"]) == 2
+    assert len(made) == 3
+    assert only_the_run_is_left(tmp_path)
+
+
+def test_a_second_run_is_refused_and_the_first_goes_on(capfd, toml, output, sidecar, tmp_path):
+    first = start(toml)
+    wait_for_rounds(output, 2)
+    holder = json.loads(sidecar.read_text())
+    code = launch.main([str(toml), *SLOW])
+    text = capfd.readouterr().err
+    assert code == 2
+    message = text[text.index("omniinput_hpc: run.output") :]
+    assert len(message.strip().splitlines()) == 1
+    for word in (f"process {first.pid} on host {here().host}", str(sidecar), str(output)):
+        assert word in message
+    assert json.loads(sidecar.read_text()) == holder
+    assert launch.main([str(toml), *SLOW, "--check"]) == 0  # looks, and takes nothing
+    assert time.time() - sidecar.stat().st_mtime < 30
+    wait_for_rounds(output, open_run(output).rounds + 2)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=30) == 75
+    assert only_the_run_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_run_leaves_a_lock_that_the_next_takes_over(toml, output, sidecar, ranks):
+    first = start(toml, ranks=ranks)
+    wait_for_rounds(output, 2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    left = parse(sidecar.read_text())
+    done = run(toml, *SLOW, "--max-walltime", 4, ranks=ranks)
+    assert done.returncode == 75, done.stderr
+    assert f"of process {left.pid} on host {left.host}: that process has ended" in done.stderr
+    assert not sidecar.exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_run_that_fails_removes_its_lock(toml, output, tmp_path, ranks):
+    words = ["model.factory=toy_models:nan", "ladder.betas=[-20.0, -8.0, 0.0, 1.0]"]
+    done = run(toml, *(w for word in words for w in ("--set", word)), ranks=ranks)
+    assert "not finite" in done.stderr
+    assert only_the_run_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_was_robbed_writes_nothing_more(toml, output, sidecar, ranks):
+    first = start(toml, ranks=ranks)
+    wait_for_rounds(output, 2)
+    os.killpg(first.pid, signal.SIGSTOP)  # suspended for long
+    other = replace(ME, host="node9", token="other").text
+    sidecar.write_text(other)
+    with open_run(output) as live:
+        rounds = live.rounds
+    os.killpg(first.pid, signal.SIGCONT)
+    _, text = first.communicate(timeout=60)
+    assert first.returncode in (1, 1 | signal.SIGKILL)
+    assert f"process {os.getpid()} on host node9, SLURM job 77 has taken over" in text
+    assert "Traceback" not in text
+    assert sidecar.read_text() == other
+    with open_run(output) as left:  # one commit may have been under way
+        assert left.rounds <= rounds + 1
+    assert not list(output.parent.glob("run.h5.lock.*"))
+
+
+def test_another_run_that_wrote_meanwhile_is_noticed(toml, output, sidecar, monkeypatch):
+    """The file is judged before the model is read, which takes minutes, and again after."""
+    prepare, elsewhere = build.make_rungs, []
+
+    def meanwhile(*arguments):
+        if not elsewhere:
+            elsewhere.append(1)
+            assert launch.main([str(toml), "--set", "run.rounds=3"]) == 0
+        return prepare(*arguments)
+
+    monkeypatch.setattr(build, "make_rungs", meanwhile)
+    assert launch.main([str(toml)]) == 0
+    with open_run(output) as done:
+        assert (done.rounds, done.rounds_planned) == (5, 5)
+        created = done.texts["created"]
+    elsewhere.clear()
+    output.unlink()
+    assert launch.main([str(toml), "--restart", "never"]) == 2
+    with open_run(output) as done:
+        assert (done.rounds, done.rounds_planned) == (3, 3)
+        assert done.texts["created"] >= created
+    assert not sidecar.exists()
+
+
+def test_a_run_is_touched_between_commits(toml, sidecar, monkeypatch):
+    """Rounds that take long must not cost the lock."""
+    monkeypatch.setattr(lock, "TOUCH_EVERY", 0.0)
+    monkeypatch.setattr(
+        "omniinput_hpc.parallel.stopping.SECONDS_BETWEEN_LOOKS", 0.0
+    )  # a look every move
+    touched, utime = [], os.utime
+    monkeypatch.setattr(os, "utime", lambda path: touched.append(path) or utime(path))
+    assert launch.main([str(toml), "--set", "run.rounds=2", "--set", "run.burn_in=0"]) == 0
+    commits, moves = 2, 2 * 15 * 4
+    assert touched == [sidecar] * (moves + commits)

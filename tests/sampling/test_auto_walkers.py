@@ -1,0 +1,164 @@
+"""What `walkers = "auto"` finds: pure decisions, whole runs, several ranks."""
+
+import numpy as np
+import pytest
+from run_tools import LATTICE, assert_same, run
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import device
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import auto_walkers, build
+from omniinput_hpc.sampling.auto_walkers import FEWEST, MOST, Room, Trial
+
+MIB = 2**20
+
+
+class Alone:
+    """A world of one rank; `others` is what each further rank says, question by question."""
+
+    rank = 0
+
+    def __init__(self, others=()):
+        self._others = iter(others)
+
+    def all(self, ok):
+        return bool(ok) and next(self._others, True)
+
+
+def search(rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0, most=MOST):
+    """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
+
+    def trial(n):
+        return Trial(n, n / rate(n), peak * n, more * n)
+
+    room = Room(n_rungs, memory, memory, records)
+    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, room, most)]
+
+
+def saturating(n):
+    """A device whose every batch takes as long as 100 walkers."""
+    return 1e4 * n / max(n, 100)
+
+
+def test_the_number_is_doubled_until_nothing_is_gained():
+    assert search(saturating) == [16, 32, 64, 128]
+    assert search(lambda n: n**0.1) == [16]  # 7% more for twice as many
+    assert search(lambda n: n**0.2) == [16 * 2**i for i in range(9)]  # 15%
+    assert search(lambda n: n**0.2)[-1] == MOST
+    assert search(lambda n: n, most=100) == [16, 32, 64]
+
+
+def test_one_disturbed_trial_does_not_end_it():
+    assert search(lambda n: n * (0.4 if n == 32 else 1.0), most=64) == [16, 64]
+    disturbed_twice = search(lambda n: n * (0.1 if n in (32, 64) else 1.0))
+    assert disturbed_twice == [16]
+
+
+def test_memory_ends_it():
+    assert search(lambda n: n, peak=MIB, memory=100 * MIB) == [16, 32, 64]
+    assert search(lambda n: n, peak=MIB, more=MIB, memory=100 * MIB, n_rungs=3) == [16, 32]
+    assert search(lambda n: n, peak=MIB, memory=100 * MIB, records=MIB) == [16, 32]
+    with pytest.raises(UserError, match="not even 16 walkers"):
+        search(lambda n: n, peak=MIB, memory=15 * MIB)
+
+
+def test_no_rank_takes_more_than_any_other():
+    """Questions are: does it fit at all; then does it fit, did it fit, does it gain."""
+    assert search(lambda n: n, others=[True, True, True, True, False]) == [16, 32]  # no room
+    assert search(lambda n: n, others=[True, True, True, False] + 2 * [True] + [False]) == [16]
+    with pytest.raises(UserError, match="not even"):
+        search(lambda n: n, others=[False])
+
+
+def test_it_is_a_multiple_of_the_groups_of_lanes():
+    assert all(n % FEWEST == 0 for n in search(saturating)) and FEWEST == 16
+
+
+def test_a_hosts_memory_is_seen():
+    free = device.amount_free("cpu")
+    assert 0 < free < 2**50
+    before = device.held("cpu")
+    device.forget_most("cpu")
+    block = np.ones(64 * MIB, dtype=np.uint8)
+    assert device.held("cpu") - before > 32 * MIB
+    del block
+    assert device.most_held("cpu") - before > 32 * MIB
+
+
+def auto(folder, name="run"):
+    path = folder / f"{name}.toml"
+    text = LATTICE.format(output=folder / f"{name}.h5")
+    path.write_text(text.replace("walkers = 8", 'walkers = "auto"'))
+    return path
+
+
+def stored(path):
+    with open_run(path) as run_:
+        return run_.config["sampler"]["walkers"], run_.walkers
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Trials as short as can be."""
+    monkeypatch.setattr(auto_walkers, "REPEATED", 0.0)
+
+
+def call(*words):
+    return launch.main(list(map(str, words)))
+
+
+def test_a_run_is_that_with_the_number_given(tmp_path, monkeypatch, quick):
+    path = auto(tmp_path)
+    monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
+    monkeypatch.setattr(auto_walkers, "GAIN", 0.0)
+    assert call(path) == 0
+    assert stored(tmp_path / "run.h5") == (32, 32)
+    given = ["--set", "sampler.walkers=32", "--set", f"run.output={tmp_path / 'given.h5'}"]
+    assert call(path, *given) == 0
+    assert_same(tmp_path / "run.h5", tmp_path / "given.h5")
+
+
+def test_a_run_goes_on_with_the_number_in_its_file(tmp_path, monkeypatch, quick, capfd):
+    path, whole = auto(tmp_path), tmp_path / "whole.h5"
+    monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 16)
+    assert call(path, "--set", "run.rounds=2") == 0
+
+    def never(*_):
+        raise AssertionError("it was looked for again")
+
+    monkeypatch.setattr(auto_walkers, "try_rung", never)
+    assert call(path, "--set", "run.rounds=3", "--restart", "require") == 0
+    assert call(tmp_path / "run.h5", "--set", "run.rounds=4") == 0
+    assert call(tmp_path / "run.h5", "--set", "sampler.walkers=auto", "--set", "run.rounds=5") == 0
+    assert stored(tmp_path / "run.h5") == (16, 16)
+    given = ["--set", "sampler.walkers=16", "--set", f"run.output={whole}"]
+    assert call(path, *given) == 0
+    assert_same(tmp_path / "run.h5", whole)
+    assert call(path, "--set", "sampler.walkers=32") == 2
+    assert "sampler.walkers is 16 in the file and 32 here" in capfd.readouterr().err
+    assert call("--verify", tmp_path / "run.h5") == 0
+
+
+def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd):
+    assert call(auto(tmp_path), "--check") == 0
+    text = capfd.readouterr().err
+    assert 'found by "auto", moves/s of a rung with 16: ' in text
+    assert "of a host's memory a rank" in text
+    assert not (tmp_path / "run.h5").exists()
+
+
+def test_a_check_alone_measures_only_what_does_not_take_long(tmp_path, quick, capfd, monkeypatch):
+    number = ["--set", "sampler.walkers=8", "--check"]
+    assert call(auto(tmp_path), *number) == 0
+    assert "\nmeasured" in capfd.readouterr().err
+    monkeypatch.setattr(build, "LONGEST_TRIAL", 0.0)
+    assert call(auto(tmp_path), *number) == 0
+    assert "\nmeasured" not in capfd.readouterr().err
+
+
+def test_ranks_agree_on_one_number(tmp_path):
+    done = run(auto(tmp_path), ranks=2)
+    assert done.returncode == 0, done.stderr
+    number, walkers = stored(tmp_path / "run.h5")
+    assert number == walkers and number % FEWEST == 0

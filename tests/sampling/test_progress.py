@@ -1,0 +1,53 @@
+"""What a person is told while a run goes on: rounds that are too long to lose."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from omniinput_hpc.sampling.progress import Progress, shorter_rounds
+
+
+def told(caplog, seconds_per_round, shown=True, first=-2, exchanges=10):
+    """Return the warnings of a run whose rounds take that long, by a clock that is set by hand."""
+    now = [50.0]
+    progress = Progress(first, 4, 2, 1000, shown, exchanges, clock=lambda: now[0])
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="omniinput_hpc"):
+        for round_ in range(first, 4):
+            now[0] += seconds_per_round
+            progress.committed(round_, np.array([0.5]))
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch):
+    """Runs that tests have made before may have taken the messages away from pytest."""
+    monkeypatch.setattr(logging.getLogger("omniinput_hpc"), "propagate", True)
+
+
+def test_a_long_round_is_named_once_with_the_exchanges_to_set(caplog):
+    (text,) = told(caplog, 1020.0)
+    assert "a round takes 17 min" in text
+    assert "set sampler.exchanges = 2 instead of 10" in text
+    assert len(told(caplog, 301.0, first=1)) == 1  # also after a resume
+
+
+def test_short_rounds_and_other_ranks_say_nothing(caplog):
+    assert told(caplog, 299.0) == []
+    assert told(caplog, 1020.0, shown=False) == []
+
+
+@pytest.mark.parametrize("seconds", [301.0, 450.0, 1020.0, 3000.0])
+def test_the_advice_makes_rounds_short_enough(seconds):
+    text = shorter_rounds(seconds, 10)
+    exchanges = int(text.split("sampler.exchanges = ")[1].split()[0])
+    assert exchanges >= 1
+    assert seconds / 10 * exchanges <= 300.0 < seconds / 10 * (exchanges + 1)
+
+
+@pytest.mark.parametrize("exchanges", [1, 3])
+def test_where_one_exchange_is_too_long_the_steps_are_named(exchanges):
+    text = shorter_rounds(1000.0 * exchanges, exchanges)
+    assert "a smaller sampler.steps" in text
+    assert ("sampler.exchanges = 1 and" in text) == (exchanges > 1)

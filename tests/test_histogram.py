@@ -1,0 +1,48 @@
+"""The histogram of z: edges, groups of lanes, sums; every move counts once."""
+
+import numpy as np
+import pytest
+
+from omniinput_hpc.histogram import Histogram, bin_of, lane_groups
+
+EDGES = 0.0 + np.arange(11) * 0.1
+
+
+def test_bins_are_half_open_and_the_last_one_closed():
+    z = np.array([-1e-9, 0.0, 0.1, np.nextafter(0.1, 0), EDGES[3], EDGES[-1], 1.1])
+    assert bin_of(z, EDGES).tolist() == [-1, 0, 1, 0, 3, 9, 10]
+
+
+def test_float32_outputs_are_binned_in_float64():
+    z = np.float32(0.3)  # 0.30000001192..., above the edge 0.30000000000000004
+    assert bin_of(np.array([z], dtype=np.float64), EDGES)[0] == 3
+
+
+@pytest.mark.parametrize("n_walkers", [1, 5, 16, 20, 64])
+def test_groups_of_lanes(n_walkers):
+    group = lane_groups(n_walkers)
+    n_groups = min(16, n_walkers)
+    assert group.tolist() == [w * n_groups // n_walkers for w in range(n_walkers)]
+    assert set(group) == set(range(n_groups))
+
+
+def test_counts_agree_with_numpy():
+    random = np.random.default_rng(1)
+    z = random.uniform(-0.2, 1.3, size=(50, 20)).astype(np.float32)
+    histogram = Histogram(EDGES, 20)
+    histogram.add(z[:30])
+    histogram.add(z[30:])
+    z64 = z.astype(np.float64)
+    inside = (z64 >= EDGES[0]) & (z64 <= EDGES[-1])
+    np.testing.assert_array_equal(histogram.counts_b, np.histogram(z64, EDGES)[0])
+    np.testing.assert_array_equal(histogram.outside, [(z64 < 0).sum(), (z64 > EDGES[-1]).sum()])
+    np.testing.assert_allclose(histogram.z_sum_b.sum(), z64[inside].sum(), rtol=1e-12)
+    for group in range(16):
+        lanes = lane_groups(20) == group
+        expected = np.histogram(z64[:, lanes], EDGES)[0]
+        np.testing.assert_array_equal(histogram.lane_counts_gb[group], expected)
+    histogram.clear_round()
+    assert histogram.counts_b.sum() == 0
+    assert histogram.lane_counts_gb.sum() == inside.sum()
+    histogram.clear_all()
+    assert histogram.lane_counts_gb.sum() == histogram.z_sum_b.sum() == 0
