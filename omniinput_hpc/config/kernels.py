@@ -82,7 +82,7 @@ class ProposalWeights(Table):
 
 
 class LmConditional(KernelTable):
-    """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
+    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
 
     name: Literal["lm-conditional"]
     weights: ProposalWeights = ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1)
@@ -98,7 +98,7 @@ class LmConditional(KernelTable):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The four kinds of stretches."""
+        """The four kinds of spans."""
         return tuple(ProposalWeights.model_fields)
 
 
