@@ -263,7 +263,7 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
 def _agreements(
     density: Density, curve: Curve, exact: Exact, side: Side
 ) -> tuple[Agreement, Agreement, Agreement]:
-    """Return how r per bin, and precision and log recall per threshold, differ from the exact ones."""
+    """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
     firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
         density.effective_b >= FEWEST_EFFECTIVE
     )

@@ -170,9 +170,7 @@ def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[Pe
     if not person_a.any():
         raise EstimateError("all scores are judges': give people's scores to compare them with")
     if person_a.sum() < 2 and person_a.all():
-        raise EstimateError(
-            "these are one person's scores: give another person's or a judge's to compare them with"
-        )
+        raise EstimateError("one person's scores alone: give another person's or a judge's as well")
     found = []
     for a, (name, judge) in enumerate(zip(scored.annotators, judges, strict=True)):
         others_a = person_a & (np.arange(len(person_a)) != a)

@@ -151,7 +151,7 @@ def test_inputs_that_only_one_side_scored_do_not_count():
     ("n", "judges", "words"),
     [
         (2, ["j", "j"], "give people's scores"),
-        (1, [None], "one person's scores"),
+        (1, [None], "one person's scores alone"),
         (2, [None, "j"], "no input in common"),
     ],
 )
