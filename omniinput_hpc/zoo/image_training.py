@@ -24,7 +24,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import GibbsWithGradients, ImageClassifier
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.kernels import GibbsWithGradients
 from omniinput_hpc.models.images import classifier
 from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
 from omniinput_hpc.models.images.networks import ImageNetwork
