@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum, pick

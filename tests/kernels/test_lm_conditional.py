@@ -20,8 +20,8 @@ from toy_models import AutoregressiveModel, CoupledModel, KVCacheModel, ToyKVCac
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import LmConditional as Options
 from omniinput_hpc.config import input_file
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, lm_conditional
 from omniinput_hpc.kernels.lm_conditional import Cache, LmConditional
