@@ -85,19 +85,14 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
     UserError
         The images have other sites than the model, or grey levels that it does not have.
     """
-    import torch
+    from omniinput_hpc.models import batches  # imports torch
 
     if images.x.shape[1] != model.n_sites or images.x.max() >= model.n_values:
         raise UserError(
             f"{name} has {images.x.shape[1]} sites with values up to {images.x.max()}; the model "
             f"takes {model.n_sites} sites with values up to {model.n_values - 1}"
         )
-    padded = np.concatenate([images.x, images.x[:1].repeat(-len(images) % BATCH, axis=0)])
-    parts = [
-        model.output(torch.from_numpy(padded[i : i + BATCH].astype(np.int64))).double().numpy()
-        for i in range(0, len(padded), BATCH)
-    ]
-    return np.concatenate(parts)[: len(images)]
+    return batches.evaluate(model, images.x, BATCH, "cpu").astype(np.float64)
 
 
 def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, offset
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.models.table import z_label as z_label
 
 FloatArray = NDArray[np.float64]
 # Okabe & Ito's palette for all kinds of colour vision: blue, vermilion, green, grey
@@ -39,24 +40,6 @@ STYLE: Any = {
     "lines.linewidth": 1.4,
     "errorbar.capsize": 1.5,
 }
-
-
-def z_label(config: dict[str, Any]) -> str:
-    """Return the axis label of the output, with its unit where the model's kind tells it."""
-    model = config.get("model", {})
-    kind = model.get("kind")
-    if kind == "causal-lm":
-        return "output z, mean NLL (nats per token)"
-    if kind in ("image-classifier", "sequence-classifier"):
-        image = kind == "image-classifier"
-        what = model.get("target" if image else "output", "logit")
-        whose = model.get("label", 0) if image else model.get("target")
-        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
-        if what == "log-likelihood":
-            return f"output z, {minus}log-likelihood up to a constant (nats)"
-        words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
-        return f"output z, {minus}{words.get(what, what)} of class {whose} (nats)"
-    return "output z (the model's own unit)"
 
 
 def panels(

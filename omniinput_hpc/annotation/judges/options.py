@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"module:function, {', '.join(KINDS)}")  # fmt: skip
     parser.add_argument("--name", help="of the score file (default: the kind's, or the function's)")
     parser.add_argument("--of", choices=["values", "shown"], default="values", help="a rule is of")
-    parser.add_argument("--model", metavar="PATH", help="folder, hub name, or .pt2 of pictures")
+    parser.add_argument("--model", metavar="PATH", help="folder, or hub name")
+    parser.add_argument("--factory", metavar="module:function",
+                        help="of a network on pictures, with weights --model")  # fmt: skip
     parser.add_argument("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
     parser.add_argument("--answers", nargs="+", default=ANSWERS, help="worst to best (no yes)")
     parser.add_argument("--label", type=int, help="the class whose probability is the score")
@@ -74,7 +76,7 @@ def make_judge(options: argparse.Namespace, tasks: TaskSet) -> Judge:
     if options.judge == "image-classifier":
         from omniinput_hpc.annotation.judges.networks import PictureClassifierJudge
 
-        return PictureClassifierJudge(options.model, options.label, device)
+        return PictureClassifierJudge(options.model, options.label, device, options.factory)
     from omniinput_hpc.annotation.judges import language
 
     if options.judge == "sequence-classifier":
