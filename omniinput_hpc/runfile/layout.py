@@ -2,7 +2,7 @@
 
 One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
 ``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
-`commit`), so that a kill at any instant leaves a readable file. `run_reader` reads it.
+`writers`), so that a kill at any instant leaves a readable file. `reader` reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omniinput_hpc.histogram import MAX_GROUPS
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
 N_LEARNING = 6
-"""Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
+"""Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,35 @@ def create(
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
+def attributes(
+    fingerprint: str,
+    probe_z: NDArray[np.float64],
+    model_beta: float,
+    environment: Mapping[str, str],
+) -> dict[str, str | float | NDArray[np.float64]]:
+    """Return the attributes of a new file that tell its model and where it was begun.
+
+    Parameters
+    ----------
+    fingerprint : of the model's files and options
+    probe_z : its z at inputs that never change
+    model_beta : the beta of its own distribution, NaN where it cannot be drawn from
+    environment : versions of libraries, devices, processor
+    """
+    return {
+        "model_fingerprint": fingerprint,
+        "model_probe_z": probe_z,
+        "model_beta": model_beta,
+        **environment,
+    }
+
+
 def grow(
-    path: Path, g: Geometry, config_toml: str, sign_of_life: Callable[[], object] = lambda: None
+    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
 ) -> None:
     """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
 
-    `sign_of_life` is called after every round that is copied: large files take minutes.
+    `heartbeat` is called after every round that is copied: large files take minutes.
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         _write_skeleton(new, g, {})
@@ -186,7 +209,7 @@ def grow(
             if field.per == "round":
                 for round_ in range(committed):
                     new[name][round_] = old[name][round_]
-                    sign_of_life()
+                    heartbeat()
             else:
                 new[name][...] = old[name][...]
 

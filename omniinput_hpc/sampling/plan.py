@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.parallel import comm
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.sampling.restart import Existing
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Plan:
     kept_bytes: int
     writer: str
     writer_reason: str
-    found: dict[str, Any]
+    found: Existing
     trials: str = ""
     measured: str | None = None
 
@@ -129,10 +131,10 @@ def describe(plan: Plan) -> str:
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = f"{amount(plan.kept_bytes)} of keys and values + " if plan.kept_bytes else ""
     state = "new"
-    if plan.found["resume"]:
-        state = f"goes on after {plan.found['rounds']} of {plan.found['planned']} rounds"
-        if not plan.found["rounds"]:
-            state = f"goes on after {plan.found['burn_in']} of {c.run.burn_in} burn-in rounds"
+    if plan.found.resume:
+        state = f"resumes after {plan.found.rounds} of {plan.found.rounds_planned} rounds"
+        if not plan.found.rounds:
+            state = f"resumes after {plan.found.burn_in} of {c.run.burn_in} burn-in rounds"
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
@@ -225,3 +227,25 @@ def amount(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} TB"
+
+
+def environment() -> dict[str, str]:
+    """Return what a result's last bits may depend on: versions and the processor, but torch's."""
+    import h5py
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "mpi": comm.library(),
+        "cpu": _processor(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
