@@ -22,7 +22,7 @@ from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import Lookout
 from omniinput_hpc.runfile import layout, lock, writers
 from omniinput_hpc.sampling import auto_walkers, build, plan, restart
-from omniinput_hpc.sampling.progress import duration
+from omniinput_hpc.text import amount, duration
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -118,7 +118,7 @@ def _sample(
     path = Path(built.config.run.output)
     stopping = Lookout(request, world, max_walltime, held_lock.sign_of_life)
     run = build.start(world, built, writer_kind, stopping, held_lock)
-    size = plan.amount(layout.size_in_bytes(built.geometry))
+    size = amount(layout.size_in_bytes(built.geometry))
     try:
         with run.writer.or_end(f"{path} ({size} in all)"):
             loop.sample(run)

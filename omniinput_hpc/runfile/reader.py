@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.closing import Closing
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
 from omniinput_hpc.runfile.records import Checkpoint, RungCheckpoint
+from omniinput_hpc.text import first_line
 
 
 class BrokenRun(UserError):
     """A run file that is not whole: something of its layout is missing or other."""
 
 
-class RunReader(Closing):
+class RunReader(AbstractContextManager["RunReader"]):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -52,9 +53,7 @@ class RunReader(Closing):
             self._read_header()
         except untrusted_hdf5.ERRORS as error:
             self._file.close()
-            raise BrokenRun(
-                f"{path} is not a whole run file: {untrusted_hdf5.words(error)}"
-            ) from None
+            raise BrokenRun(f"{path} is not a whole run file: {first_line(error)}") from None
         except UserError:
             self._file.close()
             raise
@@ -118,6 +117,9 @@ class RunReader(Closing):
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
 
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -141,9 +143,7 @@ class RunReader(Closing):
                 untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
             )
         except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(
-                f"{self.path} is not a whole run file: {untrusted_hdf5.words(error)}"
-            ) from None
+            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     @property
     def model_beta(self) -> float:
@@ -156,8 +156,7 @@ class RunReader(Closing):
         try:
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
         except untrusted_hdf5.ERRORS as error:
-            words = untrusted_hdf5.words(error)
-            raise BrokenRun(f"{self.path} is not a whole run file: {words}") from None
+            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""

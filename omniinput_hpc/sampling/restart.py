@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from omniinput_hpc import models
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.reader import open_run
 
 FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
-    ("model", "path")  # the fingerprint speaks for the files
+    ("model", "path"),  # the fingerprint speaks for the files
+    *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys that a resumed run may have other values of than its file."""
 
