@@ -102,7 +102,7 @@ class ProposalWeights(Table):
 
 
 class LmConditional(KernelTable):
-    """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
+    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
 
     name: Literal["lm-conditional"] = Field(
         description="Stretches of tokens are drawn anew from a language model's own conditional "
@@ -133,7 +133,7 @@ class LmConditional(KernelTable):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The four kinds of stretches."""
+        """The four kinds of spans."""
         return tuple(ProposalWeights.model_fields)
 
 
