@@ -42,6 +42,7 @@ def tree(folder=ROOT / "omniinput_hpc"):
 
 def imports():
     """Return the tables of tests/test_layers.py as Markdown."""
+    sys.path.append(str(ROOT / "tests"))
     import test_layers as layers
 
     def listed(names):
@@ -70,10 +71,11 @@ def filled(text):
     for name, part in (("tree", tree()), ("imports", imports())):
         pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
         assert re.search(pattern, text, re.DOTALL), f"docs/architecture.md has no part {name}"
-        text = re.sub(pattern, lambda m, p=part: m[1] + "\n" + p + "\n" + m[2], text, flags=re.DOTALL)
+        text = re.sub(
+            pattern, lambda m, p=part: m[1] + "\n" + p + "\n" + m[2], text, flags=re.DOTALL
+        )
     return text
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
