@@ -13,7 +13,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.normalization import Pairs, bennett_shift, pairs_of
 from omniinput_hpc.estimators.comparison.side_by_side import normalize
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import estimate
+from omniinput_hpc.estimators.errors.jackknife import estimate
 from omniinput_hpc.models import input_space
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored

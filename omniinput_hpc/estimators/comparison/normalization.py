@@ -26,7 +26,7 @@ from scipy.special import expit, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import Replicated, of_first, of_second
+from omniinput_hpc.estimators.errors.jackknife import Replicated, of_first, of_second
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +66,7 @@ def pairs_of(
     EstimateError
         No sample lies inside the bins, or the run's rungs are laws of the inputs themselves.
     """
-    if density.laws is None or density.draws:
+    if density.rung_weights is None or density.ancestral:
         raise EstimateError(
             "an ancestral run's samples, or several runs', cannot be normalized across models yet"
         )
@@ -99,8 +99,8 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     """
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
-    assert density.laws is not None  # see pairs_of
-    log_w_kb = density.laws.at_bins(density.z_b)[np.ix_(part, bins)]
+    assert density.rung_weights is not None  # see pairs_of
+    log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
     f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
     change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison import normalization as n
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import (
+from omniinput_hpc.estimators.errors.jackknife import (
     Estimate,
     Replicated,
     estimate,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall.curves import (
     Side,
@@ -147,7 +147,7 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     known = np.isfinite(error) & (error > 0)
     score = delta[known] / error[known]
     rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
-    firm = (density.effective_b[both] >= FEWEST_EFFECTIVE)[known]
+    firm = (density.effective_b[both] >= MIN_EFFECTIVE_COUNT)[known]
     n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
     expected, spread = _chi_square_law(len(density.lanes_g), n_independent)
     return Comparison(
@@ -290,7 +290,7 @@ def _agreements(
     density: Density, curve: Curve, exact: Exact, side: Side
 ) -> tuple[Agreement, Agreement, Agreement]:
     """Return how r per bin, and precision and log recall per threshold, lie on the exact ones."""
-    firm = (exact.log_g_b >= np.log(ENOUGH) - 1e-9) & (density.effective_b >= FEWEST_EFFECTIVE)
+    firm = (exact.log_g_b >= np.log(ENOUGH) - 1e-9) & (density.effective_b >= MIN_EFFECTIVE_COUNT)
     half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
     r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
 

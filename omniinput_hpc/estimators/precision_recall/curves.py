@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators.errors.jackknife import LEVEL
+
 FloatArray = NDArray[np.float64]
 Side = Literal["low", "high"]
 Range = tuple[float, float]
@@ -165,3 +167,44 @@ def cumulative_ratio(
         areas.append(total)
     with np.errstate(divide="ignore", invalid="ignore"):
         return grid, areas[0] / areas[1]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Ends of 95% intervals of everything in a `Trace`, which they hold; NaN-free.
+
+    Attributes
+    ----------
+    low, high : Trace of float64 [T]
+    """
+
+    low: Trace
+    high: Trace
+
+
+def _ends(value_t: FloatArray, value_mt: FloatArray, least: float, most: float) -> FloatArray:
+    """Return the interval's ends [2, T]; the widest, least and most, where draws are unknown."""
+    unknown = np.isnan(value_mt).any(axis=0)
+    tail = 0.5 * (1.0 - LEVEL)
+    # -inf (no right input in a draw) has its place in the order, but no distance from others
+    drawn = np.where(unknown, 0.0, value_mt)
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="nearest")
+    low, high = np.fmin(low, value_t), np.fmax(high, value_t)
+    return np.stack([np.where(unknown, least, low), np.where(unknown, most, high)])
+
+
+def bands(curve: Trace, draws: Trace) -> Bands:
+    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
+    infinite = np.inf
+    limits = {
+        "precision_t": (0.0, 1.0),
+        "simple_precision_t": (0.0, 1.0),
+    }
+    ends = {
+        name: _ends(value, getattr(draws, name), *limits.get(name, (-infinite, infinite)))
+        for name, value in vars(curve).items()
+    }
+    return Bands(
+        Trace(**{name: both[0] for name, both in ends.items()}),
+        Trace(**{name: both[1] for name, both in ends.items()}),
+    )

@@ -19,8 +19,15 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
-from omniinput_hpc.estimators.errors.draws import LEVEL, N_DRAWS, bands, draw_together
-from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, area, curve_range, trace
+from omniinput_hpc.estimators.errors.jackknife import LEVEL, N_DRAWS, draw_together
+from omniinput_hpc.estimators.precision_recall.curves import (
+    Side,
+    Trace,
+    area,
+    bands,
+    curve_range,
+    trace,
+)
 from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES, Curve
 
 FloatArray = NDArray[np.float64]

@@ -76,7 +76,7 @@ def test_flat_rungs_give_the_relative_density():
     result = density_of_run(flat_run(moves=100))
     assert not result.absolute
     assert_exact(result, relative=True)
-    assert "flat rung 0" in result.laws.label_k
+    assert "flat rung 0" in result.rung_weights.label_k
     run = flat_run(moves=100)
     run.log_w_kb = run.log_w_kb + np.linspace(0.0, 2.0, run.log_w_kb.shape[1])
     wrong, _ = score(density_of_run(run), relative=True)
@@ -99,7 +99,7 @@ def test_flat_gaussian_and_canonical_rungs_of_several_runs_enter_one_system():
         gaussian_run(seed=3, beta_k=np.array([0.5, 0.2, 1.0, 0.5])),
     ]
     result = density_of_runs(runs)
-    assert result.absolute and len(result.f_k) == 11 and result.laws is None
+    assert result.absolute and len(result.f_k) == 11 and result.rung_weights is None
     assert_exact(result)
     assert (result.lanes_g == 4).all()
     alone = density_of_run(runs[0])
