@@ -1,9 +1,9 @@
 """Another model's outputs: ``[mpirun -n R] python -m omniinput_hpc.rescore RUN.h5 INPUT.toml``.
 
-The model of INPUT.toml is given every recorded sample of the run, and its outputs go to the side
+The model of INPUT.toml evaluates every recorded sample of the run, and its outputs go to the side
 file ``RUN.rescored.INPUT.h5`` (see `rescored`), from which `analysis/normalize.py` and
-`analysis/compare.py` learn how the two models' distributions compare. Each rank takes an equal
-share of the rungs. A round is committed at a time: interrupted or killed, the same command goes on.
+`analysis/compare.py` compare the two models' distributions. Each rank takes an equal share of the
+rungs. One round is committed at a time: after a stop or a kill, the same command resumes.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
 
 
 def _check_readable(path: Path) -> None:
-    """Open a run file once on rank 0, so that its mistakes are reported once."""
+    """Open a run file on rank 0 first, so that an error is reported once."""
     open_run(path).close()
 
 
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
-    """Check that there are samples, and that both models have one space of inputs."""
+    """Check that there are samples, and that both models have the same input space."""
     if rounds == 0:
         raise UserError(f"{run.path} holds no committed round yet: there are no samples")
     if shape["n_values"] is None:
@@ -132,12 +132,12 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
 
 
 def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
-    """Return the recorded inputs of some rungs in a round; refuse what is no input."""
-    x_ksd = run.slab("samples/x", round_, rungs)
+    """Return the recorded inputs of some rungs in a round; refuse values that do not exist."""
+    x_ksd = run.round(round_, rungs).samples_x
     if x_ksd.max(initial=0) >= run.n_values:
         raise UserError(
             f"{run.path} is damaged: round {round_} holds a value {x_ksd.max()}, of "
-            f"{run.n_values} values (--verify says more)"
+            f"{run.n_values} values (run --verify for details)"
         )
     return x_ksd
 
@@ -189,7 +189,7 @@ def _rescore(
                 for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
                     z_s[:] = evaluate(model, x_sd, batch, device, stopping.after_move)
                 model.raise_if_nonfinite()
-                writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
+                writer.commit(round_, rescored.slabs_of(z_ks), round_ + 1)
                 now = time.monotonic()
                 if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
                     last, share = now, (round_ + 1 - rounds.start) / len(rounds)

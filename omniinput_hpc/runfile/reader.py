@@ -1,6 +1,6 @@
 """Reading a run file, also while the run is live: committed rounds only, without locks.
 
-Needs numpy and h5py alone (neither MPI nor torch), so that it works on a login node.
+Needs only numpy and h5py (neither MPI nor torch), so that it works on a login node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
 
 
 class BrokenRun(UserError):
-    """A run file that is not whole: something of its layout is missing or other."""
+    """A damaged run file: part of its layout is missing or differs."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,93 @@ class Checkpoint:
     lane_counts_kgb: NDArray[np.uint64]
     z_sum_kb: NDArray[np.float64]
     adapted: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class StoredWalkers:
+    """The walkers of all rungs after the last committed round, as stored and not checked.
+
+    Attributes
+    ----------
+    x_kwd, z_kw : configurations [K, W, D] and their outputs, float32 [K, W]
+    walker_kw, direction_kw : int32 and int8 [K, W], walker in each lane, and the end that it left
+    """
+
+    x_kwd: NDArray[Any]
+    z_kw: NDArray[np.float32]
+    walker_kw: NDArray[np.int32]
+    direction_kw: NDArray[np.int8]
+
+
+class RecordedRound:
+    """The records of one committed round for some rungs, each read when it is asked for.
+
+    Parameters
+    ----------
+    number : of the round, from 0
+    rungs : all by default
+    """
+
+    def __init__(self, run: RunReader, number: int, rungs: range | None = None) -> None:
+        self._run, self.number, self._rungs = run, number, rungs
+
+    def _slab(self, name: str) -> NDArray[Any]:
+        return self._run.slab(name, self.number, self._rungs)
+
+    @property
+    def counts_kb(self) -> NDArray[np.uint32]:
+        """The histogram, uint32 [K, B]."""
+        return self._slab("histogram/counts")
+
+    @property
+    def outside_k2(self) -> NDArray[np.uint32]:
+        """Counts below and above the bins, uint32 [K, 2]."""
+        return self._slab("histogram/outside")
+
+    @property
+    def samples_x(self) -> NDArray[Any]:
+        """Sampled inputs, [K, S, D]."""
+        return self._slab("samples/x")
+
+    @property
+    def samples_z(self) -> NDArray[np.float32]:
+        """Outputs of the samples, float32 [K, S]."""
+        return self._slab("samples/z")
+
+    @property
+    def samples_walker(self) -> NDArray[np.int32]:
+        """The walker of each sample, int32 [K, S]."""
+        return self._slab("samples/walker")
+
+    @property
+    def attempted_kn(self) -> NDArray[np.int64]:
+        """Attempted moves of each part of the kernel, int64 [K, n_kernels]."""
+        return self._slab("kernel/attempted")
+
+    @property
+    def accepted_kn(self) -> NDArray[np.int64]:
+        """Accepted moves of each part of the kernel, int64 [K, n_kernels]."""
+        return self._slab("kernel/accepted")
+
+    @property
+    def swaps_attempted_k(self) -> NDArray[np.int64]:
+        """Attempted swaps of each rung with the next one, int64 [K - 1]."""
+        return self._slab("exchange/attempted")
+
+    @property
+    def swaps_accepted_k(self) -> NDArray[np.int64]:
+        """Accepted swaps of each rung with the next one, int64 [K - 1]."""
+        return self._slab("exchange/accepted")
+
+    @property
+    def walker_kw(self) -> NDArray[np.int32]:
+        """The walker in each lane of each rung at the round's end, int32 [K, W]."""
+        return self._slab("exchange/walker")
+
+    @property
+    def round_trips_v(self) -> NDArray[np.int64]:
+        """Round trips that each walker completed, int64 [W K]."""
+        return self._slab("exchange/round_trips")
 
 
 class RunReader(AbstractContextManager["RunReader"]):
@@ -152,12 +239,12 @@ class RunReader(AbstractContextManager["RunReader"]):
             try:
                 found[name] = untrusted_hdf5.text(self._file, name)
             except untrusted_hdf5.ERRORS:
-                continue  # a number, or nothing of ours
+                continue  # a number, or something that no run writes
         return found
 
     @property
     def probe_z(self) -> NDArray[np.float64]:
-        """The model's z at the inputs that tell whether it is still the same, float64 [n]."""
+        """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
         try:
             return np.asarray(
                 untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
@@ -167,9 +254,9 @@ class RunReader(AbstractContextManager["RunReader"]):
 
     @property
     def model_beta(self) -> float:
-        """The beta of a language model's own distribution: colder rungs started from two phases.
+        """The beta of a language model's own distribution; colder rungs start from two phases.
 
-        NaN where the model's conditionals are not log-probabilities or were not drawn from.
+        NaN where the model's conditionals are not log-probabilities or were not used.
         """
         if "model_beta" not in self._file.attrs:
             return float("nan")  # a file from before it was stored
@@ -192,7 +279,7 @@ class RunReader(AbstractContextManager["RunReader"]):
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
         """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
 
-        The oldest rounds that do not fill a block are left out.
+        The oldest rounds, where the number is not divisible by n, are left out.
         """
         length = self.rounds // n_blocks
         first = self.rounds - length * n_blocks
@@ -266,10 +353,22 @@ class RunReader(AbstractContextManager["RunReader"]):
         names = ("exchange/attempted", "exchange/accepted")
         return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
 
-    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
-        """Return what the holder of some rungs (all by default) wrote to a dataset in a round.
+    def round(self, number: int, rungs: range | None = None) -> RecordedRound:
+        """Return the records of a committed round, of some rungs or (by default) of all."""
+        return RecordedRound(self, number, rungs)
 
-        Of what is written by even and odd rounds in turn, only the last round's is still there.
+    def stored_walkers(self) -> StoredWalkers | None:
+        """Return the walkers after the last committed round, unchecked; None if none is."""
+        last = self.last_round
+        if last is None:
+            return None
+        names = ("state/x", "state/z", "state/walker", "state/direction")
+        return StoredWalkers(*(self.slab(name, last) for name in names))
+
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return what was written to a dataset in a round, for some rungs or (by default) all.
+
+        Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
         """
         k = self.geometry.n_rungs
         where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
@@ -322,6 +421,12 @@ def open_run(path: str | Path) -> RunReader:
         There is no such file, or it is not a whole run file.
     """
     return RunReader(Path(path))
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
+    parallel = "yes" if h5py.get_config().mpi else "no"
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": parallel}
 
 
 def _stored_input(toml: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The side file of a rescored run: another model's outputs of a run's recorded samples.
 
 ``RUN.rescored.NAME.h5`` beside ``RUN.h5``; NAME is the other model's input file. It is created,
-committed and read as a run file is (see `store` and `commit`): whole or not there, committed rounds
-only, also while it is written. Reading needs numpy and h5py alone.
+committed and read like a run file (see `layout` and `writers`): it appears when it is complete, and
+readers see committed rounds only, also while it is written. Reading needs only numpy and h5py.
 
     attrs                        format = "omniinput-rescored", format_version, config (of the other
                                  model, TOML), model_fingerprint, run_created and run_fingerprint
@@ -48,8 +48,13 @@ def fields_of(g: Geometry) -> dict[str, Field]:
     }
 
 
+def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Return what a rank commits of a round, given z of its rungs' samples, float32 [K, S]."""
+    return {"samples/z": z_ks}
+
+
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
-    """Make a side file that holds no round yet.
+    """Create a side file without any round.
 
     Raises
     ------
@@ -69,7 +74,7 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
 
 
 def grow(path: Path, run: RunReader) -> None:
-    """Replace a side file by one for as many rounds as the run was made longer to."""
+    """Replace a side file by one with room for all rounds of a run that has more rounds now."""
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         make_datasets(new, fields_of(run.geometry))
         for name, value in old.attrs.items():
@@ -142,7 +147,7 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
         return np.asarray(self._file["samples/z"][round_])
 
     def belongs_to(self, run: RunReader) -> bool:
-        """Return whether these are the outputs of this very run's samples."""
+        """Return whether these are the outputs of this run's samples."""
         same = (self.run_created, self.run_fingerprint) == (
             run.texts.get("created", ""),
             run.fingerprint,
@@ -156,7 +161,7 @@ def open_rescored(path: str | Path) -> RescoredReader:
     Raises
     ------
     UserError
-        There is no such file, or it is not whole.
+        There is no such file, or it is damaged.
     """
     return RescoredReader(Path(path))
 
@@ -164,12 +169,12 @@ def open_rescored(path: str | Path) -> RescoredReader:
 def find(run: RunReader, other: RunReader) -> Path:
     """Return the side file that holds the other run's model's outputs of this run's samples.
 
-    It is told by the model's fingerprint, whatever its name.
+    The model's fingerprint decides, not the file's name.
 
     Raises
     ------
     UserError
-        There is none; the message has the command that makes it.
+        There is none; the message contains the command that makes it.
     """
     found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
     for path in found:
