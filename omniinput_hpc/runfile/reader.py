@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
-from omniinput_hpc.text import first_line
 
 ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
 
@@ -134,7 +132,7 @@ class RecordedRound:
         return self._slab("exchange/round_trips")
 
 
-class RunReader(AbstractContextManager["RunReader"]):
+class RunReader(untrusted_hdf5.UntrustedFile):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -148,22 +146,7 @@ class RunReader(AbstractContextManager["RunReader"]):
     n_values, n_sites, walkers, samples_per_round : int
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise UserError(f"{path}: no such run file")
-        try:
-            self._file = h5py.File(path, "r", locking=False)
-        except OSError:
-            raise UserError(f"{path} is not a readable HDF5 file") from None
-        try:
-            self._read_header()
-        except untrusted_hdf5.ERRORS as error:
-            self._file.close()
-            raise BrokenRun(f"{path} is not a whole run file: {first_line(error)}") from None
-        except UserError:
-            self._file.close()
-            raise
+    NAME, DAMAGED = "run file", BrokenRun
 
     def _read_header(self) -> None:
         file = self._file
@@ -179,7 +162,7 @@ class RunReader(AbstractContextManager["RunReader"]):
         self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
         self.edges: NDArray[np.float64] = file["bins/edges"][:]
         if np.isinf(self.beta_k).any() or (np.isnan(self.beta_k).any() and not self.geometry.flat):
-            raise ValueError("ladder/beta holds what is no inverse temperature")
+            raise ValueError("ladder/beta holds values that are not finite")
         if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
             raise ValueError("bins/edges are not finite numbers in ascending order")
         self.rounds = int(file["progress/rounds_committed"][0])
@@ -224,13 +207,6 @@ class RunReader(AbstractContextManager["RunReader"]):
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     @property
     def texts(self) -> dict[str, str]:
         """All attributes of the file that are short texts."""
@@ -245,12 +221,9 @@ class RunReader(AbstractContextManager["RunReader"]):
     @property
     def probe_z(self) -> NDArray[np.float64]:
         """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
-        try:
-            return np.asarray(
-                untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
-            )
-        except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
+        with self._damage_as_user_error():
+            stored = untrusted_hdf5.attribute(self._file, "model_probe_z")
+            return np.asarray(stored, dtype=np.float64)
 
     @property
     def model_beta(self) -> float:
@@ -260,10 +233,8 @@ class RunReader(AbstractContextManager["RunReader"]):
         """
         if "model_beta" not in self._file.attrs:
             return float("nan")  # a file from before it was stored
-        try:
+        with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
-        except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -430,7 +401,7 @@ def libraries() -> dict[str, str]:
 
 
 def _stored_input(toml: str) -> dict[str, Any]:
-    """Parse the stored input, and check what is read of it here."""
+    """Parse the stored input, and check the keys that readers use."""
     config = tomllib.loads(toml)
     for table in ("run", "model"):
         if not isinstance(config.get(table, {}), dict):

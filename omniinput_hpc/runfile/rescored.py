@@ -17,7 +17,6 @@ import glob
 import time
 import tomllib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import Field, Geometry, make_datasets, making
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import first_line
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 1
@@ -85,7 +83,7 @@ def grow(path: Path, run: RunReader) -> None:
         new["progress/rounds_committed"][0] = committed
 
 
-class RescoredReader(AbstractContextManager["RescoredReader"]):
+class RescoredReader(untrusted_hdf5.UntrustedFile):
     """The committed content of a side file; use as a context manager.
 
     Attributes
@@ -98,23 +96,7 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
     shape : (K, S), samples of a round
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
-        try:
-            self._file = h5py.File(path, "r", locking=False)
-        except OSError:
-            raise UserError(f"{path} is not a readable HDF5 file") from None
-        try:
-            self._read_header()
-        except untrusted_hdf5.ERRORS as error:
-            self._file.close()
-            words = first_line(error)
-            raise UserError(f"{path} is not a whole file of rescored samples: {words}") from None
-        except UserError:
-            self._file.close()
-            raise
+    NAME = "file of rescored samples"
 
     def _read_header(self) -> None:
         file = self._file
@@ -132,13 +114,6 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
         self.rounds = int(counter[0])
         if not 0 <= self.rounds <= self.rounds_planned:
             raise ValueError("its counter of rounds is out of range")
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def z(self, round_: int) -> NDArray[np.float32]:
         """Return the other model's z of a committed round's samples, float32 [K, S]."""
@@ -182,6 +157,6 @@ def find(run: RunReader, other: RunReader) -> Path:
             if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
                 return path
     raise UserError(
-        f"{other.path}'s model has not been asked about {run.path}'s samples: run "
+        f"the model of {other.path} has not evaluated the samples of {run.path}: run "
         f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"
     )

@@ -8,12 +8,17 @@ contiguous and within the file's size, and hold plain numbers.
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import h5py
 import numpy as np
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 
 MAX_ATTRIBUTE_BYTES = 1 << 20
 """The longest attribute is the stored input file, a few kilobytes."""
@@ -30,6 +35,60 @@ ERRORS = (
     MemoryError,
 )
 """What h5py and numpy raise on broken files."""
+
+
+class UntrustedFile(ABC):
+    """An HDF5 file opened for reading after a check of its header; use as a context manager.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    UserError
+        There is no such file, it is not HDF5, or it is damaged (then a `DAMAGED`).
+    """
+
+    NAME: ClassVar[str]
+    DAMAGED: ClassVar[type[UserError]] = UserError
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(f"{path}: no such {self.NAME}")
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError:
+            raise UserError(f"{path} is not a readable HDF5 file") from None
+        try:
+            with self._damage_as_user_error():
+                self._read_header()
+        except UserError:
+            self._file.close()
+            raise
+
+    @abstractmethod
+    def _read_header(self) -> None:
+        """Read and check what the readers of the file rely on."""
+
+    @contextmanager
+    def _damage_as_user_error(self) -> Iterator[None]:
+        try:
+            yield
+        except ERRORS as error:
+            words = f"{self.path} is not a whole {self.NAME}: {first_line(error)}"
+            raise self.DAMAGED(words) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def require(file: h5py.File, kind: str, version: int, name: str) -> None:
