@@ -14,7 +14,7 @@ from omniinput_hpc.models import Model
 
 def evaluate(
     model: Model,
-    x_nd: NDArray[np.unsignedinteger],
+    x_nd: NDArray[np.integer[Any]],
     batch: int,
     device: str,
     after_batch: Callable[[], object] = lambda: None,
