@@ -1,6 +1,6 @@
 """Representative inputs: for each bin of z, some that stand for all there, as people see them.
 
-Every recorded sample stands for w_i inputs (`Density.log_mixture`), whatever rung it comes from.
+Every recorded sample stands for w_i inputs (`Density.log_mixture`), on any rung.
 Draws are independent and in proportion to w_i, from one pass over the file in bounded memory: of a
 round that holds a share s of the weight seen so far, each draw moves there with probability s.
 """
@@ -28,7 +28,7 @@ from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.redact import mask
 
 FloatArray = NDArray[np.float64]
-PER_BIN, MOST_BINS = 5, 12
+PER_BIN, MAX_BINS = 5, 12
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def edges_for(
     ----------
     density : of the run
     between : range of z (default: all bins with counts)
-    width : of a bin (default: such that there are at most `MOST_BINS`)
+    width : of a bin (default: such that there are at most `MAX_BINS`)
 
     Raises
     ------
@@ -117,7 +117,7 @@ def edges_for(
     if first >= last:
         low, high = (0.0, 0.0) if between is None else between
         raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
-    step = -(-(last - first) // MOST_BINS) if width is None else round(width / unit)
+    step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
         raise EstimateError(f"a bin of {width} makes no bins, or over 200: give another --width")
     return np.asarray(fine[[*range(first, last, step), last]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density, RunData
 from omniinput_hpc.estimators.errors.jackknife import MOST_BLOCKS
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.text import write_atomically
 
 FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
@@ -25,7 +25,7 @@ FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all (written beside, then renamed).
+    """Write a CSV file, whole or not at all.
 
     Parameters
     ----------
@@ -33,9 +33,7 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
     header : lines, each written after ``# ``
     columns : name to [n]; whole numbers are written as such, others with 12 digits
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(table_text(header, columns), encoding="utf-8")
-    os.replace(partial, path)
+    write_atomically(path, table_text(header, columns))
 
 
 def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:

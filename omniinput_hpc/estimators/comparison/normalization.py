@@ -1,8 +1,8 @@
-"""Normalizing two models' densities, so that they can be set beside each other.
+"""Normalizing two models' densities, so that they can be compared.
 
 A run without beta = 0 knows its density up to a constant factor. Let log g_A and log g_B be known
 up to c_A and c_B; a *shift* is an estimate of c_A - c_B: what to add to log g_B to have it on the
-scale of log g_A. There are four ways to it:
+scale of log g_A. There are four estimates:
 
 - cross-model (OmniInput, Liu et al., TMLR 2025, Eq. 5 and 6): X is the set of inputs that both
   models put in Z = [z-, z+]. Its size, by run A in units of exp(c_A) and by run B in units of
@@ -43,7 +43,7 @@ from omniinput_hpc.estimators.errors.two_runs import (
 )
 
 FloatArray = NDArray[np.float64]
-TOO_FAR = 3.0
+MAX_ERRORS_APART = 3.0
 """Standard errors between two normalizations beyond which they are said to disagree."""
 
 
@@ -311,7 +311,7 @@ def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
         )
     for one, other, d in found.differences:
         known = np.isfinite(d.error) and d.error > 0
-        far = known and abs(float(d.value)) > TOO_FAR * float(d.error)
+        far = known and abs(float(d.value)) > MAX_ERRORS_APART * float(d.error)
         verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
         lines.append(
             f"{one} minus {other}: {float(d.value):+.4f} +- {float(d.error):.4f}: {verdict}"

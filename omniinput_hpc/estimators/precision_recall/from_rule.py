@@ -32,10 +32,48 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     trace,
 )
 from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.plugins import load_function
 
 FloatArray = NDArray[np.float64]
 Rule = Callable[[NDArray[np.int64]], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
+
+
+def load_rule(name: str, option: str = "--rule") -> Rule:
+    """Import a rule by its name ``module:function``; the current directory is importable.
+
+    Returns
+    -------
+    Rule
+        Checked at every call: n scores, finite, in [0, 1].
+
+    Raises
+    ------
+    UserError
+        No such module or function.
+    EstimateError
+        At a call: scores of the wrong shape or range.
+    """
+    function = load_function(name, option)
+
+    def rule(x: NDArray[np.int64]) -> NDArray[np.float64]:
+        return check_scores(function(x), len(x), name)
+
+    return rule
+
+
+def check_scores(scores: object, n: int, name: str) -> NDArray[np.float64]:
+    """Return the scores as float64 [n], or raise a plain EstimateError."""
+    try:
+        r = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EstimateError(f"rule {name}: its scores are not numbers: {error}") from error
+    if r.shape != (n,):
+        raise EstimateError(f"rule {name}: expected {n} scores of shape ({n},), got {r.shape}")
+    wrong = ~((r >= 0.0) & (r <= 1.0))
+    if wrong.any():
+        raise EstimateError(f"rule {name}: scores must lie in [0, 1], got {r[wrong][0]:g}")
+    return r
 
 
 @dataclass(frozen=True)
