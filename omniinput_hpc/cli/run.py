@@ -19,7 +19,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
 from omniinput_hpc.sampling import auto_walkers, build, plan, restart
 from omniinput_hpc.text import amount, duration
@@ -63,7 +63,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         world,
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
-            getattr(built.model, "kept_bytes", 0), writer_kind, reason, found,
+            models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             auto_walkers.shown(built.trials), measured if args.check else None,
         ),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             if fresh != found:
                 restart.check_resume(built.config, built.geometry, here, fresh)
             header = {"config": common.to_toml(built.config), "package_version": __version__}
-            build.prepare_file(built, here, fresh, header, held_lock.sign_of_life)
+            build.prepare_file(built, here, fresh, header, held_lock.heartbeat)
 
         world.on_rank_0(prepare)
         _sample(world, built, writer_kind, args.max_walltime, held_lock)
@@ -116,7 +116,7 @@ def _sample(
     from omniinput_hpc.sampling import loop
 
     path = Path(built.config.run.output)
-    stopping = Lookout(request, world, max_walltime, held_lock.sign_of_life)
+    stopping = StopCheck(request, world, max_walltime, held_lock.heartbeat)
     run = build.start(world, built, writer_kind, stopping, held_lock)
     size = amount(layout.size_in_bytes(built.geometry))
     try:

@@ -14,7 +14,7 @@ from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, records, writers
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
@@ -270,7 +270,7 @@ def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
 
 
 def start(
-    world: World, built: Built, writer_kind: str, stopping: Lookout, held_lock: lock.RunLock
+    world: World, built: Built, writer_kind: str, stopping: StopCheck, held_lock: lock.RunLock
 ) -> Run:
     """Return a run whose walkers are placed: at their start, or where its file has them.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
 from omniinput_hpc.runfile.writers import GuardedWriter
@@ -73,7 +73,7 @@ class Run:
     tuning: LadderTuning
     writer: GuardedWriter
     world: World
-    stopping: Lookout
+    stopping: StopCheck
     clock: Clock
     progress: Progress
     next_round: int

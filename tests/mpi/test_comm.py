@@ -1,4 +1,4 @@
-"""What the ranks do together: errors agreed on, values from rank 0, arrays gathered."""
+"""Collective operations: errors agreed on, values from rank 0, gathered arrays, stops."""
 
 import json
 import time
@@ -9,19 +9,19 @@ import pytest
 from omniinput_hpc.errors import StopRun, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 
 
 @pytest.mark.mpi(min_size=2)
 def test_a_mistake_seen_by_one_rank_is_raised_by_all():
     world = World()
 
-    def judge():
+    def check():
         if world.rank == world.size - 1:
             raise UserError("only the last rank sees this")
 
     with pytest.raises(UserError, match="only the last rank sees this"):
-        world.together(judge)
+        world.together(check)
     with pytest.raises(UserError, match="rank 0 says no"):
         world.on_rank_0(lambda: (_ for _ in ()).throw(UserError("rank 0 says no")))
     assert world.together(lambda: world.rank) == world.rank
@@ -44,14 +44,14 @@ def test_gather_takes_arrays_of_any_length():
 @pytest.mark.mpi(min_size=2)
 def test_all_ranks_stop_at_the_same_move():
     world, request = World(), StopRequest()
-    lookout = Lookout(request, world, None)
+    stopping = StopCheck(request, world, None)
     moves = 0
     with pytest.raises(StopRun, match="SIGUSR1"):
         while moves < 10_000_000:
             if world.rank == world.size - 1 and moves == 1000:
                 request.reason = "SIGUSR1"
             moves += 1
-            lookout.after_move()
+            stopping.after_move()
     assert world.texts(str(moves)) == [str(moves)] * world.size
 
 

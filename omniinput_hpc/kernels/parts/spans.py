@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 
 FULL_LENGTH = 0.1
