@@ -7,8 +7,6 @@ round that holds a share s of the weight seen so far, each draw moves there with
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +24,7 @@ from omniinput_hpc.estimators.density.density import Density, RunData
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.redact import mask
+from omniinput_hpc.results.tables import Columns, table_text
 
 FloatArray = NDArray[np.float64]
 PER_BIN, MAX_BINS = 5, 12
@@ -267,19 +266,18 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
 
     (In a spreadsheet such a text cannot begin a formula either.)
     """
-    file = io.StringIO()
-    for line in (f"representative inputs: {found.law}", f"source: {source}"):
-        file.write(f"# {line}\n")
-    writer = csv.writer(file, lineterminator="\n")
-    text = ["text"] if found.kind == "text" else []
-    writer.writerow(
-        ["z_lower", "z_upper", "z", "draws", "score", *text, *(["values"] if with_values else [])]
-    )
-    for item in found.items:
-        edges = [f"{edge:.12g}" for edge in found.edges[item.bin : item.bin + 2]]
-        score = "nan" if item.score is None else f"{item.score:.6g}"
-        row = [*edges, f"{item.z:.9g}", item.draws, score]
-        row += [json.dumps(item.shown)] if text else []
-        row += [" ".join(map(str, item.values.tolist()))] if with_values else []
-        writer.writerow(row)
-    return file.getvalue()
+    items = found.items
+    bins = np.array([item.bin for item in items])
+    scores = [np.nan if item.score is None else item.score for item in items]
+    columns: Columns = {
+        "z_lower": found.edges[bins],
+        "z_upper": found.edges[bins + 1],
+        "z": np.array([f"{item.z:.9g}" for item in items]),
+        "draws": np.array([item.draws for item in items]),
+        "score": np.array([f"{score:.6g}" for score in scores]),
+    }
+    if found.kind == "text":
+        columns["text"] = np.array([json.dumps(item.shown) for item in items])
+    if with_values:
+        columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
+    return table_text([f"representative inputs: {found.law}", f"source: {source}"], columns)
