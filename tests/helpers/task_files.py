@@ -23,7 +23,7 @@ def png(seed=0, size=8):
     file = io.BytesIO()
     grey = np.random.default_rng(seed).integers(256, size=(size, size), dtype=np.uint8)
     imsave(file, np.repeat(grey[:, :, None], 3, axis=2), format="png")
-    return tasks.PNG + base64.b64encode(file.getvalue()).decode()
+    return tasks.PNG_URI + base64.b64encode(file.getvalue()).decode()
 
 
 def make_tasks(folder, n=10, kind="text", texts=None, name="toy"):
