@@ -77,13 +77,14 @@ def pixels(uri: str) -> NDArray[np.uint8]:
     size = check_header(data)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Pillow only warns of a picture that is too large
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(data), formats=["PNG"])
             if image.size != size:  # a second header
                 raise ValueError("its size is not that of its header")
             image.load()
     # Pillow's errors for a damaged file; SyntaxError is the one for a wrong checksum
-    except (OSError, SyntaxError, ValueError, EOFError, Warning, Image.DecompressionBombError) as e:
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError,
+            Image.DecompressionBombWarning) as e:
         raise UserError(f"a picture cannot be read: {e}") from None
     if image.mode.startswith("I"):  # 16 bits of grey
         return np.asarray(np.rint(np.asarray(image, dtype=np.float64) / 257.0), dtype=np.uint8)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 from omniinput_hpc.annotation.jsonl import (
     Flag,
@@ -181,7 +180,7 @@ class NotSaved(UserError):
     """A score could not be written; the file is as it was before."""
 
 
-class ScoreFile:
+class ScoreFile(AbstractContextManager["ScoreFile"]):
     """A score file open for writing, as a context manager; one process at a time can hold it.
 
     Parameters
@@ -212,11 +211,7 @@ class ScoreFile:
                 raise UserError(f"{path} cannot be written: {error.strerror}") from None
             undo.pop_all()
 
-    def __enter__(self) -> Self:
-        """Return the object itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the file and release the lock."""
         os.close(self._descriptor)
         self._lock.release()

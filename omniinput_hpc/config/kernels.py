@@ -35,23 +35,43 @@ class KernelTable(Table):
 class Metropolis(KernelTable):
     """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
 
-    name: Literal["metropolis"] = "metropolis"
-    sites: WholePositive = 1
+    name: Literal["metropolis"] = Field(
+        "metropolis",
+        description="Uniformly chosen sites get uniformly chosen other values. Language models: "
+        "the same sites in all walkers of a rung.",
+    )
+    sites: WholePositive = Field(1, description="How many sites a move changes.")
 
 
 class GibbsWithGradients(KernelTable):
     """``[kernel] name = "gibbs-with-gradients"``."""
 
-    name: Literal["gibbs-with-gradients"]
+    name: Literal["gibbs-with-gradients"] = Field(
+        description="A site and its new value are drawn by the gradient of z."
+    )
 
 
 class DiscreteLangevin(KernelTable):
     """``[kernel] name = "discrete-langevin"``: all sites at once."""
 
-    name: Literal["discrete-langevin"]
-    ordered: bool = False
-    step_size: Annotated[float, Field(ge=STEP_SIZES[0], le=STEP_SIZES[1])] = 1.0
-    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    name: Literal["discrete-langevin"] = Field(
+        description="All sites at once, drawn by the gradient of z."
+    )
+    ordered: bool = Field(
+        False,
+        description="Whether values are ordered (grey levels): near ones are proposed more often.",
+    )
+    step_size: float = Field(
+        1.0,
+        ge=STEP_SIZES[0],
+        le=STEP_SIZES[1],
+        description="Larger steps change more sites. Burn-in tunes it to 57 % acceptance.",
+    )
+    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
+        "rung's own.",
+    )
 
     @field_validator("proposal_beta")
     @classmethod
@@ -69,10 +89,10 @@ class DiscreteLangevin(KernelTable):
 class ProposalWeights(Table):
     """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
 
-    site: NotNegative = 0.0
-    block: NotNegative = 0.0
-    suffix: NotNegative = 0.0
-    flip: NotNegative = 0.0
+    site: NotNegative = Field(0.0, description="One site is drawn anew.")
+    block: NotNegative = Field(0.0, description="A block of neighbouring sites is drawn anew.")
+    suffix: NotNegative = Field(0.0, description="All sites from one on are drawn anew.")
+    flip: NotNegative = Field(0.0, description="One site gets a uniformly chosen other value.")
 
     @model_validator(mode="after")
     def _some(self) -> ProposalWeights:
@@ -84,10 +104,25 @@ class ProposalWeights(Table):
 class LmConditional(KernelTable):
     """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
 
-    name: Literal["lm-conditional"]
-    weights: ProposalWeights = ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1)
-    block_lengths: Lengths | None = None
-    suffix_lengths: Lengths | None = None
+    name: Literal["lm-conditional"] = Field(
+        description="Stretches of tokens are drawn anew from a language model's own conditional "
+        "probabilities; needs forward passes only."
+    )
+    weights: ProposalWeights = Field(
+        ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
+        description="How often each kind of stretch is chosen, relative to the others; what is "
+        "not named is not used.",
+    )
+    block_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` block, drawn log-uniformly; 2 to 8 where it is left "
+        "out.",
+    )
+    suffix_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` suffix, drawn log-uniformly; where it is left out 1 to "
+        "`length`, and a tenth of them the whole input.",
+    )
 
     @field_validator("block_lengths", "suffix_lengths")
     @classmethod
@@ -102,28 +137,33 @@ class LmConditional(KernelTable):
         return tuple(ProposalWeights.model_fields)
 
 
+PART_WEIGHT: float = Field(
+    1.0, description="How often this part is chosen, relative to the other parts."
+)
+
+
 class MetropolisPart(Metropolis):
     """A ``[[kernel.parts]]`` with ``name = "metropolis"``."""
 
-    weight: Weight = 1.0
+    weight: Weight = PART_WEIGHT
 
 
 class GibbsWithGradientsPart(GibbsWithGradients):
     """A ``[[kernel.parts]]`` with ``name = "gibbs-with-gradients"``."""
 
-    weight: Weight = 1.0
+    weight: Weight = PART_WEIGHT
 
 
 class DiscreteLangevinPart(DiscreteLangevin):
     """A ``[[kernel.parts]]`` with ``name = "discrete-langevin"``."""
 
-    weight: Weight = 1.0
+    weight: Weight = PART_WEIGHT
 
 
 class LmConditionalPart(LmConditional):
     """A ``[[kernel.parts]]`` with ``name = "lm-conditional"``."""
 
-    weight: Weight = 1.0
+    weight: Weight = PART_WEIGHT
 
 
 def named(table: Any) -> Any:
@@ -140,8 +180,12 @@ Part = Annotated[
 class Mixture(KernelTable):
     """``[kernel] name = "mixture"``: each move is one of the parts, drawn by weight."""
 
-    name: Literal["mixture"]
-    parts: Annotated[list[Part], Field(min_length=1)]
+    name: Literal["mixture"] = Field(description="Each move is one of the parts.")
+    parts: list[Part] = Field(
+        min_length=1,
+        description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and a `weight` (1.0), "
+        "how often it is chosen, relative to the other parts.",
+    )
 
     @property
     def part_names(self) -> tuple[str, ...]:

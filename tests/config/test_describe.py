@@ -1,0 +1,33 @@
+"""The page about the input file is the one that the keys' descriptions give."""
+
+from run_tools import ROOT
+
+from omniinput_hpc import config
+from omniinput_hpc.config.describe import page
+
+
+def tables():
+    return [
+        owner
+        for owner in vars(config).values()
+        if isinstance(owner, type) and config.Table in owner.__mro__ and owner is not config.Table
+    ]
+
+
+def test_every_key_is_described():
+    assert len(tables()) > 14
+    for table in tables():
+        for key, field in table.model_fields.items():
+            assert field.description or (table is config.KernelTable), f"{table.__name__}.{key}"
+
+
+def test_every_key_stands_on_the_page():
+    text = page()
+    for table in tables():
+        for key in table.model_fields:
+            assert f"`{key}`" in text or f" {key} = " in text or f"[{key}]" in text or key == "name"
+
+
+def test_the_page_is_as_the_descriptions_give_it():
+    stored = (ROOT / "docs/input-file.md").read_text(encoding="utf-8")
+    assert stored == page(), "python -m omniinput_hpc.config.describe docs/input-file.md"
