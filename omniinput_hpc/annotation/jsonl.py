@@ -32,7 +32,7 @@ def expected(words: str) -> WrapValidator:
         try:
             return handler(value)
         except ValidationError:
-            raise PydanticCustomError("expected", words) from None  # type: ignore[arg-type]
+            raise PydanticCustomError("expected", words) from None
 
     return WrapValidator(validate)
 
@@ -67,8 +67,11 @@ Range = Annotated[
 ]
 
 
+_SHAPES = {"dataclass_type": "an object {...}", "list_type": "a list"}
+
+
 @cache
-def _adapter(kind: type[Record]) -> TypeAdapter[Record]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -87,7 +90,8 @@ def checked(kind: type[Record], value: Any, where: str) -> Record:
         A key is missing or its value is not what the record's field allows.
     """
     try:
-        return _adapter(kind).validate_python(value)
+        record: Record = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
+        return record
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
     name = ".".join(map(str, problem["loc"]))
@@ -95,12 +99,8 @@ def checked(kind: type[Record], value: Any, where: str) -> Record:
         raise UserError(f"{where}: expected an object {{...}} with plain texts as keys")
     if problem["type"] == "missing":
         raise UserError(f'{where}: "{name}" is missing')
-    words = problem["msg"] if problem["type"] == "expected" else "an object {...}"
-    raise UserError(f'{where}: "{name}" must be {words}, got {_shortened(problem["input"])}')
-
-
-def _shortened(value: Any) -> str:
-    return json.dumps(value)[:60]
+    words = problem["msg"] if problem["type"] == "expected" else _SHAPES[problem["type"]]
+    raise UserError(f'{where}: "{name}" must be {words}, got {json.dumps(problem["input"])[:60]}')
 
 
 def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""PNG pictures as data URIs, by Pillow: written from arrays, read from files that may be hostile."""
+"""PNG pictures as data URIs, by Pillow: made of arrays, read from files that may be hostile."""
 
 from __future__ import annotations
 
@@ -83,8 +83,14 @@ def pixels(uri: str) -> NDArray[np.uint8]:
                 raise ValueError("its size is not that of its header")
             image.load()
     # Pillow's errors for a damaged file; SyntaxError is the one for a wrong checksum
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError,
-            Image.DecompressionBombWarning) as e:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as e:
         raise UserError(f"a picture cannot be read: {e}") from None
     if image.mode.startswith("I"):  # 16 bits of grey
         return np.asarray(np.rint(np.asarray(image, dtype=np.float64) / 257.0), dtype=np.uint8)

@@ -87,9 +87,7 @@ class Scores:
 
     def by_id(self) -> dict[str, float]:
         """Return the score that counts, by id."""
-        return {
-            id_: line.score for id_, line in self.latest().items() if line.score is not None
-        }
+        return {id_: line.score for id_, line in self.latest().items() if line.score is not None}
 
 
 def check_name(name: str) -> str:
