@@ -10,7 +10,7 @@ from _script import beside, run_script
 from omniinput_hpc.annotation.join import Joined, join_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
 from omniinput_hpc.runfile.reader import RunReader
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from _common import beside, run_script, scored_of, scores_arguments
 
-from omniinput_hpc.estimators.comparison.to_exact import compare_curve, read_exact
+from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
-from omniinput_hpc.estimators.precision_recall.from_scores import coarsen_exact
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
 from omniinput_hpc.plots import density as figures
 from omniinput_hpc.plots import scores
@@ -23,6 +22,7 @@ from omniinput_hpc.results.tables import (
     describe_curve,
     describe_density,
     describe_run,
+    read_exact,
     summarize_curve,
     write_table,
 )
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
         source, label = describe_run(run), figures.z_label(run.config)
         if options.rule:
             sums = sum_scores(run, density, load_rule(options.rule), fewest[0])
-            curve = precision_recall(density, sums, side, fewest, whole=False)
+            curve = rule_curve(density, sums, side, fewest, whole=False)
             by = options.rule
         else:
             joined, result = scored_of(run, density, options)

@@ -168,9 +168,9 @@ class _ScoreLock(RunLock):
 
     def refusal(self, owner: Owner, age: float) -> str:
         return (
-            f"{self.output} is being written by another process: {owner.words} (last sign of life "
-            f"{duration(max(age, 0))} ago). End it, or choose another name; if you know that it "
-            f"has ended, remove {self.path}"
+            f"{self.output} is being written by another process: {owner.description} (last "
+            f"heartbeat {duration(max(age, 0))} ago). End it, or choose another name; if you know "
+            f"that it has ended, remove {self.path}"
         )
 
 
@@ -216,7 +216,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
 
     def heartbeat(self) -> None:
         """Keep the lock fresh; call it often (see `RunLock`)."""
-        self._lock.sign_of_life()
+        self._lock.heartbeat()
 
     def append(self, *scores: Score) -> None:
         """Write scores; they are on the disk when this returns, all of them or none.

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import (
-    DiscreteLangevin,
-    GibbsWithGradients,
     Kernel,
     KernelTable,
-    LmConditional,
     Metropolis,
     Mixture,
-    named,
+    with_default_name,
 )
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
@@ -39,13 +36,9 @@ __all__ = [
     "Bins",
     "CausalLm",
     "Config",
-    "DiscreteLangevin",
-    "GibbsWithGradients",
     "ImageClassifier",
     "KernelTable",
     "Ladder",
-    "LmConditional",
-    "Metropolis",
     "Mixture",
     "PythonModel",
     "Run",
@@ -194,7 +187,7 @@ class Config(Table):
     @field_validator("kernel", mode="before")
     @classmethod
     def _has_a_name(cls, table: Any) -> Any:
-        return named(table)
+        return with_default_name(table)
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:

@@ -1,10 +1,16 @@
-"""``[kernel]``: one table a kernel, told apart by ``name``."""
+"""``[kernel]``: one table a kernel, told apart by ``name``.
+
+To add a kernel, write its table here, add it to `KERNELS`, and write the file that its
+`implementation` names (CONTRIBUTING.md has an example).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -17,8 +23,14 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class KernelTable(Table):
-    """What all kernels' tables have, and offer to those who lay out the run file."""
+    """What all kernels' tables have, and what the layout of the run file needs of them.
 
+    Attributes
+    ----------
+    implementation : "module:class" inside `omniinput_hpc.kernels`, imported when it is built
+    """
+
+    implementation: ClassVar[str]
     name: str
 
     @property
@@ -35,6 +47,7 @@ class KernelTable(Table):
 class Metropolis(KernelTable):
     """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
 
+    implementation: ClassVar = "metropolis:Metropolis"
     name: Literal["metropolis"] = Field(
         "metropolis",
         description="Uniformly chosen sites get uniformly chosen other values. Language models: "
@@ -46,6 +59,7 @@ class Metropolis(KernelTable):
 class GibbsWithGradients(KernelTable):
     """``[kernel] name = "gibbs-with-gradients"``."""
 
+    implementation: ClassVar = "gibbs_with_gradients:GibbsWithGradients"
     name: Literal["gibbs-with-gradients"] = Field(
         description="A site and its new value are drawn by the gradient of z."
     )
@@ -54,6 +68,7 @@ class GibbsWithGradients(KernelTable):
 class DiscreteLangevin(KernelTable):
     """``[kernel] name = "discrete-langevin"``: all sites at once."""
 
+    implementation: ClassVar = "discrete_langevin:DiscreteLangevin"
     name: Literal["discrete-langevin"] = Field(
         description="All sites at once, drawn by the gradient of z."
     )
@@ -82,7 +97,7 @@ class DiscreteLangevin(KernelTable):
 
     @property
     def n_tuned(self) -> int:
-        """The step size, and how often it was adapted."""
+        """Two: the step size, and how often it was adapted."""
         return 2
 
 
@@ -102,15 +117,16 @@ class ProposalWeights(Table):
 
 
 class LmConditional(KernelTable):
-    """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
+    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
 
+    implementation: ClassVar = "lm_conditional:LmConditional"
     name: Literal["lm-conditional"] = Field(
-        description="Stretches of tokens are drawn anew from a language model's own conditional "
+        description="Spans of tokens are drawn anew from a language model's own conditional "
         "probabilities; needs forward passes only."
     )
     weights: ProposalWeights = Field(
         ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
-        description="How often each kind of stretch is chosen, relative to the others; what is "
+        description="How often each kind of span is chosen, relative to the others; what is "
         "not named is not used.",
     )
     block_lengths: Lengths | None = Field(
@@ -133,7 +149,7 @@ class LmConditional(KernelTable):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The four kinds of stretches."""
+        """The four kinds of moves."""
         return tuple(ProposalWeights.model_fields)
 
 
@@ -142,39 +158,37 @@ PART_WEIGHT: float = Field(
 )
 
 
-class MetropolisPart(Metropolis):
-    """A ``[[kernel.parts]]`` with ``name = "metropolis"``."""
-
-    weight: Weight = PART_WEIGHT
-
-
-class GibbsWithGradientsPart(GibbsWithGradients):
-    """A ``[[kernel.parts]]`` with ``name = "gibbs-with-gradients"``."""
-
-    weight: Weight = PART_WEIGHT
+KERNELS: tuple[type[KernelTable], ...] = (
+    Metropolis,
+    GibbsWithGradients,
+    DiscreteLangevin,
+    LmConditional,
+)
+"""One row a kernel. The types below, and so the checks and docs/input-file.md, follow from it."""
 
 
-class DiscreteLangevinPart(DiscreteLangevin):
-    """A ``[[kernel.parts]]`` with ``name = "discrete-langevin"``."""
-
-    weight: Weight = PART_WEIGHT
-
-
-class LmConditionalPart(LmConditional):
-    """A ``[[kernel.parts]]`` with ``name = "lm-conditional"``."""
-
-    weight: Weight = PART_WEIGHT
+def _part(table: type[KernelTable]) -> type[KernelTable]:
+    """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
+    weight: Any = (Weight, PART_WEIGHT)
+    return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
 
 
-def named(table: Any) -> Any:
-    """Return a kernel's table with the name that it has where none is given."""
+def with_default_name(table: Any) -> Any:
+    """Return a ``[kernel]`` table as read, its name being "metropolis" where it has none."""
     return {"name": "metropolis", **table} if isinstance(table, dict) else table
 
 
-Part = Annotated[
-    MetropolisPart | GibbsWithGradientsPart | DiscreteLangevinPart | LmConditionalPart,
-    Field(discriminator="name"),
-]
+if TYPE_CHECKING:
+
+    class Part(KernelTable):
+        """Any kernel's table with a weight, as far as a type checker needs to know."""
+
+        weight: float
+
+else:
+    _PARTS = [_part(table) for table in KERNELS]
+    globals().update({table.__name__: table for table in _PARTS})  # so that they can be pickled
+    Part = Annotated[reduce(or_, _PARTS), Field(discriminator="name")]
 
 
 class Mixture(KernelTable):
@@ -200,7 +214,7 @@ class Mixture(KernelTable):
         return sum(part.n_tuned for part in self.parts)
 
 
-Kernel = Annotated[
-    Metropolis | GibbsWithGradients | DiscreteLangevin | LmConditional | Mixture,
-    Field(discriminator="name"),
-]
+if TYPE_CHECKING:
+    Kernel = KernelTable
+else:
+    Kernel = Annotated[reduce(or_, (*KERNELS, Mixture)), Field(discriminator="name")]

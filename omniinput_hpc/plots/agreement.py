@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators.precision_recall.judging import Beside
+from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
 from omniinput_hpc.plots.density import STYLE, panels
 from omniinput_hpc.plots.scores import COLOURS, MARKERS
 
@@ -18,9 +18,9 @@ FloatArray = NDArray[np.float64]
 
 
 def agreement_figure(
-    columns: Mapping[str, FloatArray], found: Sequence[Beside], label: str
+    columns: Mapping[str, FloatArray], found: Sequence[PeopleComparison], label: str
 ) -> Figure:
-    """Return the figure of a table of `judging_columns`, with a column ``fid`` or without."""
+    """Return the figure of a table of `people_columns`, with a column ``fid`` or without."""
     with mpl.rc_context(STYLE):
         has_fid = "fid" in columns
         figure, axes = panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.comparison.models import ModelComparison
+from omniinput_hpc.estimators.comparison.normalization import Normalizations
 from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
-from omniinput_hpc.estimators.comparison.side_by_side import Normalizations
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.density import EXACT, FAINT, LN10, OTHER, SAMPLED, STYLE
 
 FloatArray = NDArray[np.float64]

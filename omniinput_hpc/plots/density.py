@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, offset
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 
 FloatArray = NDArray[np.float64]
 # Okabe & Ito's palette for all kinds of colour vision: blue, vermilion, green, grey

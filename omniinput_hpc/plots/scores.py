@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.annotators import Convergence
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots.density import (
     EXACT,

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots import density as figures
 from omniinput_hpc.plots import scores
 from omniinput_hpc.report.content import Content
