@@ -77,7 +77,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
         config, geometry, world.texts(built.device), hosts, about["bytes"],
-        getattr(built.model, "kept_bytes", 0), writer_kind, reason, found,
+        models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
         auto_walkers.shown(built.trials), measured if args.check else None,
     )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))

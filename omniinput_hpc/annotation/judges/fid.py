@@ -21,7 +21,7 @@ from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, s
 from omniinput_hpc.annotation.png import file_data_uri, pixels
 from omniinput_hpc.annotation.tasks import Key, TaskSet
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.rules import load_function
+from omniinput_hpc.plugins import load_function
 
 REFERENCE_DRAWS = 5
 """Draws from the reference set, each of as many pictures as a bin has."""
