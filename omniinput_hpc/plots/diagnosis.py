@@ -93,5 +93,5 @@ def walker_paths(run: RunReader) -> np.ndarray:
     where_rv = np.empty((run.rounds, k * w), dtype=np.int64)
     rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
     for round_ in range(run.rounds):
-        where_rv[round_, run.slab("exchange/walker", round_)] = rung_kw
+        where_rv[round_, run.round(round_).walker_kw] = rung_kw
     return where_rv
