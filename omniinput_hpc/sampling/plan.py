@@ -13,7 +13,7 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
-from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.runfile.layout import Geometry, free_bytes, h5py_version, size_in_bytes
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
@@ -223,12 +223,10 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
 
 def environment() -> dict[str, str]:
     """Return what a result's last bits may depend on: versions and the processor, but torch's."""
-    import h5py
-
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "h5py": h5py.__version__,
+        "h5py": h5py_version(),
         "mpi": comm.library(),
         "cpu": _processor(),
     }

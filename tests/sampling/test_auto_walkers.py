@@ -9,7 +9,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import auto_walkers, build
-from omniinput_hpc.sampling.auto_walkers import FEWEST, MOST, Room, Trial
+from omniinput_hpc.sampling.auto_walkers import Room, Trial
 
 MIB = 2**20
 
@@ -101,7 +101,7 @@ def stored(path):
 @pytest.fixture
 def quick(monkeypatch):
     """Trials as short as can be."""
-    monkeypatch.setattr(auto_walkers, "REPEATED", 0.0)
+    monkeypatch.setattr(auto_walkers, "TRIAL_SECONDS", 0.0)
 
 
 def call(*words):
@@ -111,7 +111,7 @@ def call(*words):
 def test_a_run_is_that_with_the_number_given(tmp_path, monkeypatch, quick):
     path = auto(tmp_path)
     monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
-    monkeypatch.setattr(auto_walkers, "GAIN", 0.0)
+    monkeypatch.setattr(auto_walkers, "MIN_GAIN", 0.0)
     assert call(path) == 0
     assert stored(tmp_path / "run.h5") == (32, 32)
     given = ["--set", "sampler.walkers=32", "--set", f"run.output={tmp_path / 'given.h5'}"]
