@@ -43,7 +43,7 @@ N_PROBES = 16
 
 @dataclass(frozen=True)
 class Built:
-    """What a rank runs.
+    """A rank's part of a run, before its walkers are placed.
 
     Attributes
     ----------
@@ -149,6 +149,7 @@ def _trials(
 
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
+    share = auto_walkers.MEMORY_SHARE
     room = auto_walkers.Room(
         len(mine_k),
         auto_walkers.MEMORY_SHARE
