@@ -1,17 +1,19 @@
-"""Compare models, or two samplers of one model: A.compared.csv (or A.samplers.csv) and .png."""
+"""Compare the precision-recall curves of models, or the densities of two runs of one model.
+
+Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run.
+"""
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from _common import beside, run_script, scores_arguments
+from _common import add_score_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
-from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots.style import save
 from omniinput_hpc.results import comparison, run_pair
 from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
 from omniinput_hpc.runfile.reader import open_run
@@ -19,10 +21,18 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, compare each run with the first, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.h5", help="the first with each")
-    scores_arguments(parser, rule=True, required=False)
-    parser.add_argument("--range", type=float, nargs=2, metavar="Z", help="cross-model Z")
+    parser = new_parser(
+        __doc__, "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN.h5",
+        help="run files; the first is compared with each of the others",
+    )  # fmt: skip
+    add_score_options(parser, rule=True, required=False)
+    parser.add_argument(
+        "--range", type=float, nargs=2, metavar=("LOW", "HIGH"),
+        help="outputs that both models share, to normalize by",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     if len(options.runs) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
@@ -54,7 +64,7 @@ def main(arguments: list[str]) -> None:
     table = beside(options.runs[0], f"{result.ending}.csv")
     picture = beside(options.runs[0], f"{result.ending}.png")
     write_table(table, lines, result.columns)
-    figures.save(result.figure, picture)
+    save(result.figure, picture)
     print("\n".join([*lines, str(table), str(picture)]))
 
 

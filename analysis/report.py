@@ -1,13 +1,15 @@
-"""One HTML page about one run or several, which needs nothing else to be read: RUN.report.html."""
+"""Write one HTML page about one run or several: RUN.report.html.
+
+It holds all it needs: pictures, tables and inputs. It runs no script and fetches nothing.
+"""
 
 from __future__ import annotations
 
-import argparse
-import os
 from pathlib import Path
 
-from _common import beside, run_script, scores_arguments
+from _common import add_score_options, beside, new_parser, run_script
 
+from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import Wishes, content_of
 from omniinput_hpc.report.page import page
@@ -18,9 +20,9 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write the page, and print where it is."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
     parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
-    scores_arguments(parser, rule=True, required=False)
+    add_score_options(parser, rule=True, required=False)
     parser.add_argument("--tasks", type=Path, help="show these inputs (default: drawn from a run)")
     parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z shown")
     parser.add_argument("--width", type=float, help="of a bin of inputs (default: at most 12 bins)")
@@ -51,10 +53,8 @@ def main(arguments: list[str]) -> None:
             parts.append(section(run, content, number, name))
     first = [overview(names, found)] if len(names) > 1 else []
     target = options.output or beside(options.run[0], ".report.html")
-    partial = target.with_name(target.name + ".partial")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], "".join(first + parts))
-    partial.write_text(html, encoding="utf-8", errors="backslashreplace")
-    os.replace(partial, target)
+    write_whole(target, html.encode("utf-8", errors="backslashreplace"))
     print(target)
 
 

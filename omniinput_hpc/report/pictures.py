@@ -10,19 +10,20 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from omniinput_hpc.plots.density import EXACT, FAINT, OTHER, SAMPLED, STYLE
+from omniinput_hpc.plots import style
 from omniinput_hpc.report.page import text
 
 INK = "#010203"  # stands for the page's own colour of text
 COLOURS = {
     INK: "currentColor",
-    STYLE["grid.color"]: "var(--grid)",
-    SAMPLED: "var(--blue)",
-    EXACT: "var(--red)",
-    OTHER: "var(--green)",
-    FAINT: "var(--soft)",
-    "#595959": "var(--soft)",
-    "#ffffff": "var(--page)",
+    style.BLACK: "currentColor",
+    style.GRID: "var(--grid)",
+    style.BLUE: "var(--blue)",
+    style.VERMILION: "var(--red)",
+    style.GREEN: "var(--green)",
+    style.GREY: "var(--soft)",
+    style.NOTE: "var(--soft)",
+    style.PAPER: "var(--page)",
 }
 INK_STYLE: Any = {
     name: INK

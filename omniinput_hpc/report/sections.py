@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.from_rule import Curve
-from omniinput_hpc.plots import density as figures
-from omniinput_hpc.plots import scores
+from omniinput_hpc.plots.density import density_figure
+from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
+from omniinput_hpc.plots.scores import annotators_figure, r_figure
+from omniinput_hpc.plots.style import LN10, z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.inputs import inputs_part
 from omniinput_hpc.report.page import data_link, fold, lines, table, text
@@ -36,12 +38,12 @@ SAID_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 def section(run: RunReader, content: Content, number: int, name: str) -> str:
     """Return the part of the page about one run, the `number`-th, with its own name."""
-    label = figures.z_label(run.config)
+    label = z_label(run.config)
     verdict = content.density.verdict
     said = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
     said = said if verdict.converged else [f"Not converged: {r}." for r in verdict.reasons]
     density_picture = inline_svg(
-        lambda: figures.density_figure(content.density, label),
+        lambda: density_figure(content.density, label),
         f"Number of inputs per bin of the output, and its standard error: {name}",
         f"{number} density",
     )
@@ -173,9 +175,9 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         note = "No scores of this model: --rule or --scores gives precision and recall."
         return [f"<h3>Precision and recall</h3>\n<p class='soft'>{note}</p>\n"]
     drawings: dict[str, Callable[[], Figure]] = {
-        "Precision over log recall with its 95% band": lambda: figures.curve_figure(density, curve),
-        "Mean score per bin": lambda: scores.r_figure(density, curve, label),
-        "Right against wrong inputs accepted (unnormalized ROC)": lambda: scores.roc_figure(
+        "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
+        "Mean score per bin": lambda: r_figure(density, curve, label),
+        "Right against wrong inputs accepted (unnormalized ROC)": lambda: roc_figure(
             density, curve
         ),
     }
@@ -185,7 +187,7 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
         )
-        drawings["Mean score per annotator"] = lambda: scores.annotators_figure(
+        drawings["Mean score per annotator"] = lambda: annotators_figure(
             joined.scored, result.used_b, label
         )
     said += [last_threshold(content.curve_density, curve)]
@@ -207,7 +209,7 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
         ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
     ):
-        ends = np.array([values[-1], least[-1], most[-1]]) / figures.LN10
+        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     if not density.absolute:

@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.precision_recall.from_rule import Curve, precision_recall, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.plots import comparison
-from omniinput_hpc.plots.density import z_label
+from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.results import run_pair
 from omniinput_hpc.runfile.reader import RunReader
 

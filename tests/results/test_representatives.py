@@ -9,8 +9,8 @@ from scored_model import BETA_K, FINE, MODEL, independent_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.plots.density import save
 from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.plots.style import save
 from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
