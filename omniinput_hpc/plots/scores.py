@@ -136,7 +136,11 @@ def agreement_figure(
     axes[1].set_ylabel("bias")
     legend_beside(axes[0])
     if has_fid:
-        reference: dict[str, Any] = {"markersize": 10, "color": BLACK, "label": "as many of the reference"}
+        reference: dict[str, Any] = {
+            "markersize": 10,
+            "color": BLACK,
+            "label": "as many of the reference",
+        }
         axes[2].plot(z, columns["fid"], "o", markersize=4, color=SAMPLED, label="FID")
         axes[2].plot(z, columns["fid_of_reference"], "_", **reference)
         axes[2].set(yscale="log", ylabel="FID")
