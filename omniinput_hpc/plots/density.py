@@ -19,6 +19,7 @@ from omniinput_hpc.plots.style import (
     SAMPLED,
     FloatArray,
     inputs_label,
+    legend,
     middles,
     panels,
     points,
@@ -63,7 +64,7 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
         bottom.plot(z[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
     exact_line(bottom, density, exact.r_b)
     bottom.set(ylim=(-0.05, 1.05), ylabel="mean score r(z)", xlabel=label)
-    bottom.legend(loc="best")
+    legend(bottom)
     return figure
 
 
@@ -90,7 +91,7 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     if exact is not None:
         exact_line(axes, density, exact.log_g_b / LN10)
     axes.set_ylabel(inputs_label(density.absolute or exact is not None))
-    axes.legend(loc="best")
+    legend(axes)
 
 
 def _upper_bounds(axes: Axes, x: FloatArray, y: FloatArray, upper: FloatArray) -> None:

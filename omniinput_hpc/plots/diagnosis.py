@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.plots.style import (
     EXACT,
     FAINT,
+    NOTE,
     SAMPLED,
     FloatArray,
     blank,
@@ -75,6 +76,10 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     right.grid(False)
     right.plot(rung_k, d.rhat_k, "s--", color=EXACT, ms=4)
     right.axhline(LARGEST_RHAT, color=FAINT, lw=1)
+    right.annotate(
+        f"limit {LARGEST_RHAT:g}", (1.0, LARGEST_RHAT), xycoords=("axes fraction", "data"),
+        xytext=(-4, 3), textcoords="offset points", fontsize=8, color=NOTE, ha="right",
+    )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=EXACT)
     right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
 
@@ -93,6 +98,7 @@ def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
     for i, walker in enumerate(np.linspace(0, n_walkers - 1, n_shown).astype(int)):
         _thinned(axes, paths_rv[:, walker], color=colour(i))
     axes.set(xlabel="round", ylabel=f"rung of {n_shown} walkers")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -57,7 +57,7 @@ def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[ND
     for middle in wanted:
         near = order[np.abs(z[order] - middle) <= reach]
         if len(near) < n:
-            near = order[np.argsort(np.abs(z[order] - middle), kind="stable")[:n]]
+            near = order[np.sort(np.argsort(np.abs(z[order] - middle), kind="stable")[:n])]
         chosen.append(near[np.linspace(0, len(near) - 1, min(n, len(near))).round().astype(int)])
     return chosen
 
@@ -123,7 +123,7 @@ def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
             for column, (z, picture) in enumerate(chosen):
                 axes = row[place * (n + 1) + column]
                 axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-                axes.set_title(f"{z:.0f}", fontsize=6, pad=1)
+                axes.set_title(str(round(z)), fontsize=6, pad=1)
         row[0].text(
             -0.3, 0.5, model.name, transform=row[0].transAxes, fontsize=7, ha="right", va="center"
         )

@@ -43,8 +43,10 @@ def curve_figure(
         color=SAMPLED, alpha=0.25, linewidth=0, label="95% band",
     )  # fmt: skip
     error = curve.aupr_error
-    digits = int(np.clip(1 - np.log10(error), 4, 8)) if 0 < error < np.inf else 4
-    name = f"sampled, AUPR {curve.aupr:.{digits}f} ± {error:.{digits}f}"
+    digits = int(np.clip(1 - np.log10(error), 4, 6)) if 0 < error < np.inf else 4
+    tiny = 0 < error < 0.5 * 10.0**-digits
+    spread = f"(error under {10.0**-digits:.{digits}f})" if tiny else f"± {error:.{digits}f}"
+    name = f"sampled, AUPR {curve.aupr:.{digits}f} {spread}"
     axes.plot(x, precision, ".-", color=SAMPLED, markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
     if thin.any():

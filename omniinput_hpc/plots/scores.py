@@ -22,6 +22,7 @@ from omniinput_hpc.plots.style import (
     SAMPLED,
     FloatArray,
     colour,
+    legend,
     legend_beside,
     marker,
     middles,
@@ -53,7 +54,7 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
     if exact is not None:
         exact_line(axes, density, exact.r_b)
     axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
-    axes.legend(loc="best")
+    legend(axes)
     return figure
 
 

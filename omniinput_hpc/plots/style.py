@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -133,6 +134,13 @@ def points(
             x[~known], y[~known], "o", markersize=4, markerfacecolor="none", color=color,
             label="error not known", zorder=3,
         )  # fmt: skip
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Put the legend where it covers least; what is drawn with error bars comes first."""
+    entries = zip(*axes.get_legend_handles_labels(), strict=True)
+    ordered = sorted(entries, key=lambda entry: not isinstance(entry[0], ErrorbarContainer))
+    axes.legend([h for h, _ in ordered], [name for _, name in ordered], loc="best", **options)
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:
