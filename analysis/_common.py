@@ -56,7 +56,7 @@ def add_score_options(
 ) -> None:
     """Add the options of scripts that read scores, or that score by a rule."""
     # here, not above: a script that needs no estimates starts without waiting for scipy
-    from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES
+    from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
 
     source = parser.add_mutually_exclusive_group(required=required)
     if rule:

@@ -12,11 +12,11 @@ from _common import beside, new_parser, run_script
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.judging import (
-    beside_people,
+from omniinput_hpc.estimators.precision_recall.agreement import (
+    compare_with_people,
     fid_line,
-    judging_columns,
-    judging_lines,
+    people_columns,
+    people_lines,
 )
 from omniinput_hpc.plots.scores import agreement_figure
 from omniinput_hpc.plots.style import save, z_label
@@ -44,9 +44,9 @@ def main(arguments: list[str]) -> None:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
         source, label = describe_run(run), z_label(run.config)
-    found = beside_people(joined.scored, joined.judges)
-    columns = judging_columns(joined.scored, joined.judges, found)
-    lines = judging_lines(joined.scored, joined.judges, found)
+    found = compare_with_people(joined.scored, joined.judges)
+    columns = people_columns(joined.scored, joined.judges, found)
+    lines = people_lines(joined.scored, joined.judges, found)
     if options.fid:
         _, fid = read_table(options.fid, ["run", "z_lower", "fid", "fid_of_reference"])
         mine = fid["run"] == options.fid_run

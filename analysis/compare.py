@@ -5,18 +5,44 @@ Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside 
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from _common import add_score_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
-from omniinput_hpc.plots.style import save
-from omniinput_hpc.results import comparison, run_pair
+from omniinput_hpc.plots.comparison import models_figure, samplers_figure
+from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.results.comparison import (
+    compare_two_samplers,
+    compare_with_first,
+    curve_of_score_files,
+    require_one_space,
+)
 from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
-from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.runfile.reader import RunReader, open_run
+
+
+def curves_of(
+    runs: Sequence[RunReader], densities: Sequence[Density], options: argparse.Namespace
+) -> list[Curve]:
+    """Return every run's curve by the rule, or by the scores, that the arguments name."""
+    fewest = (options.fewest_inputs, options.fewest_lanes)
+    pairs = zip(runs, densities, strict=True)
+    if options.rule:
+        rule = load_rule(options.rule)
+        return [
+            rule_curve(d, sum_scores(run, d, rule, fewest[0]), options.side, fewest, whole=False)
+            for run, d in pairs
+        ]
+    files = (options.scores, options.key)
+    return [curve_of_score_files(run, d, *files, options.side, fewest) for run, d in pairs]
 
 
 def main(arguments: list[str]) -> None:
@@ -39,7 +65,7 @@ def main(arguments: list[str]) -> None:
     names = [path.stem for path in options.runs]
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path)) for path in options.runs]
-        run_pair.require_one_space(runs)
+        require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         if not one_model and not (options.rule or options.scores):
             raise UserError("these are runs of different models: give --rule or --scores")
@@ -48,23 +74,21 @@ def main(arguments: list[str]) -> None:
         for name, density in zip(names, densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         if one_model:
-            result = comparison.samplers(runs, densities, names)
+            ending, pair = ".samplers", (densities[0], densities[1])
+            two = compare_two_samplers(runs, densities, names)
+            label = z_label(runs[0].config)
+            figure = samplers_figure(*pair, two.found, (names[0], names[1]), label)
+            lines, columns = lines + two.lines, two.columns
         else:
-            least = (options.side, (options.fewest_inputs, options.fewest_lanes))
-            both = list(zip(runs, densities, strict=True))
-            if options.rule:
-                rule = load_rule(options.rule)
-                curves = [comparison.curve_by_rule(*pair, rule, *least) for pair in both]
-            else:
-                files = (options.scores, options.key)
-                curves = [comparison.curve_by_scores(*pair, *files, *least) for pair in both]
-            result = comparison.models(runs, densities, names, curves, options.range)
+            ending, curves = ".compared", curves_of(runs, densities, options)
+            several = compare_with_first(runs, densities, names, curves, options.range)
+            absolute = all(density.absolute for density in densities)
+            figure = models_figure(several.curves, several.comparisons, absolute)
+            lines, columns = lines + several.lines, several.columns
 
-    lines += result.lines
-    table = beside(options.runs[0], f"{result.ending}.csv")
-    picture = beside(options.runs[0], f"{result.ending}.png")
-    write_table(table, lines, result.columns)
-    save(result.figure, picture)
+    table, picture = (beside(options.runs[0], f"{ending}.{kind}") for kind in ("csv", "png"))
+    write_table(table, lines, columns)
+    save(figure, picture)
     print("\n".join([*lines, str(table), str(picture)]))
 
 

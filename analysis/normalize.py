@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from _common import beside, new_parser, run_script
 
-from omniinput_hpc.estimators.comparison.side_by_side import describe, normalize
+from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
 from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.run_pair import read_pairs, require_one_space
+from omniinput_hpc.results.comparison import read_pairs, require_one_space
 from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
 from omniinput_hpc.runfile.reader import open_run
 

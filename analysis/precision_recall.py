@@ -10,16 +10,15 @@ from pathlib import Path
 
 from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
 
-from omniinput_hpc.estimators.comparison.to_exact import compare_curve, read_exact
+from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_scores import coarsen_exact
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
 from omniinput_hpc.plots.density import rho_r_figure
 from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
 from omniinput_hpc.plots.scores import r_figure
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results import tables
-from omniinput_hpc.results.comparison import curve_by_rule
 from omniinput_hpc.results.score_tables import summarize_scores
 from omniinput_hpc.runfile.reader import open_run
 
@@ -36,10 +35,11 @@ def main(arguments: list[str]) -> None:
     notes: list[str] = []
     with open_run(options.run) as run:
         fine = density = density_of_run(run)
-        exact = read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
+        exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
         if options.rule:
-            curve = curve_by_rule(run, density, load_rule(options.rule), side, fewest)
+            sums = sum_scores(run, density, load_rule(options.rule), fewest[0])
+            curve = rule_curve(density, sums, side, fewest, whole=False)
             by = options.rule
         else:
             joined, result = curve_from_scores(run, density, options)

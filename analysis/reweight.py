@@ -11,7 +11,7 @@ from pathlib import Path
 from _common import beside, new_parser, run_script
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.to_exact import compare_density, read_exact
+from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar
 from omniinput_hpc.estimators.density.density import density_of_runs
 from omniinput_hpc.plots.density import density_figure
@@ -20,6 +20,7 @@ from omniinput_hpc.results.tables import (
     density_columns,
     describe_density,
     describe_run,
+    read_exact,
     summarize_density,
     write_table,
 )

@@ -4,11 +4,11 @@
 #     bash jobscripts/local.sh inputs/toy.toml [further arguments of python -m omniinput_hpc]
 #
 #     RANKS=2                 how many MPI ranks (default 4)
-#     RULE=module:function    scores inputs, for the precision-recall curve; default: the input
-#                             file's comment "# rule = module:function", if it has one; with
-#                             "# side = high", high outputs are the confident ones
+#     RULE=module:function    scores inputs, in place of the input file's [analysis] rule
 #
-# Where the input's folder holds exact/NAME.csv (the exact truth), the pictures show it too.
+# What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
+# `rule` gives the precision-recall curve, `side` the confident end of z, `test_data` the outputs of
+# test sets. Where the input's folder holds exact/NAME.csv (the exact truth), the pictures show it.
 # Exit code: the program's own (2 bad input, 75 stopped early: run again to go on), or the analysis's.
 set -euo pipefail
 
@@ -29,29 +29,38 @@ show_and_run "${mpirun[@]}" -n "${RANKS:-4}" "$python" -m omniinput_hpc "$@" || 
 [[ $code == 0 ]] || exit "$code"
 case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac
 
-run=$("$python" - "$@" <<'PYTHON'
-import sys, tomllib
+mapfile -t analysis < <("$python" - "$@" <<'PYTHON'
+import argparse
+from pathlib import Path
 
-with open(sys.argv[1], "rb") as file:
-    output = tomllib.load(file)["run"]["output"]
-for argument in sys.argv[2:]:
-    key, _, value = argument.removeprefix("--set=").partition("=")
-    if key.strip() == "run.output":
-        output = value.strip().strip("'\"")
-print(output)
+from omniinput_hpc.config import Analysis, input_file
+from omniinput_hpc.runfile.reader import open_run
+
+parser = argparse.ArgumentParser(allow_abbrev=False)
+parser.add_argument("input", type=Path)
+parser.add_argument("--set", action="append", default=[])
+args, _ = parser.parse_known_args()
+if args.input.suffix in (".h5", ".hdf5"):
+    with open_run(args.input) as run:
+        here = [f"run.output={str(args.input)!r}", *args.set]
+        config = input_file.parse(run.config_toml, str(args.input), here)
+else:
+    config = input_file.load(args.input, args.set)
+wanted = config.analysis or Analysis()
+print(config.run.output, wanted.rule or "", wanted.side or "low", wanted.test_data or "", sep="\n")
 PYTHON
 )
-name=$(basename "$input" .toml)
-exact=$(dirname "$input")/exact/$name.csv
+run=${analysis[0]} rule=${RULE:-${analysis[1]}} side=${analysis[2]} test_data=${analysis[3]}
+exact=$(dirname "$input")/exact/$(basename "$input" .toml).csv
 truth=()
 [[ ! -f $exact ]] || truth=(--exact "$exact")
-rule=${RULE:-$(sed -nE 's/^# *rule *= *([A-Za-z0-9_.]+:[A-Za-z0-9_]+) *$/\1/p' "$input" | head -n 1)}
-
-side=$(sed -nE 's/^# *side *= *(low|high) *$/\1/p' "$input" | head -n 1)
 
 show_and_run "$python" "$root/analysis/reweight.py" "$run" "${truth[@]}"
 if [[ $rule ]]; then
-    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" --side "${side:-low}" "${truth[@]}"
+    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" --side "$side" "${truth[@]}"
+fi
+if [[ $test_data ]]; then
+    show_and_run "$python" "$root/analysis/overlay.py" "$run" --test-sets "$test_data" --output "${run%.h5}.overlay.png"
 fi
 echo "the pictures:"
 for picture in "${run%.h5}".*.png; do

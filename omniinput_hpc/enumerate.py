@@ -25,7 +25,7 @@ from omniinput_hpc.estimators.precision_recall.rules import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.tables import write_table
-from omniinput_hpc.sampling.progress import duration
+from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
 

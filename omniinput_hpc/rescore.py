@@ -35,8 +35,8 @@ from omniinput_hpc.runfile import lock, rescored, writers
 from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.sampling import plan
-from omniinput_hpc.sampling.progress import duration
 from omniinput_hpc.tempering.ladder import placement
+from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,8 @@ from pathlib import Path
 from omniinput_hpc.annotation.jsonl import Fields, line_of, parse_object, read_bytes
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile.closing import Closing
 from omniinput_hpc.runfile.lock import Owner, RunLock
-from omniinput_hpc.sampling.progress import duration
+from omniinput_hpc.text import duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -191,7 +190,7 @@ class NotSaved(UserError):
     """A score could not be written; the file is as it was before."""
 
 
-class ScoreFile(Closing):
+class ScoreFile(AbstractContextManager["ScoreFile"]):
     """A score file open for writing; use as a context manager. One process at a time has it.
 
     Parameters
@@ -221,6 +220,9 @@ class ScoreFile(Closing):
             except OSError as error:
                 raise UserError(f"{path} cannot be written: {error.strerror}") from None
             undo.pop_all()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file and give up the lock."""

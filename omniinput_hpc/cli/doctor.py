@@ -25,6 +25,7 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, writers
 from omniinput_hpc.sampling import plan
+from omniinput_hpc.text import amount, first_line
 
 T = TypeVar("T")
 
@@ -105,8 +106,7 @@ def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:
     try:
         value = action()
     except Exception as error:
-        text = (str(error) or type(error).__name__).splitlines()[0]
-        words = f"rank {world.rank} on {platform.node()}: {text}"
+        words = f"rank {world.rank} on {platform.node()}: {first_line(error)}"
     if world.all(not words):
         return value, ""
     return value, next(text for text in world.texts(words) if text)
@@ -262,7 +262,7 @@ class Scratch:
 def file_system(world: World, folder: Path, scratch: Scratch) -> Line:
     """Say what the output's folder is on."""
     kind = world.texts(writers.file_system(folder))[0]
-    free = plan.amount(layout.free_bytes(folder))
+    free = amount(layout.free_bytes(folder))
     text = f"{folder.absolute()} is on {kind}, {free} free"
     if scratch.path is None:
         remedy = "choose a folder that you may write to"

@@ -24,10 +24,11 @@ from omniinput_hpc.parallel.stopping import Lookout
 from omniinput_hpc.runfile import layout, lock, reader, writers
 from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.sampling import auto_walkers, build, loop, plan, restart, versions
-from omniinput_hpc.sampling.progress import Progress, duration
+from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering import ensembles
 from omniinput_hpc.tempering.adaptation import LadderTuning
+from omniinput_hpc.text import amount, duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
@@ -219,7 +220,7 @@ def _sample(
         first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
     )
     clock = Clock(world)
-    in_all = f"{path} ({plan.amount(layout.size_in_bytes(g))} in all)"
+    in_all = f"{path} ({amount(layout.size_in_bytes(g))} in all)"
     try:
         with writer.or_end(in_all):
             totals = loop.run(

@@ -13,7 +13,7 @@ from omniinput_hpc.cli.doctor import Line, attempt
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, writers
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.text import amount
 
 SMALL, LARGE = 1_000, 1_000_000
 SLOW_EXCHANGE = 0.1
@@ -30,7 +30,7 @@ def exchanges(world: World, seconds: float) -> Line:
     large, also = _exchange(world, LARGE, 2_000, seconds / 2)
     text = (
         f"1 kB between neighbours takes {1e6 * small:,.0f} us ({1 / small:,.0f} exchanges/s), "
-        f"1 MB {plan.amount(LARGE / large)}/s each way"
+        f"1 MB {amount(LARGE / large)}/s each way"
     )
     if not (right and also):
         remedy = "the MPI library or the network is broken: try another one"
@@ -76,7 +76,7 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     n_samples = max(1, BYTES_PER_ROUND // (N_SITES * world.size))
     g = layout.Geometry(N_ROUNDS, world.size, 1, 1, n_samples, N_SITES, 256, 1)
     if 2 * layout.size_in_bytes(g) > layout.free_bytes(folder):
-        need = plan.amount(2 * layout.size_in_bytes(g))
+        need = amount(2 * layout.size_in_bytes(g))
         return Line("writing", "not tried: too little room", f"make {need} free", wrong=True)
     path = folder / "trial.h5"
     remedy = f'set [run] writer = "{"gather" if kind == "mpio" else "mpio"}", or another folder'
@@ -92,7 +92,7 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
         return Line("writing", f"writer {kind} does not keep: {failure}", remedy, wrong=True)
     rate = n_rounds * world.size * n_samples * N_SITES / elapsed
     text = (
-        f"writer {kind}, {world.size} rank(s): {plan.amount(rate)}/s, "
+        f"writer {kind}, {world.size} rank(s): {amount(rate)}/s, "
         f"{1e3 * elapsed / n_rounds:.0f} ms a round; read back as written"
     )
     if rate < SLOW_WRITE:

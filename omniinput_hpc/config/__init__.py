@@ -6,21 +6,18 @@ Reading, checking and the messages are in `input_file`; this package only says w
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import (
-    DiscreteLangevin,
-    GibbsWithGradients,
     Kernel,
     KernelTable,
-    LmConditional,
     Metropolis,
     Mixture,
-    named,
+    with_default_name,
 )
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
@@ -29,21 +26,19 @@ from omniinput_hpc.config.models import (
     Model,
     PythonModel,
     SequenceClassifier,
+    function_name,
 )
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 __all__ = [
+    "Analysis",
     "Bins",
     "CausalLm",
     "Config",
-    "DiscreteLangevin",
-    "GibbsWithGradients",
     "ImageClassifier",
     "KernelTable",
     "Ladder",
-    "LmConditional",
-    "Metropolis",
     "Mixture",
     "PythonModel",
     "Run",
@@ -58,13 +53,29 @@ __all__ = [
 class Run(Table):
     """``[run]``: where, how long, on what."""
 
-    output: Annotated[str, Field(min_length=1)]
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)]
-    rounds: Annotated[int, Field(ge=1, le=2**31 - 1)]
-    burn_in: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    threads: WholePositive = 1
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    writer: Literal["auto", "mpio", "gather"] = "auto"
+    output: str = Field(
+        min_length=1,
+        description='The run file, a name that ends with ".h5", relative to the current directory.',
+    )
+    seed: int = Field(ge=0, le=2**32 - 1, description="Of all random numbers.")
+    rounds: int = Field(
+        ge=1,
+        le=2**31 - 1,
+        description="Counted rounds. A round is the unit of work that is committed to the run "
+        "file; the number may be raised later.",
+    )
+    burn_in: int = Field(
+        0, ge=0, le=2**31 - 1, description="Rounds run first and not counted; all tuning is here."
+    )
+    threads: WholePositive = Field(1, description="Threads per rank, on a CPU.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description='Where the model is evaluated. `"auto"`: on a GPU where there is one.'
+    )
+    writer: Literal["auto", "mpio", "gather"] = Field(
+        "auto",
+        description='Who writes the run file: all ranks (`"mpio"`), or rank 0 (`"gather"`). See '
+        "[running.md](running.md).",
+    )
 
     @field_validator("output")
     @classmethod
@@ -77,9 +88,13 @@ class Run(Table):
 class Bins(Table):
     """``[bins]``: the histogram of z, half-open bins of equal width, the last one closed."""
 
-    lower: Finite
-    upper: Finite
-    width: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    lower: Finite = Field(description="Where the first bin begins, in units of z.")
+    upper: Finite = Field(description="Where the last bin ends.")
+    width: float = Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="Of each bin; upper - lower is a whole number of widths.",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Bins:
@@ -105,25 +120,74 @@ class Bins(Table):
 class Samples(Table):
     """``[samples]``: how often a walker's configuration is recorded."""
 
-    every: WholePositive
+    every: WholePositive = Field(
+        description="Moves between two recorded samples of a walker; 1 for `ancestral`."
+    )
+
+
+class Analysis(Table):
+    """``[analysis]``: what to make of the run; sampling does not read it."""
+
+    side: Literal["low", "high"] | None = Field(
+        None,
+        description="The end of z where the model is confident: low for a loss, high for a logit. "
+        "Low where it is left out.",
+    )
+    rule: str | None = Field(
+        None,
+        description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
+        "[n] in [0, 1].",
+    )
+    test_data: str | None = Field(
+        None,
+        description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
+        "to draw beside the density.",
+    )
+
+    @field_validator("rule")
+    @classmethod
+    def _names_a_function(cls, value: str | None) -> str | None:
+        return value if value is None else function_name(value)
 
 
 class Config(Table):
     """The whole input file."""
 
-    run: Run
-    model: Model
-    sampler: Sampler
-    ladder: Ladder | None = None
-    wang_landau: WangLandau | None = None
-    kernel: Kernel = Metropolis()
-    bins: Bins
-    samples: Samples
+    run: Run = Field(description="Where, how long, on what.")
+    model: Model = Field(
+        description="What is sampled. Which keys there are depends on `kind`; unknown kinds and "
+        "keys are refused."
+    )
+    sampler: Sampler = Field(description="The method, and the lengths of a round.")
+    ladder: Ladder | None = Field(
+        None,
+        description="The inverse temperatures: listed, or spaced between two ends. Required, "
+        'except for `sampler.method = "wang-landau"`.',
+    )
+    wang_landau: WangLandau | None = Field(
+        None,
+        description='Optional, for `sampler.method = "wang-landau"`: how S(z) is learned in '
+        "burn-in.",
+    )
+    kernel: Kernel = Field(
+        Metropolis(),
+        description="How a walker moves. Which keys there are depends on `name`. Left out: "
+        "`metropolis`.",
+    )
+    bins: Bins = Field(
+        description="The histogram of z: half-open bins of equal width, the last one closed."
+    )
+    samples: Samples = Field(description="How often inputs are recorded.")
+    analysis: Analysis | None = Field(
+        None,
+        description="Optional: what `jobscripts/local.sh` analyses the run with. It may change "
+        "between two starts of one run.",
+    )
 
     @field_validator("kernel", mode="before")
     @classmethod
     def _has_a_name(cls, table: Any) -> Any:
-        return named(table)
+        return with_default_name(table)
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:

@@ -1,10 +1,16 @@
-"""``[kernel]``: one table a kernel, told apart by ``name``."""
+"""``[kernel]``: one table a kernel, told apart by ``name``.
+
+To add a kernel, write its table here, add it to `KERNELS`, and write the file that its
+`implementation` names (CONTRIBUTING.md has an example).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 
@@ -17,8 +23,14 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class KernelTable(Table):
-    """What all kernels' tables have, and offer to those who lay out the run file."""
+    """What all kernels' tables have, and what the layout of the run file needs of them.
 
+    Attributes
+    ----------
+    implementation : "module:class" inside `omniinput_hpc.kernels`, imported when it is built
+    """
+
+    implementation: ClassVar[str]
     name: str
 
     @property
@@ -35,23 +47,46 @@ class KernelTable(Table):
 class Metropolis(KernelTable):
     """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
 
-    name: Literal["metropolis"] = "metropolis"
-    sites: WholePositive = 1
+    implementation: ClassVar = "metropolis:Metropolis"
+    name: Literal["metropolis"] = Field(
+        "metropolis",
+        description="Uniformly chosen sites get uniformly chosen other values. Language models: "
+        "the same sites in all walkers of a rung.",
+    )
+    sites: WholePositive = Field(1, description="How many sites a move changes.")
 
 
 class GibbsWithGradients(KernelTable):
     """``[kernel] name = "gibbs-with-gradients"``."""
 
-    name: Literal["gibbs-with-gradients"]
+    implementation: ClassVar = "gibbs_with_gradients:GibbsWithGradients"
+    name: Literal["gibbs-with-gradients"] = Field(
+        description="A site and its new value are drawn by the gradient of z."
+    )
 
 
 class DiscreteLangevin(KernelTable):
     """``[kernel] name = "discrete-langevin"``: all sites at once."""
 
-    name: Literal["discrete-langevin"]
-    ordered: bool = False
-    step_size: Annotated[float, Field(ge=STEP_SIZES[0], le=STEP_SIZES[1])] = 1.0
-    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    implementation: ClassVar = "discrete_langevin:DiscreteLangevin"
+    name: Literal["discrete-langevin"] = Field(
+        description="All sites at once, drawn by the gradient of z."
+    )
+    ordered: bool = Field(
+        False,
+        description="Whether values are ordered (grey levels): near ones are proposed more often.",
+    )
+    step_size: float = Field(
+        1.0,
+        ge=STEP_SIZES[0],
+        le=STEP_SIZES[1],
+        description="Larger steps change more sites. Burn-in tunes it to 57 % acceptance.",
+    )
+    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
+        "rung's own.",
+    )
 
     @field_validator("proposal_beta")
     @classmethod
@@ -62,17 +97,17 @@ class DiscreteLangevin(KernelTable):
 
     @property
     def n_tuned(self) -> int:
-        """The step size, and how often it was adapted."""
+        """Two: the step size, and how often it was adapted."""
         return 2
 
 
 class ProposalWeights(Table):
     """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
 
-    site: NotNegative = 0.0
-    block: NotNegative = 0.0
-    suffix: NotNegative = 0.0
-    flip: NotNegative = 0.0
+    site: NotNegative = Field(0.0, description="One site is drawn anew.")
+    block: NotNegative = Field(0.0, description="A block of neighbouring sites is drawn anew.")
+    suffix: NotNegative = Field(0.0, description="All sites from one on are drawn anew.")
+    flip: NotNegative = Field(0.0, description="One site gets a uniformly chosen other value.")
 
     @model_validator(mode="after")
     def _some(self) -> ProposalWeights:
@@ -82,12 +117,28 @@ class ProposalWeights(Table):
 
 
 class LmConditional(KernelTable):
-    """``[kernel] name = "lm-conditional"``: redraws stretches by the model's conditionals."""
+    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
 
-    name: Literal["lm-conditional"]
-    weights: ProposalWeights = ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1)
-    block_lengths: Lengths | None = None
-    suffix_lengths: Lengths | None = None
+    implementation: ClassVar = "lm_conditional:LmConditional"
+    name: Literal["lm-conditional"] = Field(
+        description="Spans of tokens are drawn anew from a language model's own conditional "
+        "probabilities; needs forward passes only."
+    )
+    weights: ProposalWeights = Field(
+        ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
+        description="How often each kind of span is chosen, relative to the others; what is "
+        "not named is not used.",
+    )
+    block_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` block, drawn log-uniformly; 2 to 8 where it is left "
+        "out.",
+    )
+    suffix_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` suffix, drawn log-uniformly; where it is left out 1 to "
+        "`length`, and a tenth of them the whole input.",
+    )
 
     @field_validator("block_lengths", "suffix_lengths")
     @classmethod
@@ -98,50 +149,57 @@ class LmConditional(KernelTable):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The four kinds of stretches."""
+        """The four kinds of moves."""
         return tuple(ProposalWeights.model_fields)
 
 
-class MetropolisPart(Metropolis):
-    """A ``[[kernel.parts]]`` with ``name = "metropolis"``."""
-
-    weight: Weight = 1.0
-
-
-class GibbsWithGradientsPart(GibbsWithGradients):
-    """A ``[[kernel.parts]]`` with ``name = "gibbs-with-gradients"``."""
-
-    weight: Weight = 1.0
+PART_WEIGHT: float = Field(
+    1.0, description="How often this part is chosen, relative to the other parts."
+)
 
 
-class DiscreteLangevinPart(DiscreteLangevin):
-    """A ``[[kernel.parts]]`` with ``name = "discrete-langevin"``."""
-
-    weight: Weight = 1.0
-
-
-class LmConditionalPart(LmConditional):
-    """A ``[[kernel.parts]]`` with ``name = "lm-conditional"``."""
-
-    weight: Weight = 1.0
+KERNELS: tuple[type[KernelTable], ...] = (
+    Metropolis,
+    GibbsWithGradients,
+    DiscreteLangevin,
+    LmConditional,
+)
+"""One row a kernel. The types below, and so the checks and docs/input-file.md, follow from it."""
 
 
-def named(table: Any) -> Any:
-    """Return a kernel's table with the name that it has where none is given."""
+def _part(table: type[KernelTable]) -> type[KernelTable]:
+    """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
+    weight: Any = (Weight, PART_WEIGHT)
+    return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
+
+
+def with_default_name(table: Any) -> Any:
+    """Return a ``[kernel]`` table as read, its name being "metropolis" where it has none."""
     return {"name": "metropolis", **table} if isinstance(table, dict) else table
 
 
-Part = Annotated[
-    MetropolisPart | GibbsWithGradientsPart | DiscreteLangevinPart | LmConditionalPart,
-    Field(discriminator="name"),
-]
+if TYPE_CHECKING:
+
+    class Part(KernelTable):
+        """Any kernel's table with a weight, as far as a type checker needs to know."""
+
+        weight: float
+
+else:
+    _PARTS = [_part(table) for table in KERNELS]
+    globals().update({table.__name__: table for table in _PARTS})  # so that they can be pickled
+    Part = Annotated[reduce(or_, _PARTS), Field(discriminator="name")]
 
 
 class Mixture(KernelTable):
     """``[kernel] name = "mixture"``: each move is one of the parts, drawn by weight."""
 
-    name: Literal["mixture"]
-    parts: Annotated[list[Part], Field(min_length=1)]
+    name: Literal["mixture"] = Field(description="Each move is one of the parts.")
+    parts: list[Part] = Field(
+        min_length=1,
+        description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and a `weight` (1.0), "
+        "how often it is chosen, relative to the other parts.",
+    )
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -156,7 +214,7 @@ class Mixture(KernelTable):
         return sum(part.n_tuned for part in self.parts)
 
 
-Kernel = Annotated[
-    Metropolis | GibbsWithGradients | DiscreteLangevin | LmConditional | Mixture,
-    Field(discriminator="name"),
-]
+if TYPE_CHECKING:
+    Kernel = KernelTable
+else:
+    Kernel = Annotated[reduce(or_, (*KERNELS, Mixture)), Field(discriminator="name")]

@@ -16,10 +16,17 @@ from omniinput_hpc.errors import UserError
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
 
-    method: Literal["parallel-tempering", "wang-landau", "ancestral"] = "parallel-tempering"
-    walkers: int | Literal["auto"]
-    steps: WholePositive
-    exchanges: WholePositive
+    method: Literal["parallel-tempering", "wang-landau", "ancestral"] = Field(
+        "parallel-tempering", description="See [methods.md](methods.md)."
+    )
+    walkers: int | Literal["auto"] = Field(
+        description='Walkers per rung, evaluated as one batch, at least 1. `"auto"`: 16, doubled '
+        "(to 4,096 at most) for as long as a rung then moves 10 % more of them a second on every "
+        "rank and all fits into 80 % of the free memory; the number found is stored in the run "
+        "file."
+    )
+    steps: WholePositive = Field(description="Moves of every walker between two exchanges.")
+    exchanges: WholePositive = Field(description="Exchanges per round.")
 
     @field_validator("walkers", mode="before")
     @classmethod
@@ -51,16 +58,43 @@ class Sampler(Table):
 class Ladder(Table):
     """``[ladder]``: the betas, listed, or spaced between two ends."""
 
-    betas: Annotated[list[Finite], Field(min_length=1)] | None = None
-    lowest: Finite | None = None
-    highest: Finite | None = None
-    rungs: Annotated[int, Field(ge=2)] | None = None
-    spacing: Literal["linear", "geometric"] | None = None
-    first: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    anchors: bool = True
-    tune: bool = False
-    kappa: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
-    z0: list[Finite] | None = None
+    betas: Annotated[list[Finite], Field(min_length=1)] | None = Field(
+        None,
+        description="Inverse temperatures, ascending, in units of 1/z. beta > 0 prefers low "
+        "outputs, beta < 0 high ones; with 0.0 among them the density is absolute.",
+    )
+    lowest: Finite | None = Field(
+        None,
+        description="In place of `betas`: the lowest beta of a ladder that is spaced by rule; "
+        "with `highest`, `rungs` and `spacing`.",
+    )
+    highest: Finite | None = Field(None, description="The highest beta of a spaced ladder.")
+    rungs: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="How many betas a spaced ladder has."
+    )
+    spacing: Literal["linear", "geometric"] | None = Field(
+        None, description="Equal differences, or equal ratios."
+    )
+    first: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
+    )
+    anchors: bool = Field(
+        True,
+        description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
+        "(the model's own distribution; m predicted tokens) from the model before every exchange.",
+    )
+    tune: bool = Field(
+        False,
+        description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
+        "equally often.",
+    )
+    kappa: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+        None,
+        description="Gaussian rungs, to bridge two phases: the log-weight is "
+        "-beta z - kappa (z - z0)^2 / 2. One entry a rung.",
+    )
+    z0: list[Finite] | None = Field(None, description="The centres of Gaussian rungs.")
 
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> Ladder:
@@ -128,14 +162,47 @@ Window = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 class WangLandau(Table):
     """``[wang_landau]``: learning S(z) in burn-in, one rung a window of z."""
 
-    flatness: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    ln_f_first: Annotated[float, Field(gt=0, le=10)] = 1.0
-    ln_f_last: Annotated[float, Field(gt=0, le=1)] = 1e-4
-    schedule: Literal["1/t", "halving"] = "1/t"
-    windows: list[Window] | WholePositive = 1
-    overlap: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    proposal: Literal["slope", "range", "directional"] = "slope"
-    proposal_beta: Window | None = None
+    flatness: float = Field(
+        0.8,
+        gt=0,
+        lt=1,
+        description="ln f is halved when the rarest bin has this share of the mean count.",
+    )
+    ln_f_first: float = Field(
+        1.0,
+        gt=0,
+        le=10,
+        description="The first increment of S, at most bins / (10 walkers), since the walkers "
+        "share S.",
+    )
+    ln_f_last: float = Field(
+        1e-4, gt=0, le=1, description="Learning ends when the increment has come down to this."
+    )
+    schedule: Literal["1/t", "halving"] = Field(
+        "1/t",
+        description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
+        "5 % of the bins, then as bins / moves.",
+    )
+    windows: list[Window] | WholePositive = Field(
+        1,
+        description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
+        "overlap.",
+    )
+    overlap: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="The share of a window that its neighbour has too, where `windows` is a "
+        "number.",
+    )
+    proposal: Literal["slope", "range", "directional"] = Field(
+        "slope",
+        description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
+        '`proposal_beta`: `"range"`, or, while learning, `"directional"`.',
+    )
+    proposal_beta: Window | None = Field(
+        None, description="`[low, high]`, the range that beta is drawn from."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> WangLandau:

@@ -9,6 +9,11 @@ from pydantic import Field, field_validator, model_validator
 from omniinput_hpc.config.table import Table, WholePositive
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
+DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
+HUGGING_FACE_PATH = (
+    "A local Hugging Face folder with safetensors, or the name of a model that was downloaded "
+    "before (`hf download NAME` on a login node). A run never uses the network."
+)
 
 
 class CausalLm(Table):
@@ -23,16 +28,27 @@ class CausalLm(Table):
     tokens : which tokens a site may hold
     """
 
-    kind: Literal["causal-lm"]
-    path: Annotated[str, Field(min_length=1)]
-    length: Annotated[int, Field(ge=2)]
-    dtype: DTYPES = "float32"
+    kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
+    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    length: int = Field(
+        ge=2, description="Tokens of an input, so many sites; a prefix is not counted."
+    )
+    dtype: DTYPES = Field("float32", description=DTYPE)
     prefix: (
         Annotated[str, Field(min_length=1)]
         | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
         | None
-    ) = None
-    tokens: Literal["all", "no-special"] = "all"
+    ) = Field(
+        None,
+        description="Fixed tokens in front of every input: a text, or token ids. With a prefix z "
+        "is the mean over all tokens of the input; without one the first token is not predicted.",
+    )
+    tokens: Literal["all", "no-special"] = Field(
+        "all",
+        description='Which tokens a site may hold. `"no-special"` leaves out special tokens and '
+        "the padding of the vocabulary, so that the space is smaller; probabilities stay those "
+        "among all tokens.",
+    )
 
 
 class SequenceClassifier(Table):
@@ -47,13 +63,23 @@ class SequenceClassifier(Table):
     sign : z = sign * output
     """
 
-    kind: Literal["sequence-classifier"]
-    path: Annotated[str, Field(min_length=1)]
-    length: Annotated[int, Field(ge=3)]
-    target: Annotated[int, Field(ge=0)]
-    output: Literal["logit", "difference", "log-softmax"] = "logit"
-    sign: Literal[-1, 1] = 1
-    dtype: DTYPES = "float32"
+    kind: Literal["sequence-classifier"] = Field(
+        description="A Hugging Face encoder with classes, as DistilBERT on SST-2."
+    )
+    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    length: int = Field(
+        ge=3,
+        description="Tokens of an input, [CLS] and [SEP] included. All others are sites; any "
+        "token is allowed at them ([PAD] too), and the attention mask is all ones.",
+    )
+    target: int = Field(ge=0, description="The class, counted from 0.")
+    output: Literal["logit", "difference", "log-softmax"] = Field(
+        "logit",
+        description="What z is of the class `target`: its logit, its logit minus the other "
+        "class's (of two), or its log-softmax.",
+    )
+    sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
+    dtype: DTYPES = Field("float32", description=DTYPE)
 
 
 class ImageClassifier(Table):
@@ -68,15 +94,37 @@ class ImageClassifier(Table):
     factory, options : the user's own ``module:function`` and its keyword arguments
     """
 
-    kind: Literal["image-classifier"]
-    path: Annotated[str, Field(min_length=1)]
-    target: Literal["logit", "log-softmax", "log-likelihood"] = "logit"
-    label: Annotated[int, Field(ge=0)] = 0
-    sign: Literal[-1, 1] = 1
-    factory: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-    shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = None
-    n_values: Annotated[int, Field(ge=2, le=65536)] | None = None
+    kind: Literal["image-classifier"] = Field(
+        description="A network that gives one number per class. The sites are the pixels' grey "
+        "levels: rows, then columns, then channels."
+    )
+    path: str = Field(
+        min_length=1,
+        description="A folder with model.json (the architecture: `cnn`, `mlp` or `resnet`) and "
+        "model.safetensors; with `factory`, a safetensors file.",
+    )
+    target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
+        "logit",
+        description="What z is: the logit or the log-softmax of class `label`, or, of an "
+        "energy-based model, the log-likelihood up to its constant.",
+    )
+    label: int = Field(0, ge=0, description="The class, counted from 0.")
+    sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
+    factory: str | None = Field(
+        None,
+        description='`"module:function"` of your own that returns a `torch.nn.Module`. The '
+        "network takes float32 [W, channels, height, width] in [0, 1]. The current directory is "
+        "importable.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the factory."
+    )
+    shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
+        None, description="Of a factory's network: [height, width] or [height, width, channels]."
+    )
+    n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
+        None, description="Of a factory's network: the number of grey levels of a pixel."
+    )
 
     @property
     def own(self) -> bool:
@@ -113,9 +161,14 @@ def function_name(value: str) -> str:
 class PythonModel(Table):
     """``[model] kind = "python"``: an object made by the user's own ``module:function``."""
 
-    kind: Literal["python"]
-    factory: str
-    options: dict[str, Any] = Field(default_factory=dict)
+    kind: Literal["python"] = Field(description="An object made by a function of your own.")
+    factory: str = Field(
+        description='`"module:function"`; `function(device=..., **options)` returns the model. '
+        "The current directory is importable."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the factory."
+    )
 
     @field_validator("factory")
     @classmethod

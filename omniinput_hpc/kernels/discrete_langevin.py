@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import DiscreteLangevin as Options
 from omniinput_hpc.config.kernels import STEP_SIZES
+from omniinput_hpc.config.kernels import DiscreteLangevin as Options
 from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import gradients
 from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick

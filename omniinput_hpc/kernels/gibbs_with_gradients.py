@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from omniinput_hpc.config import GibbsWithGradients as Options
+from omniinput_hpc.config.kernels import GibbsWithGradients as Options
 from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import gradients
 from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick

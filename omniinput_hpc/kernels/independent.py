@@ -21,10 +21,10 @@ NORMALIZATION_SLACK = 1e-3
 """By how much the sum of a row's probabilities may exceed 1, in rounding errors of float32."""
 ROUNDING = 1e-5
 """By how much it may fall short of 1 for the same reason."""
-MOST_TRIES = 10_000
+MAX_TRIES = 10_000
 
 
-class _Draws(Untuned):
+class _IndependentSampler(Untuned):
     """What kernels without memory have in common."""
 
     parts: tuple[str, ...] = ("draw",)
@@ -39,7 +39,7 @@ class _Draws(Untuned):
         return State(x, z)
 
 
-class UniformDraws(_Draws):
+class UniformSampler(_IndependentSampler):
     """Every move draws every walker anew, uniformly: exact where beta = 0, for any model."""
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
@@ -88,7 +88,7 @@ def choose(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, tor
     return value, cumulative[:, -1]
 
 
-class AncestralDraws(_Draws):
+class AncestralSampler(_IndependentSampler):
     """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
 
     q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
@@ -134,7 +134,7 @@ class AncestralDraws(_Draws):
         return State(x, z, log_q), Info(torch.ones_like(z, dtype=torch.bool))
 
 
-class AutoregressiveDraws(_Draws):
+class AutoregressiveSampler(_IndependentSampler):
     """Every move draws every walker anew from the model itself: exact where beta = m.
 
     Where some values are not allowed the rows do not sum to 1: a sequence that runs into the
@@ -155,7 +155,7 @@ class AutoregressiveDraws(_Draws):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be the model's own (synchronizes)."""
         drawn, x = torch.zeros_like(state.z, dtype=torch.bool), state.x
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             x_new, whole = self._try(state.x, stream)
             x = torch.where((whole & ~drawn)[:, None], x_new, x)
             drawn = drawn | whole
@@ -163,7 +163,7 @@ class AutoregressiveDraws(_Draws):
                 z = self._model.output(x)
                 return State(x, z), Info(torch.ones_like(drawn))
         raise RuntimeError(
-            f"{MOST_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
+            f"{MAX_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
             "ladder.anchors = false"
         )
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum, pick
 from omniinput_hpc.kernels.parts.conditionals import Conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.stretches import Schedule, Stretch
+from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
 from omniinput_hpc.models import Model
@@ -60,9 +60,9 @@ class Proposal:
 
 
 class LmConditional(Untuned):
-    """Redraw a stretch of sites i..j, token by token, from exp(b l[t, .]) / Z_t.
+    """Redraw a span of sites i..j, token by token, from exp(b l[t, .]) / Z_t.
 
-    The log-probability of the stretch is the sum over it of b l[t, x'_t] - log Z_t(x'); way back
+    The log-probability of the span is the sum over it of b l[t, x'_t] - log Z_t(x'); way back
     it is that of the old values. With the ensemble's weights their ratio is Metropolis and
     Hastings's. For a canonical ensemble, b = beta / m and z the mean over m predicted sites, it is
     that of configurational-bias Monte Carlo (Siepmann & Frenkel 1992) with all values as trials:
@@ -71,7 +71,7 @@ class LmConditional(Untuned):
             + b * sum over t > j of [l_t(x_t | x'_<t) - l_t(x_t | x_<t)].
 
     For others b is the ensemble's slope / m, at z forward and at z' backward. Sites that are not
-    predicted are drawn uniformly. A flip puts a uniform other value at one site. Which stretch is
+    predicted are drawn uniformly. A flip puts a uniform other value at one site. Which span is
     drawn independently of the state, and shared by all walkers.
     """
 
@@ -80,7 +80,7 @@ class LmConditional(Untuned):
         conditionals.require_conditionals(model, options.name)
         self._model, self._track = model, conditionals.track_of(model, None, n_walkers)
         self._first = int(getattr(model, "predicted_from", 1))
-        self._schedule = Schedule(options, model.n_sites)
+        self._schedule = SpanSchedule(options, model.n_sites)
         self.parts = options.part_names
         self._flip = self.parts.index("flip")
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
@@ -92,24 +92,22 @@ class LmConditional(Untuned):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """See `omniinput_hpc.kernels.Kernel`."""
         x, z = state.x, state.z
-        stretch = self._schedule.draw(stream.choices(3))
+        span = self._schedule.draw(stream.choices(3))
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         b = self._exponent(ensemble, z)  # [W]
         known = state.cache
         self._track = conditionals.track_of(self._model, self._track, len(x))
         if known is None or known.beta != beta or known.version != self._version:
             known = self._evaluate(x, b, beta)
-        new = self._propose(x, b, known, stretch, stream)
+        new = self._propose(x, b, known, span, stream)
         z_new = self._output(new.known.log_p, z.dtype)
         watch(self._model, new.x, z_new)
-        log_forward = self._log_q(new.known, b, stretch)
+        log_forward = self._log_q(new.known, b, span)
         if beta is not None:
-            log_backward = self._log_q(known, b, stretch)
+            log_backward = self._log_q(known, b, span)
         else:
             b_new = self._exponent(ensemble, z_new)
-            log_backward = self._log_q(
-                self._look_back(x, known, new, b_new, stretch), b_new, stretch
-            )
+            log_backward = self._log_q(self._look_back(x, known, new, b_new, span), b_new, span)
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)
         if self._track is not None:
@@ -121,7 +119,7 @@ class LmConditional(Untuned):
             self._version,
         )
         moved = State(accept(accepted, new.x, x), accept(accepted, z_new, z), cache)
-        return moved, Info(accepted, stretch.part)
+        return moved, Info(accepted, span.part)
 
     @property
     def _version(self) -> int:
@@ -173,19 +171,19 @@ class LmConditional(Untuned):
         x: torch.Tensor,
         b: torch.Tensor,
         known: Cache,
-        stretch: Stretch,
+        span: Span,
         stream: DeviceStream,
     ) -> Proposal:
-        """Rewrite a stretch, and evaluate what follows it."""
+        """Rewrite a span, and evaluate what follows it."""
         x_new, log_p, log_z = x.clone(), known.log_p.clone(), known.log_z.clone()
-        ahead = conditionals.begin(self._model, self._track, x, stretch.begin)
+        ahead = conditionals.begin(self._model, self._track, x, span.begin)
         old_row, canonical = None, known.beta is not None
-        if not canonical and stretch.part != self._flip:
+        if not canonical and span.part != self._flip:
             old_row = ahead.unchanged()
-        for t in range(stretch.begin, stretch.end):
+        for t in range(span.begin, span.end):
             u = stream.uniform(len(x))
             row = ahead.row() if t >= self._first else None
-            if stretch.part == self._flip:
+            if span.part == self._flip:
                 shift = 1 + (u * (self._model.n_values - 1)).long()
                 x_new[:, t] = (x[:, t] + shift) % self._model.n_values
                 if row is not None:
@@ -196,33 +194,33 @@ class LmConditional(Untuned):
                 x_new[:, t], log_z[:, t] = draw_scaled(row, b, u)
             if row is not None:
                 log_p[:, t] = pick(row, x_new[:, t])
-            if t + 1 < stretch.end:
+            if t + 1 < span.end:
                 ahead.extend(x_new[:, t])
-        if stretch.end < x.shape[1]:
-            blocks = ahead.rows_after(x_new[:, stretch.end - 1 : -1])
-            for rows, some in self._placed(blocks, stretch.end):
+        if span.end < x.shape[1]:
+            blocks = ahead.rows_after(x_new[:, span.end - 1 : -1])
+            for rows, some in self._placed(blocks, span.end):
                 log_p[:, some], log_z[:, some] = self._note(
                     rows, x[:, some], b if canonical else None
                 )
         return Proposal(x_new, Cache(known.beta, log_p, log_z), old_row)
 
     def _look_back(
-        self, x: torch.Tensor, known: Cache, new: Proposal, b: torch.Tensor, stretch: Stretch
+        self, x: torch.Tensor, known: Cache, new: Proposal, b: torch.Tensor, span: Span
     ) -> Cache:
-        """Return what is known at the old x with ln Z for another exponent b, on the stretch."""
+        """Return what is known at the old x with ln Z for another exponent b, on the span."""
         log_z = torch.zeros_like(known.log_z)
         if new.old_row is not None:
-            for t in range(stretch.begin, stretch.end):
+            for t in range(span.begin, span.end):
                 if t >= self._first:
                     log_z[:, t] = log_sums(new.old_row.row(), b)
-                if t + 1 < stretch.end:
+                if t + 1 < span.end:
                     new.old_row.extend(x[:, t])
         return Cache(known.beta, known.log_p, log_z)
 
-    def _log_q(self, known: Cache, b: torch.Tensor, stretch: Stretch) -> torch.Tensor:
-        """Return ln of the probability of drawing the stretch, float64 [W], less constants."""
-        some = slice(max(stretch.begin, self._first), stretch.end)
-        if stretch.part == self._flip or some.start >= some.stop:
+    def _log_q(self, known: Cache, b: torch.Tensor, span: Span) -> torch.Tensor:
+        """Return ln of the probability of drawing the span, float64 [W], less constants."""
+        some = slice(max(span.begin, self._first), span.end)
+        if span.part == self._flip or some.start >= some.stop:
             return torch.zeros_like(b)
         drawn = known.log_p[:, some] * b.to(known.log_p.dtype)[:, None]
         return (drawn.double() - known.log_z[:, some]).sum(dim=1)

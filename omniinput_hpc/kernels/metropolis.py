@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from omniinput_hpc.config import Metropolis as Options
+from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts.conditionals import track_of

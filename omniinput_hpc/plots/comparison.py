@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.comparison.models import ModelComparison
+from omniinput_hpc.estimators.comparison.normalization import Normalizations
 from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
-from omniinput_hpc.estimators.comparison.side_by_side import Normalizations
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.style import (
     EXACT,
     FAINT,

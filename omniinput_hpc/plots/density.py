@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact, offset
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.style import (
     EXACT,
     FAINT,

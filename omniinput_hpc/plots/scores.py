@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
-from omniinput_hpc.estimators.precision_recall.judging import Beside
 from omniinput_hpc.plots.density import exact_line
 from omniinput_hpc.plots.style import (
     BLACK,
@@ -102,15 +102,15 @@ def _mean_boxes(
 
 @styled
 def agreement_figure(
-    columns: Mapping[str, FloatArray], found: Sequence[Beside], label: str
+    columns: Mapping[str, FloatArray], found: Sequence[PeopleComparison], label: str
 ) -> Figure:
     """Return judges beside people per bin: mean scores, biases, and FID where there is one.
 
     Parameters
     ----------
     columns : by name, float64 [n]
-        Of `judging_columns`, with ``fid`` and ``fid_of_reference`` or without.
-    found : Beside
+        Of `people_columns`, with ``fid`` and ``fid_of_reference`` or without.
+    found : PeopleComparison
         Each judge, or person, beside the other people.
     label : str
         Of the output z, with its unit.

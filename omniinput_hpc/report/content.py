@@ -12,8 +12,8 @@ from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve, precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
 from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
@@ -101,7 +101,7 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         scores = scores_of_model(run.fingerprint, options.scores, options.key)
     if options.rule:
         sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
-        curve = precision_recall(density, sums, options.side, options.fewest, whole=False)
+        curve = rule_curve(density, sums, options.side, options.fewest, whole=False)
         by = f"the rule {options.rule}"
     elif scores:
         joined = join_scores(run.fingerprint, scores, options.key)

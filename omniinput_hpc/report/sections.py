@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.density import density_figure
 from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
 from omniinput_hpc.plots.scores import annotators_figure, r_figure

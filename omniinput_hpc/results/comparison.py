@@ -1,56 +1,130 @@
-"""What `analysis/compare.py` does with its runs: two samplers of one model, or several models.
+"""Comparing runs: two samplers of one model, or several models on one scale of recall.
 
 Needs neither MPI nor torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.join import join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.comparison import models as two_models
-from omniinput_hpc.estimators.comparison import samplers as two_samplers
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison import models, samplers
+from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
+from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve, precision_recall, sum_scores
+from omniinput_hpc.estimators.errors.two_runs import estimate
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
-from omniinput_hpc.plots import comparison
-from omniinput_hpc.plots.style import z_label
-from omniinput_hpc.results import run_pair
+from omniinput_hpc.models import input_space
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import find, open_rescored
 
-Rule = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+MAX_PAIRED_SAMPLES = 5_000_000
+"""Samples of a run that are read for a normalization."""
+
+
+def require_one_space(runs: Sequence[RunReader]) -> None:
+    """Check that all runs' models have one space of inputs.
+
+    Raises
+    ------
+    UserError
+        Two of them differ; the message says in what.
+    """
+    spaces = [
+        input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
+    ]
+    for space in spaces[1:]:
+        input_space.require_same(spaces[0], space)
+
+
+def read_pairs(
+    run: RunReader, other: RunReader, density: Density, max_samples: int = MAX_PAIRED_SAMPLES
+) -> tuple[Pairs, str]:
+    """Return a run's samples with both models' outputs, and a line on where those come from.
+
+    Where fewer rounds were rescored than the run holds, those samples are used; of more than
+    `max_samples`, those of evenly spaced rounds, so that memory is bounded.
+
+    Raises
+    ------
+    UserError
+        The other model has not evaluated the samples (see `omniinput_hpc.rescore`).
+    """
+    path = find(run, other)
+    with open_rescored(path) as side:
+        rescored = min(side.rounds, run.rounds)
+        n_rounds = min(rescored, max(1, max_samples // (len(run.beta_k) * run.samples_per_round)))
+        rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))
+        other_rks = np.stack([side.z(r) for r in rounds])
+    own_rks = np.concatenate([run.samples_z(slice(r, r + 1)) for r in rounds])
+    pairs = pairs_of(density, own_rks, other_rks, run.walkers)
+    missing = f", {rescored} of {run.rounds} rounds" if rescored < run.rounds else ""
+    if len(rounds) < rescored:
+        missing += f", {len(rounds)} evenly spaced rounds read"
+    return pairs, f"{path}{missing}"
+
+
+def shift_of(
+    runs: tuple[RunReader, RunReader],
+    densities: tuple[Density, Density],
+    z_range: Sequence[float] | None,
+) -> tuple[float, float, str]:
+    """Return what to add to the second run's log g, its standard error, and how it was found.
+
+    Absolute densities need nothing. Others need both models' outputs of both runs' samples: the
+    papers' cross-model normalization where a range Z is given, else Bennett's acceptance ratio.
+
+    Raises
+    ------
+    UserError
+        The other model has not evaluated the samples.
+    EstimateError
+        The data do not determine it.
+    """
+    a, b = densities
+    if z_range is None and a.absolute and b.absolute:
+        return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
+    pairs_a, _ = read_pairs(runs[0], runs[1], a)
+    pairs_b, _ = read_pairs(runs[1], runs[0], b)
+    if z_range is None:
+        shift, name = bennett_shift(a, b, pairs_a, pairs_b), "Bennett's ratio"
+    else:
+        row = normalize(a, b, pairs_a, pairs_b, *z_range).rows[0]
+        if row.shift is None:
+            raise EstimateError(row.refused)
+        shift, name = row.shift, row.name
+    result = estimate(shift, a.lanes_g, b.lanes_g)
+    return float(result.value), float(result.error), name
 
 
 @dataclass(frozen=True)
-class Result:
-    """What is printed, written and drawn.
+class SamplerResult:
+    """Two runs of one model compared: what is printed, written and drawn.
 
     Attributes
     ----------
-    ending : of the files' names
+    found : SamplerComparison
     lines : list of str
-    columns : of the CSV
-    figure : Figure
+    columns : of the CSV file
     """
 
-    ending: str
+    found: samplers.SamplerComparison
     lines: list[str]
-    columns: dict[str, NDArray[Any]]
-    figure: Figure
+    columns: Columns
 
 
-def samplers(
+def compare_two_samplers(
     runs: Sequence[RunReader], densities: Sequence[Density], names: Sequence[str]
-) -> Result:
+) -> SamplerResult:
     """Compare two runs of one model.
 
     Raises
@@ -60,31 +134,21 @@ def samplers(
     """
     if len(runs) > 2:
         raise UserError("these are runs of one model: give two of them at a time")
-    pair, two = (densities[0], densities[1]), (names[0], names[1])
-    found = two_samplers.compare_samplers(*pair)
-    p, where, n = two_samplers.compare_inputs((runs[0], runs[1]), pair, found)
+    pair = (densities[0], densities[1])
+    found = samplers.compare_samplers(*pair)
+    p, where, n = samplers.compare_inputs((runs[0], runs[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
-    columns = {
+    columns: Columns = {
         "z_lower": edges[found.bins],
         "z_upper": edges[found.bins + 1],
         "delta_log_g": found.delta_b,
         "delta_error": found.error_b,
     }
-    label = z_label(runs[0].config)
-    figure = comparison.samplers_figure(*pair, found, two, label)
-    return Result(".samplers", two_samplers.describe(found, *two), columns, figure)
+    return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
 
 
-def curve_by_rule(
-    run: RunReader, density: Density, rule: Rule, side: Side, fewest: tuple[int, int]
-) -> Curve:
-    """Return a run's curve by a rule (see `precision_recall.precision_recall`)."""
-    sums = sum_scores(run, density, rule, fewest[0])
-    return precision_recall(density, sums, side, fewest, whole=False)
-
-
-def curve_by_scores(
+def curve_of_score_files(
     run: RunReader,
     density: Density,
     scores: Sequence[Path],
@@ -99,45 +163,61 @@ def curve_by_scores(
     UserError
         None of them is.
     """
-    mine = scores_of_model(run.fingerprint, scores, key)
-    if not mine:
+    matching = scores_of_model(run.fingerprint, scores, key)
+    if not matching:
         raise UserError(f"none of the score files is of the model of {run.path}")
-    return scored_curve(
-        density, join_scores(run.fingerprint, mine, key).scored, side, *fewest
-    ).curve
+    scored = join_scores(run.fingerprint, matching, key).scored
+    return scored_curve(density, scored, side, *fewest).curve
 
 
-def models(
+@dataclass(frozen=True)
+class ModelResult:
+    """The first model compared with each other one: what is printed, written and drawn.
+
+    Attributes
+    ----------
+    curves : name, curve, and what to add to its log recall, of every model
+    comparisons : name and comparison of every model but the first
+    lines : list of str
+    columns : of the CSV file
+    """
+
+    curves: list[tuple[str, Curve, float]]
+    comparisons: list[tuple[str, models.ModelComparison]]
+    lines: list[str]
+    columns: Columns
+
+
+def compare_with_first(
     runs: Sequence[RunReader],
     densities: Sequence[Density],
     names: Sequence[str],
     curves: Sequence[Curve],
     z_range: Sequence[float] | None,
-) -> Result:
+) -> ModelResult:
     """Compare the first model with each of the others, by their curves.
 
     Raises
     ------
     UserError, EstimateError
-        See `run_pair.shift_of` and `two_models.compare_models`.
+        As `shift_of` and `compare_models`.
     """
     shown, found, lines = [(names[0], curves[0], 0.0)], [], []
     for i in range(1, len(runs)):
         pair = (densities[0], densities[i])
-        shift, error, how = run_pair.shift_of((runs[0], runs[i]), pair, z_range)
-        both = two_models.compare_models(curves[0], curves[i], shift, error)
+        shift, error, how = shift_of((runs[0], runs[i]), pair, z_range)
+        both = models.compare_models(curves[0], curves[i], shift, error)
         shown.append((names[i], curves[i], shift))
         found.append((names[i], both))
-        lines += [f"normalized by: {how}", *two_models.describe(both, names[0], names[i])]
-    figure = comparison.models_figure(shown, found, all(d.absolute for d in densities))
-    return Result(".compared", lines, _columns([both for _, both in found]), figure)
+        lines += [f"normalized by: {how}", *models.describe(both, names[0], names[i])]
+    return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
 
 
-def _columns(found: Sequence[two_models.ModelComparison]) -> dict[str, NDArray[Any]]:
+def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
     """Return the curves on their common recall, the second model of each row named by number."""
-    parts: dict[str, list[NDArray[Any]]] = {}
+    parts: dict[str, list[NDArray[np.generic]]] = {}
     for number, c in enumerate(found, start=2):
-        row = {
+        row: Columns = {
             "model": np.full(len(c.log_recall_x), number),
             "log_recall": c.log_recall_x,
             "precision_1": c.precision_ax,

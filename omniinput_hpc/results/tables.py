@@ -6,17 +6,21 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density, RunData
 from omniinput_hpc.estimators.errors.jackknife import MOST_BLOCKS
-from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
 
 FloatArray = NDArray[np.float64]
+Columns = dict[str, NDArray[Any]]
+"""A table: name of each column to its values [n]."""
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 
 
@@ -79,6 +83,43 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
     if rows.shape[1] != len(names):
         raise EstimateError(f"{path}: rows hold {rows.shape[1]} numbers, not {len(names)}")
     return header, dict(zip(names, rows.T, strict=True))
+
+
+def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
+    """Read an exact density (the density CSV format, with r as a further column).
+
+    Parameters
+    ----------
+    path : Path
+    edges : float64 [B + 1], the run's bins; the file's must be among them
+    needed : further columns that must be there
+
+    Returns
+    -------
+    Exact
+
+    Raises
+    ------
+    EstimateError
+        Unreadable file, or bins other than the run's.
+    """
+    _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
+    lower, upper = columns["z_lower"], columns["z_upper"]
+    b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
+    bins = b.astype(np.int64)
+    near = 1e-6 * np.diff(edges).min()
+    fits = (np.abs(edges[bins] - lower) < near) & (np.abs(edges[bins + 1] - upper) < near)
+    if not fits.all():
+        i = int(np.argmin(fits))
+        raise EstimateError(
+            f"{path}: its bin {lower[i]:g} to {upper[i]:g} is not one of the run's bins "
+            f"({edges[0]:g} to {edges[-1]:g}, width {edges[1] - edges[0]:g}); "
+            "enumerate with the run's own input file"
+        )
+    log_g_b, r_b = np.full(len(edges) - 1, -np.inf), np.full(len(edges) - 1, np.nan)
+    log_g_b[bins] = columns["log_g"]
+    r_b[bins] = columns.get("r", np.full(len(bins), np.nan))
+    return Exact(log_g_b, r_b)
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omniinput_hpc.errors import StopRun, UserError
-from omniinput_hpc.sampling.progress import duration
+from omniinput_hpc.text import duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.closing import Closing
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
+from omniinput_hpc.text import first_line
 
 ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
 
@@ -46,7 +47,7 @@ class Checkpoint:
     adapted: dict[str, NDArray[Any]]
 
 
-class RunReader(Closing):
+class RunReader(AbstractContextManager["RunReader"]):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -72,9 +73,7 @@ class RunReader(Closing):
             self._read_header()
         except untrusted_hdf5.ERRORS as error:
             self._file.close()
-            raise BrokenRun(
-                f"{path} is not a whole run file: {untrusted_hdf5.words(error)}"
-            ) from None
+            raise BrokenRun(f"{path} is not a whole run file: {first_line(error)}") from None
         except UserError:
             self._file.close()
             raise
@@ -138,6 +137,9 @@ class RunReader(Closing):
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
 
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -161,9 +163,7 @@ class RunReader(Closing):
                 untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
             )
         except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(
-                f"{self.path} is not a whole run file: {untrusted_hdf5.words(error)}"
-            ) from None
+            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     @property
     def model_beta(self) -> float:
@@ -176,8 +176,7 @@ class RunReader(Closing):
         try:
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
         except untrusted_hdf5.ERRORS as error:
-            words = untrusted_hdf5.words(error)
-            raise BrokenRun(f"{self.path} is not a whole run file: {words}") from None
+            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""

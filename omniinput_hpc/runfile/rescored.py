@@ -17,6 +17,7 @@ import glob
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.closing import Closing
 from omniinput_hpc.runfile.layout import Field, Geometry, make_datasets, making
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import first_line
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 1
@@ -79,7 +80,7 @@ def grow(path: Path, run: RunReader) -> None:
         new["progress/rounds_committed"][0] = committed
 
 
-class RescoredReader(Closing):
+class RescoredReader(AbstractContextManager["RescoredReader"]):
     """The committed content of a side file; use as a context manager.
 
     Attributes
@@ -104,7 +105,7 @@ class RescoredReader(Closing):
             self._read_header()
         except untrusted_hdf5.ERRORS as error:
             self._file.close()
-            words = untrusted_hdf5.words(error)
+            words = first_line(error)
             raise UserError(f"{path} is not a whole file of rescored samples: {words}") from None
         except UserError:
             self._file.close()
@@ -126,6 +127,9 @@ class RescoredReader(Closing):
         self.rounds = int(counter[0])
         if not 0 <= self.rounds <= self.rounds_planned:
             raise ValueError("its counter of rounds is out of range")
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -32,12 +32,6 @@ ERRORS = (
 """What h5py and numpy raise on broken files."""
 
 
-def words(error: Exception) -> str:
-    """Return the first line of what an error says."""
-    text = str(error.args[0]) if error.args else ""
-    return text.splitlines()[0] if text else type(error).__name__
-
-
 def require(file: h5py.File, kind: str, version: int, what: str) -> None:
     """Refuse a file whose attributes say that it is of another kind or version.
 

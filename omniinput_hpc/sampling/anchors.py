@@ -9,9 +9,9 @@ import torch
 
 from omniinput_hpc.kernels import Kernel
 from omniinput_hpc.kernels.independent import (
-    AncestralDraws,
-    AutoregressiveDraws,
-    UniformDraws,
+    AncestralSampler,
+    AutoregressiveSampler,
+    UniformSampler,
     is_normalized,
     predicted_from,
 )
@@ -40,11 +40,11 @@ class Anchors:
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - predicted_from(model))
         if ancestral_beta_k is not None:
-            self._ancestral = AncestralDraws(model, n_walkers, ancestral_beta_k)
+            self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
         elif wanted:
-            self._uniform = UniformDraws(model, n_walkers)
+            self._uniform = UniformSampler(model, n_walkers)
             if is_normalized(model, x[:4]):
-                self._model_itself = AutoregressiveDraws(model, n_walkers)
+                self._model_itself = AutoregressiveSampler(model, n_walkers)
 
     @property
     def model_beta(self) -> float | None:

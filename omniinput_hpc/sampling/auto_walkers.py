@@ -21,7 +21,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.runfile.layout import Geometry
-from omniinput_hpc.sampling.plan import amount
+from omniinput_hpc.text import amount
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World

@@ -13,6 +13,7 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.text import amount
 
 
 @dataclass(frozen=True)
@@ -216,12 +217,3 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
     if need <= free:
         return None
     return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
-
-
-def amount(n_bytes: float) -> str:
-    """Return a number of bytes as a person says it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} TB"

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from omniinput_hpc.text import duration
+
 log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -104,15 +106,3 @@ def shorter_rounds(seconds: float, exchanges: int) -> str | None:
     else:
         words += f"set sampler.exchanges = {fewer} instead of {exchanges}"
     return f"{words} (and more run.rounds) in a new run"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as a person says it: "45 s", "12 min", "3 h 20 min", "2 d 5 h"."""
-    s = round(seconds)
-    if s < 120:
-        return f"{s} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.reader import open_run
 
 _FREE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
-    ("model", "path")  # the fingerprint speaks for the files
+    ("model", "path"),  # the fingerprint speaks for the files
+    *(("analysis", key) for key in Analysis.model_fields),
 }
 
 

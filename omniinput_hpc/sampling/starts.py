@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from omniinput_hpc.kernels.independent import AutoregressiveDraws
+from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -20,7 +20,7 @@ BEST_VALUES = 16  # whose pairs are tried
 
 def cold_start(
     model: Any,
-    draws: AutoregressiveDraws,
+    draws: AutoregressiveSampler,
     m: float,
     like: torch.Tensor,
     random: np.random.Generator,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Kernel, State
-from omniinput_hpc.kernels.independent import AncestralDraws
+from omniinput_hpc.kernels.independent import AncestralSampler
 from omniinput_hpc.kernels.wang_landau import FlatOnDevice
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
@@ -131,7 +131,7 @@ class Batch:
         if self._move % self._every == 0:
             self._x_swd[self._n_samples] = self._state.x
             self._n_samples += 1
-            if isinstance(kernel, AncestralDraws):
+            if isinstance(kernel, AncestralSampler):
                 self._log_q.append(self._state.cache)
 
     def collect(self) -> Recorded:

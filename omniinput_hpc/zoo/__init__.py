@@ -1,1 +1,1 @@
-"""How the papers' own small models are trained, one module per model."""
+"""The papers' and the example models, each with its own training."""

@@ -20,6 +20,7 @@ from omniinput_hpc.models.images.files import Architecture, Shape
 from omniinput_hpc.zoo.image_data import Images
 
 SHAPE = Shape(8, 8, 1, 17)
+# channels of the ResNet, width of the MLP; the CNN has one size
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 16}
 MODELS = {
     "cnn": ("cnn", "plain"),
@@ -30,7 +31,7 @@ MODELS = {
     "res-gen": ("resnet", "energy"),
     "mlp-gen": ("mlp", "energy"),
 }
-CLOSE = 0.7  # real 1s reach 0.8 and more among each other, uniform noise stays below 0.55
+MIN_CORRELATION = 0.7  # real 1s reach 0.8 and more among each other, uniform noise stays below 0.55
 # test accuracy on MNIST 0/1 in percent (S0, section 4), where the papers give it
 PAPERS = {"cnn": 97.87, "mlp": 99.95, "res-aug": 99.95, "mlp-aug": 99.91, "cnn-aug": 99.33}
 
@@ -69,7 +70,7 @@ def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
         for part in (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
     ]
     one, other = (np.concatenate(kind) for kind in zip(*nearest, strict=True))
-    return ((one >= CLOSE) & (one > other)).astype(np.float64)
+    return ((one >= MIN_CORRELATION) & (one > other)).astype(np.float64)
 
 
 def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -112,7 +113,7 @@ def main() -> int:
 
     import torch
 
-    from omniinput_hpc.zoo.image_recipes import train_and_save
+    from omniinput_hpc.zoo.image_training import train_and_save
 
     torch.set_num_threads(args.threads)
     for name in args.models or MODELS:

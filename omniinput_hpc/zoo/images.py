@@ -30,7 +30,7 @@ class Recipe:
 
     Attributes
     ----------
-    architecture, training : see `omniinput_hpc.zoo.image_recipes.train_and_save`
+    architecture, training : see `omniinput_hpc.zoo.image_training.train_and_save`
     data : "mnist", "cifar10" or "cifar100"
     classes : how many outputs
     papers : the papers' test accuracy in percent (S0 section 4; S2 sections 3 and 17)
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     import torch
 
-    from omniinput_hpc.zoo.image_recipes import train_and_save
+    from omniinput_hpc.zoo.image_training import train_and_save
 
     torch.set_num_threads(args.threads)
     size = SIZES[recipe.architecture]

@@ -8,6 +8,7 @@ inputs/distilbert-66.toml and inputs/distilbert-10.toml sample.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import sys
@@ -17,22 +18,59 @@ from typing import Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import hf_folder
-from omniinput_hpc.zoo.sst2_data import read_sst2
 
 BASE = "distilbert/distilbert-base-uncased"
-PAPERS = 91.0
-LONGEST = 66
+PAPERS_ACCURACY = 91.0
+MAX_TOKENS = 66
 """Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (S0, appendix D)."""
 LABELS = {0: "negative", 1: "positive"}
+
+FILES = {"train": "train.tsv", "test": "dev.tsv"}
+HOW_TO_FETCH = (
+    "fetch SST-2 of GLUE (SST-2.zip, https://gluebenchmark.com/tasks), put train.tsv and dev.tsv "
+    "there; the labels of GLUE's test.tsv are secret, so that dev.tsv is for the test"
+)
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long it is trained, as BERT's authors fine-tune on GLUE."""
+    """How long the model is trained: as BERT's authors fine-tune on GLUE."""
 
     epochs: int = 3
     batch: int = 32
     rate: float = 2e-5
+
+
+def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
+    """Return the sentences and their classes, 0 negative and 1 positive.
+
+    Parameters
+    ----------
+    part : "train" or "test" (GLUE's dev.tsv)
+
+    Raises
+    ------
+    UserError
+        The file is missing (what to fetch is said), or is no table ``sentence``, ``label``.
+    """
+    path = folder / FILES[part]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    except FileNotFoundError:
+        raise UserError(f"{path} not found: {HOW_TO_FETCH}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    if not rows or rows[0] != ["sentence", "label"]:
+        raise UserError(f"{path}, line 1: expected the columns sentence and label; {HOW_TO_FETCH}")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != 2 or row[1].strip() not in ("0", "1"):
+            raise UserError(
+                f"{path}, line {number}: expected a sentence, a tab, and 0 or 1; is the file whole?"
+            )
+    if len(rows) < 2:
+        raise UserError(f"{path} holds no sentence")
+    return [row[0].strip() for row in rows[1:]], [int(row[1]) for row in rows[1:]]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     reached = train_and_save(base, train, test, effort, args.seed, args.output)
     print(
         f"{args.output.name}: {100 * reached:.2f} % of {len(test[0])} test sentences right "
-        f"(the papers' own: {PAPERS:g} %)"
+        f"(the papers' own: {PAPERS_ACCURACY:g} %)"
     )
     return EXIT_COMPLETE
 
@@ -114,7 +152,8 @@ def train_and_save(
     model.to("cpu").save_pretrained(output)
     tokenizer.save_pretrained(output)
     about = {"base": str(base), "seed": seed, **vars(effort), "test_accuracy": round(reached, 6),
-             "test_sentences": len(test[0]), "papers_test_accuracy": PAPERS / 100}  # fmt: skip
+             "test_sentences": len(test[0]),
+             "papers_test_accuracy": PAPERS_ACCURACY / 100}  # fmt: skip
     (output / "training.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return reached
 
@@ -135,7 +174,7 @@ def accuracy(model: Any, tokenizer: Any, sentences: list[str], classes: list[int
 
 def _encode(tokenizer: Any, sentences: list[str]) -> Any:
     encoded = tokenizer(
-        sentences, padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+        sentences, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
     )
     encoded.pop("token_type_ids", None)  # DistilBERT has none
     return encoded

@@ -1,18 +1,35 @@
 """The papers' Toy: sequences of 8 digits whose sum is divisible by 30 (OmniInput, section 3.1).
 
-This module holds the rule and the exact conditional probabilities that follow from it; it needs
-numpy alone, so that ``omniinput_hpc.zoo.toy:is_valid`` can score samples on a login node.
-``python -m omniinput_hpc.zoo.toy`` trains the model (see `toy_training`, which needs torch).
+``python -m omniinput_hpc.zoo.toy`` trains the model, a GPT-2. The rule needs numpy alone, so that
+``omniinput_hpc.zoo.toy:is_valid`` can score samples on a login node.
+
+The loss is the cross-entropy against the exact distribution of the next digit. It has the same
+minimum as the cross-entropy over sampled sequences, without the noise of the sampled digit, so
+that 99.9% validity is within reach of minutes on two cores.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from transformers import GPT2LMHeadModel
+
+log = logging.getLogger("omniinput_hpc.zoo.toy")
 
 N_DIGITS = 8
 N_VALUES = 10
 DIVISOR = 30
+BATCH_SIZE = 512
+WARM_UP_STEPS = 300
 
 
 def is_valid(x: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -64,7 +81,138 @@ def next_digit_probabilities() -> NDArray[np.float64]:
     return p_tsv
 
 
-if __name__ == "__main__":
-    from omniinput_hpc.zoo.toy_training import main
+def build_model(width: int = 32) -> GPT2LMHeadModel:
+    """Return the untrained Toy: 6 layers, 4 heads, 10 tokens, 8 positions."""
+    from transformers import GPT2Config, GPT2LMHeadModel
 
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=N_VALUES,
+            n_positions=N_DIGITS,
+            n_embd=width,
+            n_layer=6,
+            n_head=4,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            activation_function="gelu_pytorch_tanh",
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
+
+
+def draw_prefixes(
+    p_tsv: NDArray[np.float64], n: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Draw valid sequences and the exact distributions of their next digits.
+
+    Half follow the uniform distribution over valid sequences; the other half choose each digit
+    uniformly among the possible ones, which shows the model the rare sums 0 and 60 as well.
+
+    Returns
+    -------
+    x : int64 [n, 8]
+    target : float32 [n, 7, 10], the distribution of digits 1 to 7 given those before
+    """
+    uniform_tsv = (p_tsv > 0) / np.maximum((p_tsv > 0).sum(axis=2, keepdims=True), 1)
+    p_htsv = np.stack([p_tsv, uniform_tsv]).cumsum(axis=3)
+    half = np.arange(n) % 2
+    x = np.zeros((n, N_DIGITS), dtype=np.int64)
+    target = np.zeros((n, N_DIGITS - 1, N_VALUES), dtype=np.float32)
+    total = np.zeros(n, dtype=np.int64)
+    for t in range(N_DIGITS):
+        cumulative = p_htsv[half, t, total]
+        u = rng.random((n, 1)) * cumulative[:, -1:]
+        x[:, t] = (u >= cumulative).sum(axis=1)
+        if t:
+            target[:, t - 1] = p_tsv[t, total]
+        total += x[:, t]
+    return x, target
+
+
+def share_valid(model: GPT2LMHeadModel, n: int, seed: int) -> float:
+    """Generate n sequences, the first digit uniform, and return the valid share."""
+    import torch
+
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randint(N_VALUES, (n, 1), generator=rng)
+    for _ in range(N_DIGITS - 1):
+        with torch.no_grad():
+            p = model(x, use_cache=False).logits[:, -1].softmax(-1)
+        x = torch.cat([x, torch.multinomial(p, 1, generator=rng)], dim=1)
+    return float(is_valid(x.numpy()).mean())
+
+
+def train(
+    folder: Path, minutes: float, steps: int, seed: int, width: int, half: bool = False
+) -> float:
+    """Train for a number of steps, or until the time is over, and save to a folder.
+
+    `half` saves the weights as float16, in half the space; they are loaded as float32.
+
+    Returns
+    -------
+    float
+        The valid share among 20,000 generated sequences.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    model = build_model(width)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=0.01)
+    p_tsv = next_digit_probabilities()
+    begin = time.monotonic()
+    for step in range(steps):
+        lr = 2e-3 * min(1.0, (step + 1) / WARM_UP_STEPS)
+        lr *= 0.5 * (1 + math.cos(math.pi * step / steps))
+        optimizer.param_groups[0]["lr"] = lr
+        x, target = draw_prefixes(p_tsv, BATCH_SIZE, rng)
+        logits = model(torch.from_numpy(x[:, :-1]), use_cache=False).logits
+        t = torch.from_numpy(target)
+        entropy = -(t * t.clamp_min(1e-30).log()).sum(-1).mean()
+        loss = -(t * logits.log_softmax(-1)).sum(-1).mean() - entropy
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        elapsed = time.monotonic() - begin
+        if step % 250 == 0 or step == steps - 1:
+            share = share_valid(model, 5000, seed)
+            log.info(
+                "step %d of %d, %.0f s: %.6f nats per digit above the exact entropy, %.2f%% valid",
+                step, steps, elapsed, loss.item(), 100 * share,
+            )  # fmt: skip
+        if elapsed > 60 * minutes:
+            log.warning("stopped after %.1f minutes at step %d of %d", elapsed / 60, step, steps)
+            break
+    if half:
+        model.half()
+    model.save_pretrained(folder, safe_serialization=True)
+    return share_valid(model.float(), 20_000, seed + 1)
+
+
+def main() -> int:
+    """Command line of ``python -m omniinput_hpc.zoo.toy``."""
+    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.toy", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("inputs/models/toy"))
+    parser.add_argument("--steps", type=int, default=18_000)
+    parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--half", action="store_true", help="save the weights as float16")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+
+    import torch
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(args.threads)
+    share = train(args.output, args.minutes, args.steps, args.seed, args.width, args.half)
+    print(f"{100 * share:.2f}% of 20,000 generated sequences are valid; weights in {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
     raise SystemExit(main())

@@ -11,7 +11,7 @@ from run_files import put_run
 from script_tools import call_script, is_plain, is_png
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.results.run_pair import read_pairs
+from omniinput_hpc.results.comparison import read_pairs
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
@@ -120,7 +120,7 @@ def test_compare_models(files, more, how, inside, runs):
 def test_of_long_runs_evenly_spaced_rounds_are_read(runs):
     with open_run(runs / "good.h5") as run, open_run(runs / "worse.h5") as other:
         density, per_round = density_of_run(run), len(run.beta_k) * run.samples_per_round
-        pairs, line = read_pairs(run, other, density, most=3 * per_round + 1)
+        pairs, line = read_pairs(run, other, density, max_samples=3 * per_round + 1)
         assert line.endswith("good.rescored.worse.h5, 3 evenly spaced rounds read")
         x = np.stack([x for x, _ in run.samples()])[[0, (run.rounds - 1) // 2, run.rounds - 1]]
         z, all_pairs = pair.table("worse")[pair.number(x)].ravel(), read_pairs(run, other, density)

@@ -29,7 +29,7 @@ from run_tools import LATTICE
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
-from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -112,7 +112,7 @@ def coarse_log_g(log_g_b: np.ndarray) -> np.ndarray:
 def estimates(run) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
     """Return estimates, lower and upper ends of the 95% intervals [Q], and the density."""
     density = density_of_run(run)
-    curve = precision_recall(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
     theta = coarse_log_g(density.log_g_b)
     half = t_quantile(len(density.lanes_g)) * jackknife_error(
         theta, coarse_log_g(density.log_g_jb), density.lanes_g

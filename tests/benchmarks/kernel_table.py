@@ -30,7 +30,7 @@ from omniinput_hpc.config.kernels import (
     Metropolis,
 )
 from omniinput_hpc.kernels import DeviceStream
-from omniinput_hpc.kernels.independent import AncestralDraws, AutoregressiveDraws
+from omniinput_hpc.kernels.independent import AncestralSampler, AutoregressiveSampler
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -109,7 +109,7 @@ def stream_of(seed: int) -> DeviceStream:
 def reference(model: Any, b: float) -> Reference:
     """Draw inputs token by token from p^b and resample them by what is missing to exp(-beta z)."""
     beta = b * (model.n_sites - model.predicted_from)
-    draws = AncestralDraws(model, WALKERS, [beta])
+    draws = AncestralSampler(model, WALKERS, [beta])
     stream, parts = stream_of(11), []
     x = torch.zeros((WALKERS, model.n_sites), dtype=torch.int64)
     for _ in range(DRAWS // WALKERS):
@@ -131,7 +131,7 @@ def moves(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Move walkers for some seconds; return z [T, W], seconds after each [T], acceptance."""
     kernel, stream, ensemble = kernels.build(options, model, len(x)), stream_of(5), Canonical(beta)
-    anchor = AutoregressiveDraws(model, len(x)) if anchored else None
+    anchor = AutoregressiveSampler(model, len(x)) if anchored else None
     state = kernel.start(x, model.output(x))
     z, times, accepted = [], [], 0
     begin = clock()

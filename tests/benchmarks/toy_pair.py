@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.comparison.models import compare_models
-from omniinput_hpc.estimators.comparison.side_by_side import normalize
-from omniinput_hpc.estimators.comparison.to_exact import Exact, read_exact
+from omniinput_hpc.estimators.comparison.normalization import normalize
+from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
@@ -28,9 +28,10 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.rules import load_rule
-from omniinput_hpc.results import run_pair
+from omniinput_hpc.results.comparison import read_pairs, require_one_space
+from omniinput_hpc.results.tables import read_exact
 from omniinput_hpc.runfile.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,14 +74,14 @@ def main() -> int:
     options = parser.parse_args()
     rule, (low, high) = load_rule(options.rule), options.range
     with open_run(Path(options.runs[0])) as run_a, open_run(Path(options.runs[1])) as run_b:
-        run_pair.require_one_space([run_a, run_b])
+        require_one_space([run_a, run_b])
         runs = (run_a, run_b)
         a, b = (density_of_run(run) for run in runs)
-        pairs_a, _ = run_pair.read_pairs(run_a, run_b, a)
-        pairs_b, _ = run_pair.read_pairs(run_b, run_a, b)
+        pairs_a, _ = read_pairs(run_a, run_b, a)
+        pairs_b, _ = read_pairs(run_b, run_a, b)
         exact = [read_exact(path, a.edges, ["r"]) for path in options.exact]
         curves = [
-            precision_recall(density, sum_scores(run, density, rule))
+            rule_curve(density, sum_scores(run, density, rule))
             for run, density in zip(runs, (a, b), strict=True)
         ]
     found = normalize(a, b, pairs_a, pairs_b, low, high)

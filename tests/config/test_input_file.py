@@ -52,6 +52,13 @@ def test_defaults_and_derived_numbers():
     assert config.samples_per_round == 4 * (5 * 2 // 5)
 
 
+def test_analysis_may_be_left_out_or_empty():
+    assert input_file.parse(tomli_w.dumps(GOOD), "a.toml").analysis is None
+    for table in ({}, {"side": "high"}):
+        config = input_file.parse(changed("analysis", table), "a.toml")
+        assert config.analysis.side == table.get("side")
+
+
 def test_the_stored_input_is_read_back_as_the_same():
     config = input_file.parse(tomli_w.dumps(GOOD), "a.toml")
     assert input_file.parse(common.to_toml(config), "stored") == config
@@ -150,6 +157,10 @@ MISTAKES = [
     ("bins.width", None, "bins.width: missing"),
     ("samples.every", 0, "samples.every"),
     ("samples.every", 11, "samples.every = 11 is more than the 10 moves of a round"),
+    ("analysis.side", "hi", "analysis.side: expected low or high, found 'hi'"),
+    ("analysis.rule", "a b", 'analysis.rule: expected "module:function"'),
+    ("analysis.test_data", 3, "analysis.test_data: expected a string"),
+    ("analysis.sid", "low", 'analysis.sid: unknown key (did you mean "side"?)'),
     ("sample.every", 3, 'sample: unknown key (did you mean "samples"?)'),
 ]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pair
 from lattice import ArrayRun
 
-from omniinput_hpc.estimators.comparison.normalization import pairs_of
+from omniinput_hpc.estimators.comparison.input_counts import pairs_of
 from omniinput_hpc.estimators.density.density import density_of_run
 
 EDGES = np.arange(1.5, 7.51, 0.25)

@@ -17,8 +17,8 @@ from toy_models import AutoregressiveModel, CoupledModel, lattice
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels
-from omniinput_hpc.config import DiscreteLangevin as Options
 from omniinput_hpc.config import input_file
+from omniinput_hpc.config.kernels import DiscreteLangevin as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import discrete_langevin
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin

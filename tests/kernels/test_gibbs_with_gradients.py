@@ -19,8 +19,8 @@ from toy_models import AutoregressiveModel, CoupledModel, lattice
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels
-from omniinput_hpc.config import GibbsWithGradients as Options
-from omniinput_hpc.config import Metropolis
+from omniinput_hpc.config.kernels import GibbsWithGradients as Options
+from omniinput_hpc.config.kernels import Metropolis
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import gibbs_with_gradients
 from omniinput_hpc.kernels.gibbs_with_gradients import Cache, GibbsWithGradients

@@ -51,7 +51,7 @@ def sigmas(states, law):
 
 def test_uniform_draws_are_uniform():
     model = model_of()
-    states = drawn(independent.UniformDraws(model, W), 0.0)
+    states = drawn(independent.UniformSampler(model, W), 0.0)
     assert abs(sigmas(states, model.exact_law(0.0))) < 4
     assert torch.equal(states[-1].z, model.output(states[-1].x))
 
@@ -59,14 +59,14 @@ def test_uniform_draws_are_uniform():
 @pytest.mark.parametrize("forbidden", [0, 1, 3])
 def test_autoregressive_draws_have_the_models_own_law(forbidden):
     model = model_of(forbidden)
-    states = drawn(independent.AutoregressiveDraws(model, W), 2.0)
+    states = drawn(independent.AutoregressiveSampler(model, W), 2.0)
     assert abs(sigmas(states, model.exact_law(2.0))) < 4
 
 
 def test_renormalizing_row_by_row_would_fail():
     """With forbidden values b = 1 draws of ancestral sampling are not the model's own law."""
     model = model_of(3)
-    states = drawn(independent.AncestralDraws(model, W, [2.0]), 2.0)
+    states = drawn(independent.AncestralSampler(model, W, [2.0]), 2.0)
     assert sigmas(states, model.exact_law(2.0)) > 10
 
 
@@ -74,7 +74,7 @@ def test_renormalizing_row_by_row_would_fail():
 @pytest.mark.parametrize("beta", [-1.5, 0.0, 1.0, 2.0, 3.5])
 def test_ancestral_draws_know_their_own_probability(beta, forbidden):
     model, betas = model_of(forbidden), [-1.5, 0.0, 1.0, 2.0, 3.5]
-    states = drawn(independent.AncestralDraws(model, W, betas), beta)
+    states = drawn(independent.AncestralSampler(model, W, betas), beta)
     x = torch.cat([s.x for s in states]).numpy()
     log_q = torch.cat([s.cache for s in states]).numpy()
     every = model.all_inputs()
@@ -103,8 +103,8 @@ def test_cached_decoding_gives_the_same_draws():
         def extend(self, prefixes, values):
             return self.Prefixes(self.table[values])
 
-    plain = drawn(independent.AncestralDraws(model, W, [1.0, 2.0]), 2.0, 3)
-    cached = drawn(independent.AncestralDraws(Cached(3, 4), W, [1.0, 2.0]), 2.0, 3)
+    plain = drawn(independent.AncestralSampler(model, W, [1.0, 2.0]), 2.0, 3)
+    cached = drawn(independent.AncestralSampler(Cached(3, 4), W, [1.0, 2.0]), 2.0, 3)
     for a, b in zip(plain, cached, strict=True):
         assert torch.equal(a.x, b.x) and torch.equal(a.cache, b.cache)
 
@@ -113,9 +113,9 @@ def test_who_gets_an_anchor():
     x = torch.zeros((W, 3), dtype=torch.int64)
     anchors = Anchors(model_of(), x, True, None)
     assert anchors.model_beta == 2.0
-    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformDraws)
+    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
     kernel, always = anchors.of(Canonical(2.0))
-    assert isinstance(kernel, independent.AutoregressiveDraws) and not always
+    assert isinstance(kernel, independent.AutoregressiveSampler) and not always
     assert anchors.of(Canonical(1.0)) == (None, False)
     assert Anchors(model_of(), x, False, None).of(Canonical(0.0)) == (None, False)
 
@@ -126,7 +126,7 @@ def test_rows_that_are_no_probabilities_are_not_drawn_from():
     anchors = Anchors(model, torch.zeros((W, 3), dtype=torch.int64), True, None)
     assert anchors.model_beta is None
     with pytest.raises(RuntimeError, match="no log-probabilities"):
-        drawn(independent.AutoregressiveDraws(model, W), 2.0, 1)
+        drawn(independent.AutoregressiveSampler(model, W), 2.0, 1)
 
 
 def test_a_model_without_conditionals_is_refused():
@@ -134,4 +134,4 @@ def test_a_model_without_conditionals_is_refused():
         n_sites, n_values = 3, 4
 
     with pytest.raises(UserError, match="conditional_logits"):
-        independent.AncestralDraws(Bare(), W, [1.0])
+        independent.AncestralSampler(Bare(), W, [1.0])

@@ -1,4 +1,4 @@
-"""The lm-conditional kernel: exact for every stretch and ensemble; wrong variants are caught."""
+"""The lm-conditional kernel: exact for every span and ensemble; wrong variants are caught."""
 
 import numpy as np
 import pytest
@@ -20,23 +20,23 @@ from toy_models import AutoregressiveModel, CachedModel, CoupledModel, ToyTrack,
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import LmConditional as Options
 from omniinput_hpc.config import input_file
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, lm_conditional
 from omniinput_hpc.kernels.lm_conditional import Cache, LmConditional
-from omniinput_hpc.kernels.parts.stretches import Schedule, Stretch
+from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = AutoregressiveModel()
 ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
 SITE, BLOCK, SUFFIX, FLIP = range(4)
-STRETCHES = [
-    *(Stretch(SITE, i, i + 1) for i in range(3)),
-    *(Stretch(BLOCK, i, i + 2) for i in range(2)),
-    *(Stretch(SUFFIX, i, 3) for i in range(3)),
-    *(Stretch(FLIP, i, i + 1) for i in range(3)),
+SPANS = [
+    *(Span(SITE, i, i + 1) for i in range(3)),
+    *(Span(BLOCK, i, i + 2) for i in range(2)),
+    *(Span(SUFFIX, i, 3) for i in range(3)),
+    *(Span(FLIP, i, i + 1) for i in range(3)),
 ]
 CHOICES = [0.0, 0.0, 0.0]
 
@@ -45,19 +45,19 @@ def options(**keys):
     return Options.model_validate({"name": "lm-conditional", **keys})
 
 
-def rewriting(stretch, model=MODEL, make=LmConditional):
-    """Return a kernel that always rewrites one stretch, and its draws."""
+def rewriting(span, model=MODEL, make=LmConditional):
+    """Return a kernel that always rewrites one span, and its draws."""
     kernel = make(options(), model, 64)
 
     class Always:
         def draw(self, u):
             assert len(u) == 3
-            return stretch
+            return span
 
     kernel._schedule = Always()
-    if stretch.part == FLIP:
+    if span.part == FLIP:
         return kernel, [Draw(2, shift_of_value(3))]
-    return kernel, [Draw(3, value_at(t)) for t in range(stretch.begin, stretch.end)]
+    return kernel, [Draw(3, value_at(t)) for t in range(span.begin, span.end)]
 
 
 def moved_elsewhere(kernel, x, z):
@@ -71,41 +71,41 @@ def moved_elsewhere(kernel, x, z):
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrices_are_exact(ensemble):
-    """Each stretch alone leaves the ensemble invariant, in detail; together they go everywhere."""
+    """Each span alone leaves the ensemble invariant, in detail; together they go everywhere."""
     together = np.zeros((27, 27))
-    for stretch in STRETCHES:
-        kernel, draws = rewriting(stretch)
+    for span in SPANS:
+        kernel, draws = rewriting(span)
         start = moved_elsewhere
         together += check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, start)
-    check_matrix(together / len(STRETCHES), law(MODEL, ensemble))
+    check_matrix(together / len(SPANS), law(MODEL, ensemble))
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
 @pytest.mark.parametrize("predicted_from", [0, 1, 2])
 def test_cached_decoding_and_other_predicted_sites_are_exact(predicted_from, ensemble):
     model = CachedModel(predicted_from=predicted_from)
-    for stretch in (STRETCHES[1], STRETCHES[3], STRETCHES[5], STRETCHES[9]):
-        kernel, draws = rewriting(stretch, model)
+    for span in (SPANS[1], SPANS[3], SPANS[5], SPANS[9]):
+        kernel, draws = rewriting(span, model)
         check_exact(kernel, model, ensemble, draws, CHOICES, irreducible=False)
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(-1.0), Tabulated()])
 def test_cached_decoding_does_as_whole_evaluations_do(ensemble):
-    for stretch in STRETCHES:
+    for span in SPANS:
         matrices = []
         for model in (MODEL, CachedModel()):
-            kernel, draws = rewriting(stretch, model)
+            kernel, draws = rewriting(span, model)
             matrices.append(Explorer(kernel, model, ensemble, draws, CHOICES).matrix())
         np.testing.assert_allclose(*matrices, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Tabulated()])
 def test_moves_on_a_track_are_those_of_whole_evaluations(ensemble):
-    for stretch in STRETCHES:
-        kernel, draws = rewriting(stretch)
+    for span in SPANS:
+        kernel, draws = rewriting(span)
         whole = Explorer(kernel, MODEL, ensemble, draws, CHOICES).matrix()
         model = TrackedModel()
-        kernel, draws = rewriting(stretch, model)
+        kernel, draws = rewriting(span, model)
         tracked = Explorer(kernel, model, ensemble, draws, CHOICES, moved_elsewhere).matrix()
         np.testing.assert_allclose(tracked, whole, rtol=0, atol=1e-12)
 
@@ -152,7 +152,7 @@ def test_rows_at_once_are_used_where_the_model_has_them():
         def extend(self, prefix, values):
             raise AssertionError("one by one")
 
-    kernel, draws = rewriting(Stretch(SITE, 0, 1), AtOnce())
+    kernel, draws = rewriting(Span(SITE, 0, 1), AtOnce())
     check_exact(kernel, MODEL, Canonical(1.0), draws, CHOICES, irreducible=False)
 
 
@@ -162,7 +162,7 @@ def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
             return super().rows(one_hot).log_softmax(dim=2)
 
     model = Normalized(predicted_from=0)
-    kernel, draws = rewriting(Stretch(SUFFIX, 0, 3), model)
+    kernel, draws = rewriting(Span(SUFFIX, 0, 3), model)
     p = Explorer(kernel, model, Canonical(3.0), draws, CHOICES).matrix()  # b = beta / 3 = 1
     np.testing.assert_allclose(p, np.tile(law(model, Canonical(3.0)), (27, 1)), atol=1e-12)
 
@@ -171,8 +171,8 @@ def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
 @pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
 def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
     for model in (MODEL, CachedModel()):
-        for stretch in (STRETCHES[1], STRETCHES[4], STRETCHES[6], STRETCHES[8]):
-            kernel, draws = rewriting(stretch, model)
+        for span in (SPANS[1], SPANS[4], SPANS[6], SPANS[8]):
+            kernel, draws = rewriting(span, model)
             check_alone(kernel, model, ensemble, len(draws), CHOICES, n_walkers=n_walkers)
 
 
@@ -233,7 +233,7 @@ def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
 
 
 def test_the_default_schedule():
-    schedule, n = Schedule(options(), 25), 20_000
+    schedule, n = SpanSchedule(options(), 25), 20_000
     drawn = [schedule.draw(u) for u in np.random.default_rng(3).random((n, 3))]
     parts = np.bincount([d.part for d in drawn], minlength=4) / n
     np.testing.assert_allclose(parts, [0.2, 0.3, 0.4, 0.1], atol=4 * 0.5 / np.sqrt(n))
@@ -254,7 +254,7 @@ def test_the_default_schedule():
 
 
 def test_given_lengths_are_kept():
-    schedule = Schedule(
+    schedule = SpanSchedule(
         options(weights={"block": 1.0, "suffix": 1.0}, block_lengths=[3, 3], suffix_lengths=[1, 2]),
         5,
     )
@@ -307,10 +307,10 @@ def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
 
 
 @pytest.mark.parametrize("decide", [without_proposal_term, mean_over_sites])
-@pytest.mark.parametrize("stretch", [STRETCHES[1], STRETCHES[4], STRETCHES[5]])
-def test_wrong_acceptances_fail(decide, stretch, monkeypatch):
+@pytest.mark.parametrize("span", [SPANS[1], SPANS[4], SPANS[5]])
+def test_wrong_acceptances_fail(decide, span, monkeypatch):
     monkeypatch.setattr(lm_conditional, "decide", decide)
-    kernel, draws = rewriting(stretch)
+    kernel, draws = rewriting(span)
     with pytest.raises(AssertionError, match=r"invariant|balance"):
         check_exact(kernel, MODEL, Canonical(2.0), draws, CHOICES, irreducible=False)
 
@@ -323,8 +323,8 @@ class Identity(LmConditional):
 class WithoutNormalizers(LmConditional):
     """Z_t is dropped."""
 
-    def _log_q(self, known, b, stretch):
-        return super()._log_q(Cache(known.beta, known.log_p, known.log_z * 0), b, stretch)
+    def _log_q(self, known, b, span):
+        return super()._log_q(Cache(known.beta, known.log_p, known.log_z * 0), b, span)
 
 
 class WalkersMixed(LmConditional):
@@ -376,7 +376,7 @@ class OldExponent(LmConditional):
     ],
 )
 def test_wrong_variants_fail(wrong, ensemble):
-    kernel, draws = rewriting(Stretch(SUFFIX, 1, 3), make=wrong)
+    kernel, draws = rewriting(Span(SUFFIX, 1, 3), make=wrong)
     with pytest.raises(AssertionError, match=r"invariant|balance|accepted|rows"):
         check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, moved_elsewhere)
 
@@ -387,7 +387,7 @@ class PositionByState(LmConditional):
     def step(self, state, ensemble, stream):
         moves = []
         for t in (1, 2):
-            kernel, _ = rewriting(Stretch(SITE, t, t + 1))
+            kernel, _ = rewriting(Span(SITE, t, t + 1))
             moves.append(kernel.step(state, ensemble, ScriptedStream(stream.columns, CHOICES)))
         first = state.x[:, 1] < 1
         x = torch.where(first[:, None], moves[0][0].x, moves[1][0].x)

@@ -18,7 +18,7 @@ from scipy.stats import chisquare
 from toy_models import CoupledModel, ToyTrack, TrackedModel
 
 from omniinput_hpc import rng
-from omniinput_hpc.config import Metropolis as Options
+from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.metropolis import Metropolis

@@ -1,5 +1,7 @@
 """A mixture: parts by weight, each counted on its own, caches never stale."""
 
+import pickle
+
 import h5py
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from toy_models import CoupledModel
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import Mixture as Options
+from omniinput_hpc.config.kernels import Mixture as Options
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.state import Info, State
@@ -98,6 +100,7 @@ def test_built_from_the_input_file_a_mixture_can_hold_any_kernel_twice():
     kernel = kernels.build(options, MODEL, 8)
     assert kernel.parts == ("0:metropolis", "1:metropolis")
     assert len(kernel.tuned) == options.n_tuned == 0
+    assert pickle.loads(pickle.dumps(options)) == options  # ranks may send it to each other
 
 
 def test_a_run_counts_each_part_on_its_own(tmp_path, lattice_toml):

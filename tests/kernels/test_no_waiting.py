@@ -18,7 +18,7 @@ from omniinput_hpc.config.kernels import (
     Metropolis,
     Mixture,
 )
-from omniinput_hpc.kernels.independent import UniformDraws
+from omniinput_hpc.kernels.independent import UniformSampler
 from omniinput_hpc.kernels.wang_landau import FlatOnDevice
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm, hf_decoder
@@ -88,7 +88,7 @@ def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
 
 def test_the_anchor_at_beta_0_does_not_wait(model):
     kernel = kernels.build(KERNELS["lm-conditional"], model, W)
-    batch = segment(model, kernel, Canonical(0.0), UniformDraws(model, W), always=True)
+    batch = segment(model, kernel, Canonical(0.0), UniformSampler(model, W), always=True)
     assert batch._state.x.device == META
 
 

@@ -11,10 +11,9 @@ from omniinput_hpc.estimators.comparison.to_exact import (
     compare_curve,
     compare_density,
     offset,
-    read_exact,
 )
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_rule
 from omniinput_hpc.results.tables import (
     curve_columns,
@@ -22,6 +21,7 @@ from omniinput_hpc.results.tables import (
     describe_curve,
     describe_density,
     describe_run,
+    read_exact,
     read_table,
     summarize_curve,
     summarize_density,
@@ -120,7 +120,7 @@ def test_relative_densities_are_laid_on_the_exact_one(tmp_path):
     error_b[4] = 50.0
     poor = replace(density, log_g_b=poor_b, log_g_error_b=error_b)
     assert offset(poor, exact) == pytest.approx(offset(density, exact), abs=0.01)
-    curve = precision_recall(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
     truth = compare_curve(density, curve, exact, "low")
     assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error
 
@@ -146,7 +146,7 @@ def test_columns_and_header_lines():
     header = describe_density(density, describe_run(run))
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert any("memory.h5, 16 of 16 rounds, 8 sites of 4 values" in line for line in header)
-    curve = precision_recall(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
     assert list(curve_columns(curve))[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",

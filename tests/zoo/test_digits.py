@@ -11,14 +11,15 @@ from sklearn.metrics import roc_auc_score
 from omniinput_hpc.models.images import classifier
 from omniinput_hpc.models.images.files import Architecture, Shape
 from omniinput_hpc.zoo import digits
-from omniinput_hpc.zoo.energy_training import EnergyEffort, train_energy_model
 from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.image_training import (
     Effort,
+    EnergyEffort,
     accuracy,
     add_noise,
     outputs_of,
     train_classifier,
+    train_energy_model,
 )
 
 

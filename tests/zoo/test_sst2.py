@@ -11,7 +11,6 @@ from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, sequence_classifier
 from omniinput_hpc.zoo import sst2
-from omniinput_hpc.zoo.sst2_data import read_sst2
 
 WORDS = [
     "[PAD]",
@@ -95,7 +94,7 @@ def test_what_is_missing_or_broken_is_named(folders, tmp_path, capsys):
     ):
         (data / "train.tsv").write_text(text)
         with pytest.raises(UserError, match=wanted):
-            read_sst2(data, "train")
+            sst2.read_sst2(data, "train")
     (data / "train.tsv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="cannot be read"):
-        read_sst2(data, "train")
+        sst2.read_sst2(data, "train")

@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images import classifier, exported
 from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS
 from omniinput_hpc.models.language.hf_folder import fingerprint, weight_files
+from omniinput_hpc.text import first_line
 
 Pictures = NDArray[np.uint8]
 
@@ -115,8 +116,9 @@ class PictureNetwork:
         try:
             out: torch.Tensor = self._program(x.contiguous().to(self._device))
         except (RuntimeError, ValueError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UserError(f"{self.path} does not take pictures like these: {first}") from None
+            raise UserError(
+                f"{self.path} does not take pictures like these: {first_line(error)}"
+            ) from None
         if out.ndim > 2 or len(out) != len(images):
             raise UserError(f"{self.path} gives {list(out.shape)}; expected a row per picture")
         return out.float().reshape(len(images), -1)

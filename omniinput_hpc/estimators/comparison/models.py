@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.errors.draws import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import (
+    Curve,
     area,
     common_range,
     cumulative_ratio,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
 
 FloatArray = NDArray[np.float64]
 N_POINTS = 201

@@ -22,74 +22,29 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.input_counts import (
+    Common,
+    Pairs,
+    count_common,
+    log_count_in,
+    log_mixture,
+)
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import Replicated, of_first, of_second
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.estimators.errors.two_runs import (
+    Estimate,
+    Replicated,
+    estimate,
+    of_first,
+    of_second,
+)
 
 FloatArray = NDArray[np.float64]
-CHUNK = 1 << 18
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A run's samples inside its bins, with both models' outputs.
-
-    Attributes
-    ----------
-    own_i, other_i : float64 [n], z of the run's model and of the other one
-    bin_i : int64 [n], bin of own_i
-    group_i : int64 [n], group of lanes
-    """
-
-    own_i: FloatArray
-    other_i: FloatArray
-    bin_i: NDArray[np.int64]
-    group_i: NDArray[np.int64]
-
-
-def pairs_of(
-    density: Density, z_rks: NDArray[np.float32], other_rks: NDArray[np.float32], walkers: int
-) -> Pairs:
-    """Return the samples inside the bins.
-
-    Parameters
-    ----------
-    density : Density of the run
-    z_rks, other_rks : float32 [R, K, S], both models' outputs of the same samples, time-major
-    walkers : int
-
-    Raises
-    ------
-    EstimateError
-        No sample lies inside the bins, or the run's rungs are laws of the inputs themselves.
-    """
-    if density.laws is None or density.draws:
-        raise EstimateError(
-            "an ancestral run's samples, or several runs', cannot be normalized across models yet"
-        )
-    z = z_rks.astype(np.float64).ravel()
-    group_s = np.resize(lane_groups(walkers), z_rks.shape[2])
-    bins = bin_of(z, density.edges)
-    inside = (bins >= 0) & (bins < len(density.edges) - 1)
-    if not inside.any():
-        raise EstimateError("a run has no recorded samples inside its bins")
-    group = np.broadcast_to(group_s, z_rks.shape).ravel()
-    other = other_rks.astype(np.float64).ravel()
-    return Pairs(z[inside], other[inside], bins[inside], group[inside])
-
-
-def log_mixture(density: Density, z_i: FloatArray) -> FloatArray:
-    """Return ln of M(z) / N at outputs [n]; -inf outside the bins, where nothing was counted."""
-    log_m = np.full(len(z_i), -np.inf)
-    bins = bin_of(z_i, density.edges)
-    inside = np.flatnonzero((bins >= 0) & (bins < len(density.edges) - 1))
-    for begin in range(0, len(inside), CHUNK):
-        some = inside[begin : begin + CHUNK]
-        log_m[some] = density.log_mixture(z_i[some])
-    return np.asarray(log_m - np.log(density.n_k.sum()), dtype=np.float64)
+TOO_FAR = 3.0
+"""Standard errors between two normalizations beyond which they are said to disagree."""
 
 
 def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
@@ -107,180 +62,37 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     return lambda z: np.asarray(np.interp(z, z_b, change_b))
 
 
-def in_range(z: FloatArray, low: float, high: float) -> NDArray[np.bool_]:
-    """Return whether outputs lie in Z = [low, high]."""
-    return np.asarray((z >= low) & (z <= high), dtype=np.bool_)
-
-
-def log_count_where(
-    density: Density, pairs: Pairs, chosen_i: NDArray[np.bool_], known_b: FloatArray | None = None
-) -> tuple[float, FloatArray]:
-    """Return ln of the reweighted number of inputs that a property of the samples chooses.
-
-    Each bin's number of inputs times the weighted share of its samples that are chosen.
-
-    Parameters
-    ----------
-    density : Density of the run
-    pairs : its samples
-    chosen_i : bool [n]
-    known_b : float64 [B], optional; shares that are known without samples, else NaN
-
-    Returns
-    -------
-    log_count : float, -inf where no sample is chosen
-    log_count_j : float64 [G], without lane group j
-    """
-    n_bins, n_groups = len(density.count_b), len(density.lanes_g)
-    middle_b = 0.5 * (density.edges[:-1] + density.edges[1:])
-    reference_b = log_mixture(density, np.where(density.count_b > 0, density.z_b, middle_b))
-    weight_i = np.exp(reference_b[pairs.bin_i] - log_mixture(density, pairs.own_i))
-    cell_i, size = pairs.group_i * n_bins + pairs.bin_i, n_groups * n_bins
-    all_gb = np.bincount(cell_i, weight_i, size).reshape(n_groups, n_bins)
-    chosen_gb = np.bincount(cell_i, weight_i * chosen_i, size).reshape(n_groups, n_bins)
-
-    def log_count(log_g_b: FloatArray, all_b: FloatArray, chosen_b: FloatArray) -> float:
-        sampled = all_b > 0
-        share_b = np.zeros(n_bins)
-        share_b[sampled] = np.minimum(chosen_b[sampled] / all_b[sampled], 1.0)
-        gaps = np.flatnonzero((density.count_b > 0) & ~sampled)
-        if gaps.size:  # few counts, no sample: as the neighbours
-            share_b[gaps] = np.interp(middle_b[gaps], middle_b[sampled], share_b[sampled])
-        if known_b is not None:
-            share_b = np.where(np.isnan(known_b), share_b, known_b)
-        with np.errstate(divide="ignore"):
-            terms = log_g_b + np.log(share_b)
-        return float(logsumexp(terms[density.count_b > 0]))
-
-    total_b, sum_b = all_gb.sum(axis=0), chosen_gb.sum(axis=0)
-    replicates = [
-        log_count(density.log_g_jb[j], total_b - all_gb[j], sum_b - chosen_gb[j])
-        if n_groups > 1
-        else np.nan
-        for j in range(n_groups)
-    ]
-    # Only one group saw any: the error is not known.
-    alone_j = (sum_b.sum() - chosen_gb.sum(axis=1)) <= 1e-12 * max(sum_b.sum(), 1e-300)
-    log_count_j = np.where(alone_j & (known_b is None), np.nan, np.array(replicates))
-    return log_count(density.log_g_b, total_b, sum_b), log_count_j
-
-
-def log_count_in(
-    density: Density, pairs: Pairs, low: float, high: float
-) -> tuple[float, FloatArray]:
-    """Return ln of the number of inputs with output in Z, and without each lane group.
-
-    Bins that Z cuts count by the weighted share of their samples in Z.
-
-    Raises
-    ------
-    EstimateError
-        No bin with counts lies in Z.
-    """
-    lower, upper = density.edges[:-1], density.edges[1:]
-    near = 1e-9 * (upper - lower)
-    known_b = np.full(len(lower), np.nan)
-    known_b[(lower >= low - near) & (upper <= high + near)] = 1.0
-    known_b[(upper <= low + near) | (lower >= high - near)] = 0.0
-    count = log_count_where(density, pairs, in_range(pairs.own_i, low, high), known_b)
-    if not np.isfinite(count[0]):
-        raise EstimateError(f"a model has no counts in the range {low:g} to {high:g}")
-    return count
-
-
-@dataclass(frozen=True)
-class Common:
-    """The inputs that both models put in Z, as the samples of both runs see them.
-
-    Attributes
-    ----------
-    log_count_a, log_count_b : Replicated, ln |X| by each run
-    samples_a, samples_b : int, samples of each run in X, repeated ones counted again
-    share_a, share_b : float, share of the model's inputs in Z that the other one has there, too
-    """
-
-    log_count_a: Replicated
-    log_count_b: Replicated
-    samples_a: int
-    samples_b: int
-    share_a: float
-    share_b: float
-
-    @property
-    def shift(self) -> Replicated:
-        """The cross-model shift, ln |X|_A - ln |X|_B."""
-        return self.log_count_a - self.log_count_b
-
-
-def count_common(
-    a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
-) -> Common:
-    """Count X = {x: both models' outputs in Z} in either run's units (Eq. 5 and 6).
-
-    Raises
-    ------
-    EstimateError
-        One of the runs has no sample in X.
-    """
-    counts, samples = [], []
-    for density, pairs, name in ((a, pairs_a, "first"), (b, pairs_b, "second")):
-        both = in_range(pairs.own_i, low, high) & in_range(pairs.other_i, low, high)
-        samples.append(int(both.sum()))
-        if not both.any():
-            raise EstimateError(
-                f"the {name} run has no sample that both models put in {low:g} to {high:g}; "
-                "widen --range or run longer"
-            )
-        own = log_count_in(density, pairs, low, high)[0]
-        counts.append((*log_count_where(density, pairs, both), own))
-    n_a, n_b = len(a.lanes_g), len(b.lanes_g)
-    (x_a, x_aj, own_a), (x_b, x_bj, own_b) = counts
-    return Common(
-        of_first(x_a, x_aj, n_b),
-        of_second(x_b, x_bj, n_a),
-        samples[0],
-        samples[1],
-        float(np.exp(x_a - own_a)),
-        float(np.exp(x_b - own_b)),
-    )
-
-
 def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) -> float:
-    """Return ln(Z_A / Z_B) of two unnormalized laws m_A and m_B from samples of both.
+    """Return ln(Z_A / Z_B) of two unnormalized distributions m_A, m_B from samples of both.
 
     Solves sum_{i in A} 1 / (1 + exp(d_i + L - c)) = sum_{j in B} 1 / (1 + exp(c - L - d_j)) with
     L = ln(n_A / n_B) for c (Bennett 1976, Eq. 12; Shirts et al., Phys. Rev. Lett. 91, 140601).
 
     Parameters
     ----------
-    d_a, d_b : float64 [n_A], [n_B], ln m_A - ln m_B at the samples of each law; +inf in d_a where
+    d_a, d_b : float64 [n_A], [n_B], ln m_A - ln m_B at the samples of each; +inf in d_a where
         m_B = 0, -inf in d_b where m_A = 0
-    start : where to begin
+    start : a solution near by, which saves evaluations
 
     Raises
     ------
     EstimateError
-        The laws do not overlap: no sample of one is possible under the other.
+        They do not overlap: no sample of one is possible under the other.
     """
     finite_a, finite_b = d_a[np.isfinite(d_a)], d_b[np.isfinite(d_b)]
     if not (finite_a.size and finite_b.size):
         raise EstimateError("no sample of one run lies inside the bins of the other model")
     offset = np.log(len(d_a) / len(d_b))
+
+    def balance(c: float) -> float:
+        """Return the left side minus the right side, which grows with c."""
+        return float(expit(c - offset - finite_a).sum() - expit(offset + finite_b - c).sum())
+
     low = min(finite_a.min(), finite_b.min()) + offset - 40.0
     high = max(finite_a.max(), finite_b.max()) + offset + 40.0
-    c = start if start is not None else 0.5 * float(np.median(finite_a) + np.median(finite_b))
-    for _ in range(200):
-        s_a, s_b = expit(c - offset - finite_a), expit(offset + finite_b - c)
-        balance = s_a.sum() - s_b.sum()  # grows with c
-        low, high = (c, high) if balance < 0 else (low, c)
-        slope = (s_a * (1.0 - s_a)).sum() + (s_b * (1.0 - s_b)).sum()
-        step = -balance / slope if slope > 0 else np.inf
-        inside = low < c + step < high
-        following = c + step if inside else 0.5 * (low + high)
-        if abs(following - c) < 1e-11 * max(1.0, abs(c)):
-            return float(following)
-        c = following
-    raise EstimateError("Bennett's equation did not converge")
+    if start is not None and balance(start - 1.0) < 0.0 < balance(start + 1.0):
+        low, high = start - 1.0, start + 1.0
+    return float(brentq(balance, low, high, xtol=1e-11))
 
 
 def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicated:
@@ -365,3 +177,143 @@ def why_not_entire(density: Density) -> str | None:
             f"{density.edges[last + 1]:g}, holds {share:.3g} of the area"
         )
     return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One normalization.
+
+    Attributes
+    ----------
+    name : str
+    shift : Replicated, what to add to the second log_g; None where refused
+    ratio : Estimate, ln of how many times more inputs the first model puts in Z; None where refused
+    refused : why, "" where it is not
+    """
+
+    name: str
+    shift: Replicated | None
+    ratio: Estimate | None
+    refused: str
+
+
+@dataclass(frozen=True)
+class Normalizations:
+    """What `normalize` found.
+
+    Attributes
+    ----------
+    low, high : float, Z
+    rows : the normalizations
+    common : inputs that both put in Z; None where the runs have none
+    log_count_a, log_count_b : Replicated, ln of the number of inputs in Z in either run's own units
+    differences : (name, name, Estimate): of ln ratios by two normalizations from the same data
+    """
+
+    low: float
+    high: float
+    rows: tuple[Row, ...]
+    common: Common | None
+    log_count_a: Replicated
+    log_count_b: Replicated
+    differences: tuple[tuple[str, str, Estimate], ...]
+
+    def best(self) -> Row:
+        """Return the normalization to use: of those that are not refused, the one least in error.
+
+        Raises
+        ------
+        EstimateError
+            All are refused.
+        """
+        usable = [row for row in self.rows if row.ratio is not None]
+        if not usable:
+            reasons = "; ".join(f"{row.name}: {row.refused}" for row in self.rows)
+            raise EstimateError(f"the models cannot be normalized: {reasons}")
+        return min(usable, key=lambda row: float(row.ratio.error) if row.ratio else np.inf)
+
+
+def normalize(
+    a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
+) -> Normalizations:
+    """Normalize two densities in every way that the runs permit.
+
+    Parameters
+    ----------
+    a, b : Density of each model's run
+    pairs_a, pairs_b : each run's samples with both models' outputs
+    low, high : Z, in the unit of the outputs
+
+    Raises
+    ------
+    EstimateError
+        A model has no counts in Z.
+    """
+    if not low < high:
+        raise EstimateError(f"--range {low:g} {high:g}: the first must be below the second")
+    own_a = of_first(*log_count_in(a, pairs_a, low, high), len(b.lanes_g))
+    own_b = of_second(*log_count_in(b, pairs_b, low, high), len(a.lanes_g))
+    common: list[Common] = []
+
+    def cross() -> Replicated:
+        common.append(count_common(a, b, pairs_a, pairs_b, low, high))
+        return common[0].shift
+
+    ways: list[tuple[str, Callable[[], Replicated]]] = [
+        ("cross-model (Eq. 5, 6)", cross),
+        ("Bennett's ratio", lambda: bennett_shift(a, b, pairs_a, pairs_b)),
+        ("absolute (beta = 0)", lambda: absolute_shift(a, b)),
+        ("entire distribution (area 1)", lambda: entire_shift(a, b)),
+    ]
+    rows, ratios = [], {}
+    for name, way in ways:
+        try:
+            shift = way()
+        except EstimateError as error:
+            rows.append(Row(name, None, None, str(error)))
+            continue
+        ratios[name] = own_a - own_b - shift
+        rows.append(Row(name, shift, estimate(ratios[name], a.lanes_g, b.lanes_g), ""))
+    names = [name for name in ratios if not name.startswith("entire")]
+    differences = tuple(
+        (one, other, estimate(ratios[one] - ratios[other], a.lanes_g, b.lanes_g))
+        for i, one in enumerate(names)
+        for other in names[i + 1 :]
+    )
+    return Normalizations(
+        low, high, tuple(rows), common[0] if common else None, own_a, own_b, differences
+    )
+
+
+def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
+    """Return the plain lines that the script prints."""
+    lines = [
+        f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
+        f"{found.high:g}:",
+        f"  {'normalization':<30}{'ln ratio':>10}{'error':>9}  {'95% interval':<22} ratio",
+    ]
+    for row in found.rows:
+        if row.ratio is None:
+            lines.append(f"  {row.name:<30}refused: {row.refused}")
+            continue
+        r = row.ratio
+        interval = f"{float(r.low):.4f} to {float(r.high):.4f}"
+        lines.append(
+            f"  {row.name:<30}{float(r.value):>10.4f}{float(r.error):>9.4f}  {interval:<22} "
+            f"{np.exp(float(r.value)):.4g}"
+        )
+    if found.common is not None:
+        c = found.common
+        lines.append(
+            f"inputs that both put in the range: {c.samples_a:,} samples of {name_a} "
+            f"({100 * c.share_a:.3g}% of its inputs there), {c.samples_b:,} of {name_b} "
+            f"({100 * c.share_b:.3g}%)"
+        )
+    for one, other, d in found.differences:
+        known = np.isfinite(d.error) and d.error > 0
+        far = known and abs(float(d.value)) > TOO_FAR * float(d.error)
+        verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
+        lines.append(
+            f"{one} minus {other}: {float(d.value):+.4f} +- {float(d.error):.4f}: {verdict}"
+        )
+    return lines

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall.curves import (
+    Curve,
     Side,
     accumulate,
     area,
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import Curve
-from omniinput_hpc.results.tables import read_table
+from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
 
 FloatArray = NDArray[np.float64]
 ENOUGH = 1_000  # true inputs of a bin or above a threshold that is compared
@@ -84,40 +83,15 @@ class Comparison:
         )
 
 
-def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
-    """Read an exact density (the density CSV format, with r as a further column).
-
-    Parameters
-    ----------
-    path : Path
-    edges : float64 [B + 1], the run's bins; the file's must be among them
-    needed : further columns that must be there
-
-    Returns
-    -------
-    Exact
-
-    Raises
-    ------
-    EstimateError
-        Unreadable file, or bins other than the run's.
-    """
-    _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
-    lower, upper = columns["z_lower"], columns["z_upper"]
-    b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
-    bins = b.astype(np.int64)
-    near = 1e-6 * np.diff(edges).min()
-    fits = (np.abs(edges[bins] - lower) < near) & (np.abs(edges[bins + 1] - upper) < near)
-    if not fits.all():
-        i = int(np.argmin(fits))
-        raise EstimateError(
-            f"{path}: its bin {lower[i]:g} to {upper[i]:g} is not one of the run's bins "
-            f"({edges[0]:g} to {edges[-1]:g}, width {edges[1] - edges[0]:g}); "
-            "enumerate with the run's own input file"
+def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
+    """Return exact values in wider bins."""
+    spans = spans_of(fine, edges)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_right_b = np.where(
+            np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
         )
-    log_g_b, r_b = np.full(len(edges) - 1, -np.inf), np.full(len(edges) - 1, np.nan)
-    log_g_b[bins] = columns["log_g"]
-    r_b[bins] = columns.get("r", np.full(len(bins), np.nan))
+        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
+        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
     return Exact(log_g_b, r_b)
 
 

@@ -1,4 +1,4 @@
-"""Draws of (log g, r) per bin that carry their joint errors, and bands of a curve from them.
+"""Draws of (log g, r) per bin that carry their joint errors.
 
 A curve is a bent function of r and log g, and r lies in [0, 1]: draws through the whole
 computation give bands that stay inside, where a straight-line error would not.
@@ -6,29 +6,12 @@ computation give bands that stay inside, where a straight-line error would not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
-
-from omniinput_hpc.estimators.precision_recall.curves import Trace
 
 FloatArray = NDArray[np.float64]
 N_DRAWS = 1000
 LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Bands:
-    """Ends of 95% intervals of everything in a `Trace`, which they hold; NaN-free.
-
-    Attributes
-    ----------
-    low, high : Trace of float64 [T]
-    """
-
-    low: Trace
-    high: Trace
 
 
 def jackknife_deviations(
@@ -80,31 +63,3 @@ def draw_together(
     scale_m = np.sqrt((n_groups - 1) / rng.chisquare(n_groups - 1, size=(n, 1)))
     moved = theta + scale_m * rng.normal(size=(n, n_groups)) @ deviation_jb
     return np.where(inhabited, moved, -np.inf)
-
-
-def _ends(value_t: FloatArray, value_mt: FloatArray, least: float, most: float) -> FloatArray:
-    """Return the interval's ends [2, T]; the widest, least and most, where draws are unknown."""
-    unknown = np.isnan(value_mt).any(axis=0)
-    tail = 0.5 * (1.0 - LEVEL)
-    # -inf (no right input in a draw) has its place in the order, but no distance from others
-    drawn = np.where(unknown, 0.0, value_mt)
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="nearest")
-    low, high = np.fmin(low, value_t), np.fmax(high, value_t)
-    return np.stack([np.where(unknown, least, low), np.where(unknown, most, high)])
-
-
-def bands(curve: Trace, draws: Trace) -> Bands:
-    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
-    infinite = np.inf
-    limits = {
-        "precision_t": (0.0, 1.0),
-        "simple_precision_t": (0.0, 1.0),
-    }
-    ends = {
-        name: _ends(value, getattr(draws, name), *limits.get(name, (-infinite, infinite)))
-        for name, value in vars(curve).items()
-    }
-    return Bands(
-        Trace(**{name: both[0] for name, both in ends.items()}),
-        Trace(**{name: both[1] for name, both in ends.items()}),
-    )

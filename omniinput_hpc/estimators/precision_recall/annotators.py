@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_LANES, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores, scored_curve
 
 FloatArray = NDArray[np.float64]

@@ -1,7 +1,14 @@
-"""The arithmetic of precision-recall curves: from log g and r per bin to curves and their areas.
+"""Precision-recall curves: from log g and r per bin to curves and their areas.
 
-Bins lie along the last axis, so that a whole set of replicates is traced at once. Everything is
-summed in log space: g spans thousands of nats.
+With g_b inputs in bin b and their mean score r_b, the inputs with output z <= lambda
+(OmniInput, Liu et al., TMLR 2025, Eq. 3 and 4) have
+
+    precision(lambda) = sum_{z_b <= lambda} r_b g_b / sum_{z_b <= lambda} g_b,
+    log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
+
+the log number of right inputs found (recall without its unknown denominator). Models whose high
+outputs mean "yes" take z >= lambda instead (``side="high"``). Bins lie along the last axis, so that
+all replicates are traced at once. Everything is summed in log space: g spans thousands of nats.
 """
 
 from __future__ import annotations
@@ -15,6 +22,10 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Side = Literal["low", "high"]
 Range = tuple[float, float]
+
+
+FEWEST_INPUTS, FEWEST_LANES = 30, 8
+"""Distinct scored inputs, and lanes that they come from, that a bin's mean score requires."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,109 @@ class Trace:
     log_wrong_t: FloatArray
     simple_precision_t: FloatArray
     simple_log_recall_t: FloatArray
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Ends of 95% intervals of everything in a `Trace`, which they hold; NaN-free.
+
+    Attributes
+    ----------
+    low, high : Trace of float64 [T]; [0, 1] and infinite where the error is not known
+    """
+
+    low: Trace
+    high: Trace
+
+
+@dataclass(frozen=True)
+class BinMeans:
+    """Mean scores per bin.
+
+    Attributes
+    ----------
+    r_b, r_error_b : float64 [B], mean score (NaN in bins that are not counted), standard error
+    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
+        are no certainty
+    interpolated_b : bool [B], r_b comes from the neighbours: the bin has no scored samples
+    thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
+    inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
+    """
+
+    r_b: FloatArray
+    r_error_b: FloatArray
+    r_low_b: FloatArray
+    r_high_b: FloatArray
+    interpolated_b: NDArray[np.bool_]
+    thin_b: NDArray[np.bool_]
+    inputs_b: NDArray[np.int64]
+    lanes_b: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CurveErrors:
+    """Errors of a curve.
+
+    Attributes
+    ----------
+    bands : Bands, of the whole curve
+    draws : Trace of [M, T], draws of the curve that carry its joint error
+    aupr_error, aupr_low, aupr_high : float, standard error and 95% interval of the AUPR
+    """
+
+    bands: Bands
+    draws: Trace
+    aupr_error: float
+    aupr_low: float
+    aupr_high: float
+
+
+@dataclass(frozen=True)
+class Curve(BinMeans, CurveErrors):
+    """A precision-recall curve: a row t per threshold, from the confident end on.
+
+    Attributes
+    ----------
+    threshold_t : float64 [T], the far edge of the last bin that is counted
+    bin_t : int64 [T], that bin
+    trace : Trace, the values of the curve
+    aupr : float, over log recall between the curve's own ends
+    """
+
+    threshold_t: FloatArray
+    bin_t: NDArray[np.int64]
+    trace: Trace
+    aupr: float
+
+    @property
+    def precision_t(self) -> FloatArray:
+        """Precision at every threshold."""
+        return self.trace.precision_t
+
+    @property
+    def precision_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.precision_t
+
+    @property
+    def precision_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.precision_t
+
+    @property
+    def log_recall_t(self) -> FloatArray:
+        """Log number of right inputs at every threshold."""
+        return self.trace.log_recall_t
+
+    @property
+    def log_recall_low_t(self) -> FloatArray:
+        """Lower end of its band."""
+        return self.bands.low.log_recall_t
+
+    @property
+    def log_recall_high_t(self) -> FloatArray:
+        """Upper end of its band."""
+        return self.bands.high.log_recall_t
 
 
 def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
@@ -76,7 +190,7 @@ def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
 
 
 def accumulate(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> tuple[FloatArray, FloatArray]:
-    """Return precision and log_recall alone; see `trace`."""
+    """Return precision and log_recall of `trace` alone."""
     curve = trace(log_g_b, r_b, side)
     return curve.precision_t, curve.log_recall_t
 
@@ -136,6 +250,61 @@ def area(
     """
     x, p = _cut(precision_t, log_recall_t, lower, upper)
     return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
+
+
+def build_curve(
+    edges: FloatArray, used_b: NDArray[np.bool_], side: Side, values: Trace, means: BinMeans,
+    errors: CurveErrors,
+) -> Curve:  # fmt: skip
+    """Return a curve over the used bins.
+
+    Parameters
+    ----------
+    edges : float64 [B + 1]
+    used_b : bool [B], bins that the curve counts
+    side : "low" or "high"
+    values : Trace of these bins from `side` on
+    means : BinMeans of all bins
+    errors : CurveErrors of the same
+    """
+    bins = np.flatnonzero(used_b)
+    order = bins if side == "low" else bins[::-1]
+    return Curve(
+        threshold_t=edges[order + 1] if side == "low" else edges[order],
+        bin_t=order,
+        trace=values,
+        aupr=area(values.precision_t, values.log_recall_t),
+        **vars(means),
+        **vars(errors),
+    )
+
+
+def counted_bins(believed_b: NDArray[np.bool_], enough_b: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the believed bins from the first with enough scores to the last; none without one."""
+    fit = np.flatnonzero(believed_b & enough_b)
+    counted_b = np.zeros(len(believed_b), dtype=bool)
+    if fit.size:
+        counted_b[fit[0] : fit[-1] + 1] = True
+    return counted_b & believed_b
+
+
+def fill_gaps(
+    r: FloatArray, z_b: FloatArray, used_b: NDArray[np.bool_], scored_b: NDArray[np.bool_]
+) -> FloatArray:
+    """Return r [..., B] in the used bins, NaN elsewhere.
+
+    Used bins without scores get the linear interpolation in z between the nearest used bins with
+    scores, and beyond the last of these its value.
+    """
+    scored_b = used_b & scored_b
+    filled = np.where(scored_b, r, np.nan)
+    known = np.flatnonzero(scored_b)
+    for b in np.flatnonzero(used_b & ~scored_b) if known.size else ():
+        place = int(np.searchsorted(known, b))
+        below, above = known[max(place - 1, 0)], known[min(place, len(known) - 1)]
+        share = (z_b[b] - z_b[below]) / (z_b[above] - z_b[below]) if above > below else 0.0
+        filled[..., b] = (1.0 - share) * r[..., below] + share * r[..., above]
+    return filled
 
 
 def cumulative_ratio(

@@ -1,14 +1,6 @@
-"""Precision and recall of a model over its whole input space, with joint errors.
+"""Precision and recall of a model over its whole input space by a rule that scores every sample.
 
-With g_b inputs in bin b and their mean score r_b, the inputs with output z <= lambda
-(OmniInput, Liu et al., TMLR 2025, Eq. 3 and 4) have
-
-    precision(lambda) = sum_{z_b <= lambda} r_b g_b / sum_{z_b <= lambda} g_b,
-    log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
-
-the log number of right inputs found (recall without its unknown denominator). Models whose high
-outputs mean "yes" take z >= lambda instead (``side="high"``). Here a rule scores every recorded
-sample; `scored` does the same with the scores that people gave to some.
+`from_scores` does the same with the scores that people gave to some of the samples.
 """
 
 from __future__ import annotations
@@ -18,17 +10,32 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, logsumexp
+from scipy.special import betaincinv
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, RunData
-from omniinput_hpc.estimators.errors.draws import LEVEL, Bands, draw_together
+from omniinput_hpc.estimators.errors.draws import LEVEL, draw_together
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
-from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, area, trace
+from omniinput_hpc.estimators.precision_recall.curves import (
+    FEWEST_INPUTS,
+    FEWEST_LANES,
+    Bands,
+    BinMeans,
+    Curve,
+    CurveErrors,
+    Side,
+    Trace,
+    area,
+    build_curve,
+    counted_bins,
+    fill_gaps,
+    trace,
+)
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
-FEWEST_INPUTS, FEWEST_LANES = 30, 8  # of a bin whose mean score can be believed
+Rule = Callable[[NDArray[np.int64]], FloatArray]
+"""Scores inputs [n, D]: float64 [n] in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -51,94 +58,10 @@ class ScoreSums:
     lanes_b: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A precision-recall curve: a row t per threshold, from the confident end on.
-
-    Bands are 95% intervals (NaN-free: where the error is not known they are [0, 1] and infinite).
-
-    Attributes
-    ----------
-    threshold_t : float64 [T], the far edge of the last bin that is counted
-    bin_t : int64 [T], that bin
-    trace : Trace, the curve and what goes with it
-    bands : Bands, of all of it
-    draws : Trace of [M, T], draws of the curve that carry its joint error
-    aupr, aupr_error, aupr_low, aupr_high : float
-    r_b, r_error_b : float64 [B], mean score per bin (NaN where the density has no counts)
-    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
-        are no certainty
-    interpolated_b : bool [B], r_b comes from the neighbours: the bin has no samples
-    thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
-    inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
-    """
-
-    threshold_t: FloatArray
-    bin_t: NDArray[np.int64]
-    trace: Trace
-    bands: Bands
-    draws: Trace
-    aupr: float
-    aupr_error: float
-    aupr_low: float
-    aupr_high: float
-    r_b: FloatArray
-    r_error_b: FloatArray
-    r_low_b: FloatArray
-    r_high_b: FloatArray
-    interpolated_b: NDArray[np.bool_]
-    thin_b: NDArray[np.bool_]
-    inputs_b: NDArray[np.int64]
-    lanes_b: NDArray[np.int64]
-
-    @property
-    def precision_t(self) -> FloatArray:
-        """Precision at every threshold."""
-        return self.trace.precision_t
-
-    @property
-    def precision_low_t(self) -> FloatArray:
-        """Lower end of its band."""
-        return self.bands.low.precision_t
-
-    @property
-    def precision_high_t(self) -> FloatArray:
-        """Upper end of its band."""
-        return self.bands.high.precision_t
-
-    @property
-    def log_recall_t(self) -> FloatArray:
-        """Log number of right inputs at every threshold."""
-        return self.trace.log_recall_t
-
-    @property
-    def log_recall_low_t(self) -> FloatArray:
-        """Lower end of its band."""
-        return self.bands.low.log_recall_t
-
-    @property
-    def log_recall_high_t(self) -> FloatArray:
-        """Upper end of its band."""
-        return self.bands.high.log_recall_t
-
-
-def log_sample_weights(
-    z_i: FloatArray, beta_k: FloatArray, f_k: FloatArray, n_k: NDArray[np.integer]
-) -> FloatArray:
-    """Return log w_i = -log sum_k n_k exp(f_k - beta_k z_i) [n].
-
-    The weight that turns samples pooled from all rungs into the uniform law over inputs (Shirts &
-    Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9). Rungs with n_k = 0 have no part in it.
-    """
-    part = n_k > 0
-    log_n_k = np.log(n_k[part].astype(np.float64))
-    return -np.asarray(logsumexp(log_n_k + f_k[part] - np.outer(z_i, beta_k[part]), axis=1))
-
-
 def sum_scores(
     run: RunData,
     density: Density,
-    rule: Callable[[NDArray[np.int64]], FloatArray],
+    rule: Rule,
     counted: int = FEWEST_INPUTS,
 ) -> ScoreSums:
     """Score every recorded sample inside the bins, a round and a rung at a time.
@@ -213,21 +136,14 @@ def _note_inputs(
 def mean_scores(
     weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: NDArray[np.bool_]
 ) -> FloatArray:
-    """Return r_b = sum w r / sum w in the wanted bins, NaN elsewhere [B].
-
-    Wanted bins without samples get the linear interpolation in z between the nearest bins with
-    samples, and beyond the last of these its value.
-    """
-    sampled = wanted_b & (weight_b > 0)
-    r_b = np.full(len(z_b), np.nan)
-    if sampled.any():
-        r_b[sampled] = np.clip(score_b[sampled] / weight_b[sampled], 0.0, 1.0)
-        gaps = wanted_b & ~sampled
-        r_b[gaps] = np.interp(z_b[gaps], z_b[sampled], r_b[sampled])
-    return r_b
+    """Return r_b = sum w r / sum w in the wanted bins, filled by `fill_gaps` [B]."""
+    sampled_b = weight_b > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_b = np.clip(score_b / weight_b, 0.0, 1.0)
+    return fill_gaps(r_b, z_b, wanted_b, sampled_b)
 
 
-def precision_recall(
+def rule_curve(
     density: Density,
     sums: ScoreSums,
     side: Side = "low",
@@ -253,64 +169,64 @@ def precision_recall(
     -------
     Curve
     """
-    wanted = density.believed_b
-    thin_b = (sums.inputs_b < fewest[0]) | (sums.lanes_b < fewest[1])
-    if not whole and (wanted & ~thin_b).any():
-        first, last = np.flatnonzero(wanted & ~thin_b)[[0, -1]]
-        place_b = np.arange(len(wanted))
-        wanted = wanted & (place_b >= first) & (place_b <= last)
-    z_b = density.z_b
-    bins = np.flatnonzero(wanted)
-    r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, wanted)
-    curve = trace(density.log_g_b[bins], r_b[bins], side)
-
-    n_groups = len(density.lanes_g)
-    r_jb = np.full((n_groups, len(wanted)), np.nan)
+    enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
+    used_b = density.believed_b
+    if not whole and (used_b & enough_b).any():
+        used_b = counted_bins(used_b, enough_b)
+    bins, sizes = np.flatnonzero(used_b), density.lanes_g
+    z_b, n_groups = density.z_b, len(sizes)
+    r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
+    r_jb = np.full((n_groups, len(used_b)), np.nan)
     for j in range(n_groups if n_groups > 1 else 0):
         rest = np.arange(n_groups) != j
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
-        r_jb[j] = mean_scores(weight_b, score_b, z_b, wanted)
+        r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
+    values = trace(density.log_g_b[bins], r_b[bins], side)
+    errors = _curve_errors(density, bins, values, r_b, r_jb, side)
+
+    seen_gb = sums.count_gb > 0
+    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
+    r_jb[seen_gb & alone_b] = np.nan
+    count_b = sums.count_gb.sum(axis=0)
+    low_b, high_b = _r_band(r_b, r_jb, sizes, np.minimum(density.effective_b, count_b))
+    means = BinMeans(
+        r_b=r_b,
+        r_error_b=jackknife_error(r_b, r_jb, sizes),
+        r_low_b=low_b,
+        r_high_b=high_b,
+        interpolated_b=used_b & (count_b == 0),
+        thin_b=used_b & ~enough_b,
+        inputs_b=sums.inputs_b,
+        lanes_b=sums.lanes_b,
+    )
+    return build_curve(density.edges, used_b, side, values, means, errors)
+
+
+def _curve_errors(
+    density: Density, bins: NDArray[np.int64], values: Trace, r_b: FloatArray, r_jb: FloatArray,
+    side: Side,
+) -> CurveErrors:  # fmt: skip
+    """Return the curve's errors from the replicates of log g and of r [J, B]."""
+    sizes = density.lanes_g
     replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
     pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
     # each over its own ends, as the curve itself: their errors are part of the AUPR's
     aupr_j = np.array([area(p, x) for p, x in pairs])
+    aupr = area(values.precision_t, values.log_recall_t)
+    error = float(jackknife_error(aupr, aupr_j, sizes))
+    half = float(_half_width(np.asarray(error), t_quantile(len(sizes), LEVEL)))
     theta_b, theta_jb = (
         np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
         for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
     )
-    rng = np.random.default_rng(0)
-    drawn = draw_together(theta_b, theta_jb, density.lanes_g, rng)
+    drawn = draw_together(theta_b, theta_jb, sizes, np.random.default_rng(0))
     r_mb = np.sin(np.clip(drawn[:, len(bins) :], 0.0, np.pi / 2)) ** 2
-    seen_gb = sums.count_gb > 0
-    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
-    r_jb[seen_gb & alone_b] = np.nan
-
-    sizes = density.lanes_g
-    aupr = area(curve.precision_t, curve.log_recall_t)
-    aupr_error = float(jackknife_error(aupr, aupr_j, sizes))
-    aupr_half = float(_half_width(np.asarray(aupr_error), t_quantile(n_groups, LEVEL)))
-    edges = density.edges
-    order = bins if side == "low" else bins[::-1]
-    worth_b = np.minimum(density.effective_b, sums.count_gb.sum(axis=0))
-    r_low_b, r_high_b = _r_band(r_b, r_jb, sizes, worth_b)
-    return Curve(
-        threshold_t=edges[order + 1] if side == "low" else edges[order],
-        bin_t=order,
-        trace=curve,
-        bands=_jackknife_bands(curve, replicate_j, sizes),
+    return CurveErrors(
+        bands=_jackknife_bands(values, replicate_j, sizes),
         draws=trace(drawn[:, : len(bins)], r_mb, side),
-        aupr=aupr,
-        aupr_error=aupr_error,
-        aupr_low=max(0.0, aupr - aupr_half),
-        aupr_high=min(1.0, aupr + aupr_half),
-        r_b=r_b,
-        r_error_b=jackknife_error(r_b, r_jb, sizes),
-        r_low_b=r_low_b,
-        r_high_b=r_high_b,
-        interpolated_b=wanted & (sums.count_gb.sum(axis=0) == 0),
-        thin_b=wanted & thin_b,
-        inputs_b=sums.inputs_b,
-        lanes_b=sums.lanes_b,
+        aupr_error=error,
+        aupr_low=max(0.0, aupr - half),
+        aupr_high=min(1.0, aupr + half),
     )
 
 

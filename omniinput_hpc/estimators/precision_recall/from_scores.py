@@ -17,14 +17,34 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
-from omniinput_hpc.estimators.errors.draws import LEVEL, N_DRAWS, bands, draw_together
-from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, area, curve_range, trace
-from omniinput_hpc.estimators.precision_recall.from_rule import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.estimators.errors.draws import LEVEL, N_DRAWS, draw_together
+from omniinput_hpc.estimators.precision_recall.curves import (
+    FEWEST_INPUTS,
+    FEWEST_LANES,
+    Bands,
+    BinMeans,
+    Curve,
+    CurveErrors,
+    Side,
+    Trace,
+    area,
+    build_curve,
+    counted_bins,
+    curve_range,
+    fill_gaps,
+    trace,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+def mean_score(score_ai: FloatArray) -> FloatArray:
+    """Return each input's mean over the annotators who scored it [n], NaN if none did."""
+    known = ~np.isnan(score_ai)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, score_ai, 0.0).sum(axis=0) / known.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -52,10 +72,7 @@ class Scored:
     @property
     def score_i(self) -> FloatArray:
         """Each input's mean over the annotators who scored it (NaN if none)."""
-        known = ~np.isnan(self.score_ai)
-        total = np.where(known, self.score_ai, 0.0).sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(total / known.sum(axis=0))
+        return mean_score(self.score_ai)
 
     def part(self, keep_i: NDArray[np.bool_]) -> Scored:
         """Return the inputs to keep."""
@@ -217,18 +234,6 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(index)]
 
 
-def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
-    """Return exact values in wider bins."""
-    spans = spans_of(fine, edges)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_right_b = np.where(
-            np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
-        )
-        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
-        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
-    return Exact(log_g_b, r_b)
-
-
 def coarsen(density: Density, edges: FloatArray) -> Density:
     """Return the density in wider bins, each made of whole bins of the run.
 
@@ -282,7 +287,6 @@ class ScoredCurve:
     curve : Curve
     scores : BinScores
     used_b : bool [B], bins that the curve counts: from the first well-scored one to the last
-    log_g_mb, r_mb : float64 [M, B'], draws over the used bins
     density_share : share of the AUPR's variance that the density's error makes
     """
 
@@ -290,8 +294,6 @@ class ScoredCurve:
     curve: Curve
     scores: BinScores
     used_b: NDArray[np.bool_]
-    log_g_mb: FloatArray
-    r_mb: FloatArray
     density_share: float
 
 
@@ -321,9 +323,9 @@ def scored_curve(
     """
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
-    fit = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
-    fit &= coarse.believed_b
-    if not fit.any():
+    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    used_b = counted_bins(coarse.believed_b, enough_b)
+    if not used_b.any():
         best = int(np.argmax(scores.inputs_b))
         raise EstimateError(
             f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
@@ -331,53 +333,37 @@ def scored_curve(
             f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
             "--fewest-inputs and --fewest-lanes"
         )
-    first, last = np.flatnonzero(fit)[[0, -1]]
-    inside = np.zeros(len(fit), dtype=bool)
-    inside[first : last + 1] = True
-    used = inside & coarse.believed_b
-    bins = np.flatnonzero(used)
+    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     rng = np.random.default_rng(seed)
-    scored_b = scores.inputs_b > 0
-    r_b = _fill(scores.r_b, coarse.z_b, used, scored_b)
-    r_mb = _fill(draw_r(scores, rng), coarse.z_b, used, scored_b)[:, bins]
-    r_low_b, r_high_b = np.full((2, len(used)), np.nan)
-    r_low_b[bins], r_high_b[bins] = _interval_of(r_b[bins], r_mb)
+    r_b = fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
+    r_mb = fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
-
-    curve = trace(coarse.log_g_b[bins], r_b[bins], side)
+    low_b, high_b = np.full((2, len(used_b)), np.nan)
+    low_b[bins], high_b[bins] = _interval_of(r_b[bins], r_mb)
+    means = BinMeans(
+        r_b=r_b,
+        r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
+        r_low_b=low_b,
+        r_high_b=high_b,
+        interpolated_b=used_b & ~scored_b,
+        thin_b=used_b & ~enough_b,
+        inputs_b=scores.inputs_b,
+        lanes_b=scores.lanes_b,
+    )
+    values = trace(coarse.log_g_b[bins], r_b[bins], side)
     draws = trace(log_g_mb, r_mb, side)
-    ends = curve_range(curve.precision_t, curve.log_recall_t)
-    aupr, aupr_m = area(curve.precision_t, curve.log_recall_t), _areas(draws, ends)
-    low, high = aupr_interval(aupr, aupr_m)
+    ends = curve_range(values.precision_t, values.log_recall_t)
+    aupr_m = _areas(draws, ends)
+    low, high = aupr_interval(area(values.precision_t, values.log_recall_t), aupr_m)
+    error = float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf
+    errors = CurveErrors(bands_of_draws(values, draws), draws, error, low, high)
     fixed_m = _areas(trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
     variance = float(np.var(aupr_m))
-    order = bins if side == "low" else bins[::-1]
-    edges = coarse.edges
     return ScoredCurve(
         density=coarse,
-        curve=Curve(
-            threshold_t=edges[order + 1] if side == "low" else edges[order],
-            bin_t=order,
-            trace=curve,
-            bands=bands(curve, draws),
-            draws=draws,
-            aupr=aupr,
-            aupr_error=float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf,
-            aupr_low=low,
-            aupr_high=high,
-            r_b=r_b,
-            r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
-            r_low_b=r_low_b,
-            r_high_b=r_high_b,
-            interpolated_b=used & ~scored_b,
-            thin_b=used & ~fit,
-            inputs_b=scores.inputs_b,
-            lanes_b=scores.lanes_b,
-        ),
+        curve=build_curve(coarse.edges, used_b, side, values, means, errors),
         scores=scores,
-        used_b=used,
-        log_g_mb=log_g_mb,
-        r_mb=r_mb,
+        used_b=used_b,
         density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
     )
 
@@ -404,15 +390,23 @@ def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
     return float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
 
 
-def _fill(
-    r: FloatArray, z_b: FloatArray, used_b: NDArray[np.bool_], scored_b: NDArray[np.bool_]
-) -> FloatArray:
-    """Return r [..., B] in the used bins, those without scores between their neighbours."""
-    known, gaps = np.flatnonzero(used_b & scored_b), np.flatnonzero(used_b & ~scored_b)
-    filled = np.where(used_b, r, np.nan)
-    for b in gaps:  # the range ends with scored bins, so that both neighbours are there
-        right = int(np.searchsorted(known, b))
-        below, above = known[right - 1], known[right]
-        share = (z_b[b] - z_b[below]) / (z_b[above] - z_b[below])
-        filled[..., b] = (1.0 - share) * r[..., below] + share * r[..., above]
-    return filled
+def bands_of_draws(curve: Trace, draws: Trace) -> Bands:
+    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
+    low, high = {}, {}
+    for name, value in vars(curve).items():
+        ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
+        low[name], high[name] = _ends(value, getattr(draws, name), *ends)
+    return Bands(Trace(**low), Trace(**high))
+
+
+def _ends(
+    value_t: FloatArray, value_mt: FloatArray, least: float, most: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
+    unknown = np.isnan(value_mt).any(axis=0)
+    tail = 0.5 * (1.0 - LEVEL)
+    # -inf (no right input in a draw) has its place in the order, but no distance from others
+    drawn = np.where(unknown, 0.0, value_mt)
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="nearest")
+    low, high = np.fmin(low, value_t), np.fmax(high, value_t)
+    return np.where(unknown, least, low), np.where(unknown, most, high)

@@ -34,6 +34,7 @@ from omniinput_hpc.models.images.files import (
     shape_of,
 )
 from omniinput_hpc.models.images.networks import ImageNetwork
+from omniinput_hpc.text import first_line
 
 Body = Callable[[torch.Tensor], torch.Tensor]
 
@@ -158,7 +159,7 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
     try:
         tensors = load_file(file)
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{file} is not a readable safetensors file: {_first(error)}") from None
+        raise UserError(f"{file} is not a readable safetensors file: {first_line(error)}") from None
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise UserError(f"{file}: weights {name} hold numbers that are not finite (NaN)")
@@ -204,7 +205,7 @@ def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options)
         raise UserError(
             f"model.path = {options.path}: does not take images float32 {list(image.shape)} in "
             "batches of any size (a program wants a dynamic first dimension, 'torch.export.Dim'): "
-            f"{_first(error)}"
+            f"{first_line(error)}"
         ) from None
     if not isinstance(outputs, torch.Tensor) or outputs.dim() not in (1, 2) or len(outputs) != 2:
         found = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
@@ -213,8 +214,3 @@ def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options)
             f"found {found} of 2"
         )
     check_label(options, outputs.shape[1] if outputs.dim() == 2 else 1)
-
-
-def _first(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

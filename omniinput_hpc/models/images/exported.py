@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 
 # Sizes are sums and products of symbols and numbers; a text with a dot, a dunder, or a quote
 # elsewhere than around a symbol's name is none.
@@ -50,8 +51,9 @@ def load(path: Path, device: str) -> torch.nn.Module:
     try:
         module = torch.export.load(path).module(check_guards=False)
     except (RuntimeError, ValueError, KeyError, AssertionError, OSError, TypeError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"model.path = {path}: torch.export cannot load it: {first}") from None
+        raise UserError(
+            f"model.path = {path}: torch.export cannot load it: {first_line(error)}"
+        ) from None
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise UserError(f"{path}: weights {name} hold numbers that are not finite (NaN)")

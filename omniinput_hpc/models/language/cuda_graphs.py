@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from omniinput_hpc.text import first_line
+
 log = logging.getLogger("omniinput_hpc")
 
 Work = Callable[[torch.Tensor, int], torch.Tensor]
@@ -73,7 +75,7 @@ class Launches:
         # is done once more below, unrecorded, and what is wrong with the work itself is raised.
         except RuntimeError as error:
             self._gpu.set_stream(stream)
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
         log.info("the model is evaluated without CUDA graphs: %s", reason)
         self._usable = False
         self._graphs.clear()

@@ -14,6 +14,7 @@ from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.device import amount_free
+from omniinput_hpc.text import first_line
 
 
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
@@ -42,8 +43,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise UserError(f"{where}: cannot be loaded: {first}") from None
+        raise UserError(f"{where}: cannot be loaded: {first_line(error)}") from None
     # transformers would make up what is missing, at random.
     for fault in ("missing_keys", "mismatched_keys"):
         if report[fault]:

@@ -11,7 +11,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.models import compare_models, describe, ranges, verdict
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
-from omniinput_hpc.estimators.precision_recall.from_rule import precision_recall, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 
 N_RUNS = 24
 
@@ -19,7 +19,7 @@ N_RUNS = 24
 def curve_of(which, seed, moves=8):
     run = draw(which, ABSOLUTE, seed, moves=moves)
     density = density_of_run(run)
-    return precision_recall(density, sum_scores(run, density, pair.is_right))
+    return rule_curve(density, sum_scores(run, density, pair.is_right))
 
 
 def exact_curve(which):
@@ -76,7 +76,7 @@ def test_recall_on_another_scale_is_shifted_back():
     density = density_of_run(run)
     moved = type(density)(**{**vars(density), "log_g_b": density.log_g_b - 5.0,
                              "log_g_jb": density.log_g_jb - 5.0})  # fmt: skip
-    relative = precision_recall(moved, sum_scores(run, density, pair.is_right))
+    relative = rule_curve(moved, sum_scores(run, density, pair.is_right))
     shifted = compare_models(a, relative, 5.0)
     assert shifted.aupr_difference.value == pytest.approx(float(plain.aupr_difference.value))
     assert shifted.lower == pytest.approx(plain.lower)
@@ -90,7 +90,7 @@ def test_one_lane_gives_no_verdict():
     run = draw("worse", ABSOLUTE, 2)
     alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
     density = density_of_run(alone)
-    curve = precision_recall(density, sum_scores(alone, density, pair.is_right))
+    curve = rule_curve(density, sum_scores(alone, density, pair.is_right))
     text = verdict(compare_models(curve_of("good", 1), curve), "A", "B")
     assert text.endswith("the errors are not known.")
 

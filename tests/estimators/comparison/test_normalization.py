@@ -9,6 +9,13 @@ from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison import normalization as n
+from omniinput_hpc.estimators.comparison.input_counts import (
+    Pairs,
+    count_common,
+    in_range,
+    log_count_in,
+    pairs_of,
+)
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.two_runs import Replicated, estimate, of_first, of_second
 
@@ -19,14 +26,14 @@ N_RUNS = 40
 def log_ratio(a, b, pairs_a, pairs_b, shift):
     """Return ln of the ratio of the models' numbers of inputs in the range."""
     n_a, n_b = len(a.lanes_g), len(b.lanes_g)
-    own_a = of_first(*n.log_count_in(a, pairs_a, LOW, HIGH), n_b)
-    own_b = of_second(*n.log_count_in(b, pairs_b, LOW, HIGH), n_a)
+    own_a = of_first(*log_count_in(a, pairs_a, LOW, HIGH), n_b)
+    own_b = of_second(*log_count_in(b, pairs_b, LOW, HIGH), n_a)
     return own_a - own_b - shift
 
 
 def shifts(a, b, pairs_a, pairs_b):
     found = {
-        "cross-model": n.count_common(a, b, pairs_a, pairs_b, LOW, HIGH).shift,
+        "cross-model": count_common(a, b, pairs_a, pairs_b, LOW, HIGH).shift,
         "Bennett": n.bennett_shift(a, b, pairs_a, pairs_b),
     }
     if a.absolute and b.absolute:
@@ -73,8 +80,8 @@ def test_wrong_counts_miss_the_exact_ratio():
             run = draw(which, ABSOLUTE, 1000 + 2 * seed + (which == "good"))
             number = pair.number(run.x_rksd).ravel()
             for name, some in (("unweighted", number), ("distinct", np.unique(number))):
-                own = n.in_range(pair.table(which)[some], LOW, HIGH)
-                both_in = own & n.in_range(pair.table(other)[some], LOW, HIGH)
+                own = in_range(pair.table(which)[some], LOW, HIGH)
+                both_in = own & in_range(pair.table(other)[some], LOW, HIGH)
                 counts[name, which] = np.log(own.sum()) - np.log(both_in.sum())
         for name, values in wrong.items():
             values.append(counts[name, "good"] - counts[name, "worse"])
@@ -96,9 +103,9 @@ def test_the_papers_example():
         run = ArrayRun(x, z, 10, [0.0], np.array([2.0, 4.0, 6.0]), 600)
         densities.append(density_of_run(run))
         seen = other[order].astype(np.float32)[None, None]
-        pairs.append(n.pairs_of(densities[-1], z, seen, 10))
-    common = n.count_common(*densities, *pairs, 2.0, 4.0)
-    own = [n.log_count_in(d, p, 2.0, 4.0)[0] for d, p in zip(densities, pairs, strict=True)]
+        pairs.append(pairs_of(densities[-1], z, seen, 10))
+    common = count_common(*densities, *pairs, 2.0, 4.0)
+    own = [log_count_in(d, p, 2.0, 4.0)[0] for d, p in zip(densities, pairs, strict=True)]
     assert np.exp(own[0] - common.log_count_a.value) == pytest.approx(5)
     assert np.exp(own[1] - common.log_count_b.value) == pytest.approx(2)
     assert (common.samples_a, common.samples_b) == (10, 25)
@@ -109,9 +116,9 @@ def test_repeated_samples_count_again():
     run = draw("good", ABSOLUTE, 5)
     a, pairs = both("good", run)
     b, other = both("worse", draw("worse", ABSOLUTE, 6))
-    doubled = n.Pairs(*(np.concatenate([v, v]) for v in vars(pairs).values()))
-    one = n.count_common(a, b, pairs, other, LOW, HIGH)
-    two = n.count_common(a, b, doubled, other, LOW, HIGH)
+    doubled = Pairs(*(np.concatenate([v, v]) for v in vars(pairs).values()))
+    one = count_common(a, b, pairs, other, LOW, HIGH)
+    two = count_common(a, b, doubled, other, LOW, HIGH)
     assert two.samples_a == 2 * one.samples_a
     assert two.shift.value == pytest.approx(float(one.shift.value), abs=1e-12)
 
@@ -153,9 +160,9 @@ def test_a_range_without_common_inputs_is_refused():
     a, pairs_a = both("good", draw("good", ABSOLUTE, 1))
     b, pairs_b = both("worse", draw("worse", ABSOLUTE, 2))
     with pytest.raises(EstimateError, match="no counts in the range 9 to 10"):
-        n.log_count_in(a, pairs_a, 9.0, 10.0)
+        log_count_in(a, pairs_a, 9.0, 10.0)
     with pytest.raises(EstimateError, match="no sample that both models put in"):
-        n.count_common(a, b, pairs_a, pairs_b, 1.5, 1.6)
+        count_common(a, b, pairs_a, pairs_b, 1.5, 1.6)
 
 
 def test_errors_of_two_runs_add_and_shared_ones_cancel():

@@ -1,12 +1,25 @@
-"""Agreement between annotators: by hand, against the krippendorff package, and its interval."""
+"""Agreement between annotators: alpha by hand and against the krippendorff package, its interval.
+
+Judges and people: biases come back, errors cover, nobody is compared with themselves.
+"""
 
 import krippendorff
 import numpy as np
 import pytest
 
-from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.precision_recall.agreement import (
+    compare_pair,
+    compare_with_people,
+    fid_line,
+    krippendorff_alpha,
+    people_columns,
+    people_lines,
+)
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored
 
 NAN = np.nan
+EDGES = np.array([0.0, 1.0, 2.0, 3.0])
 
 
 def noisy(n, sigma, seed, annotators=3, missing=0.2):
@@ -60,3 +73,101 @@ def test_pair():
     assert np.isnan(compare_pair(a, np.full(5, 0.3)).rank_correlation)
     nothing = compare_pair(a, np.full(5, NAN))
     assert nothing.n == 0 and np.isnan(nothing.bias)
+
+
+def scored(score_ai, seed=0):
+    rng = np.random.default_rng(seed)
+    n = score_ai.shape[1]
+    return Scored(
+        edges=EDGES,
+        bin_i=np.arange(n) % 2,  # the third bin is empty
+        lane_i=rng.integers(8, size=n),
+        weight_i=rng.integers(1, 4, size=n).astype(float),
+        score_ai=score_ai,
+        annotators=["ana", "ben", "cai", "judge"][: len(score_ai)],
+    )
+
+
+def people(n, rng, noise=0.1):
+    truth = rng.random(n)
+    return np.clip(truth + noise * rng.normal(size=(3, n)), 0, 1)
+
+
+def test_a_shift_and_a_reversal_come_back():
+    given = people(80, np.random.default_rng(1))
+    for judge, bias, rank in (
+        (given.mean(axis=0) + 0.05, 0.05, 1),
+        (1 - given.mean(axis=0), None, -1),
+    ):
+        data = scored(np.vstack([given, judge]))
+        found = compare_with_people(data, [None] * 3 + ["rule x"])
+        one = found[3]
+        assert (one.name, one.judge, one.all_bins.n) == ("judge", "rule x", 80)
+        assert abs(one.all_bins.rank_correlation - rank) < 1e-9
+        if bias:
+            np.testing.assert_allclose(one.bias_b[:2], bias, atol=1e-12)
+            np.testing.assert_allclose(one.bias_error_b[:2], 0.0, atol=1e-12)
+            assert one.all_bins.alpha.alpha > 0.9
+        else:
+            assert one.all_bins.alpha.alpha < 0
+        assert np.isnan(one.bias_b[2]) and one.pair_b[2].n == 0
+        columns = people_columns(data, [None] * 3 + ["rule x"], found)
+        assert columns["inputs"].tolist() == [40, 40]
+        w, b = data.weight_i, data.bin_i
+        for i in range(2):
+            mean = np.average(given.mean(axis=0)[b == i], weights=w[b == i])
+            assert abs(columns["r_people"][i] - mean) < 1e-12
+        assert any("judge (judge: rule x) beside people" in line for line in
+                   people_lines(data, [None] * 3 + ["rule x"], found))  # fmt: skip
+
+
+def test_a_person_is_set_beside_the_others_not_beside_themselves():
+    given = np.random.default_rng(2).random((3, 2000))  # people of no agreement at all
+    found = compare_with_people(scored(given), [None] * 3)
+    assert all(abs(one.all_bins.rank_correlation) < 4 / np.sqrt(2000) for one in found)
+    with_self = np.corrcoef(given[0], given.mean(axis=0))[0, 1]  # the wrong way
+    assert with_self > 0.5
+
+
+def test_errors_of_the_bias_cover():
+    rng, inside = np.random.default_rng(3), 0
+    for trial in range(300):
+        given = people(60, rng)
+        judge = given.mean(axis=0) + rng.normal(0.03, 0.2, size=60)
+        one = compare_with_people(scored(np.vstack([given, judge]), trial), [None] * 3 + ["j"])[3]
+        inside += int((np.abs(one.bias_b[:2] - 0.03) < 2.05 * one.bias_error_b[:2]).sum())
+    assert abs(inside / 600 - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 600)
+
+
+def test_inputs_that_only_one_side_scored_do_not_count():
+    given = people(40, np.random.default_rng(4))
+    given[:, :10] = np.nan
+    judge = np.where(np.arange(40) < 30, 0.5, np.nan)
+    data = scored(np.vstack([given, judge]))
+    assert compare_with_people(data, [None] * 3 + ["j"])[3].all_bins.n == 20
+
+
+@pytest.mark.parametrize(
+    ("n", "judges", "words"),
+    [
+        (2, ["j", "j"], "no people"),
+        (1, [None], "nobody to set beside"),
+        (2, [None, "j"], "no input in common"),
+    ],
+)
+def test_what_cannot_be_compared(n, judges, words):
+    score_ai = np.full((n, 10), np.nan)
+    score_ai[0, :5] = 0.5
+    score_ai[-1, 5 if n > 1 else 0 :] = 0.5
+    with pytest.raises(EstimateError, match=words):
+        compare_with_people(scored(score_ai), judges)
+
+
+def test_fid_agrees_misleads_or_tells_nothing():
+    r = np.array([0.9, 0.88, 0.85, 0.83])  # S0, Table 4: RES-AUG and (Table 5) the MLP's
+    assert "-1.00; they agree" in fid_line(r, np.array([360.23, 362.82, 368.75, 375.58]))
+    mlp = np.array([0.73, 0.67, 0.58, 0.48, 0.18, 0.20, 0.20, 0.216])
+    fid = np.array([434.32, 436.60, 432.89, 430.79, 422.01, 419.94, 412.96, 405.20])
+    assert "misleads" in fid_line(mlp, fid)
+    assert "too few or too alike" in fid_line(np.zeros(4), fid[:4])  # the CNN: r = 0 throughout
+    assert "too few or too alike" in fid_line(r[:2], fid[:2])

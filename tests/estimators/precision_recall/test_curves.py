@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from omniinput_hpc.estimators.errors.draws import bands, draw_together
+from omniinput_hpc.estimators.errors.draws import draw_together
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
@@ -11,6 +11,7 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     cumulative_ratio,
     trace,
 )
+from omniinput_hpc.estimators.precision_recall.from_scores import bands_of_draws
 
 LOG_G_B, R_B = np.log([2.0, 6.0, 8.0]), np.array([1.0, 0.5, 0.25])
 
@@ -98,11 +99,11 @@ def test_bands_hold_the_curve_and_are_widest_where_nothing_is_known():
     log_g_mb = LOG_G_B + 0.1 * rng.normal(size=(500, 3))
     r_mb = np.clip(R_B + 0.1 * rng.normal(size=(500, 3)) - 0.4, 0, 1)  # far from the curve
     curve = trace(LOG_G_B, R_B, "low")
-    got = bands(curve, trace(log_g_mb, r_mb, "low"))
+    got = bands_of_draws(curve, trace(log_g_mb, r_mb, "low"))
     for name, value in vars(curve).items():
         low, high = getattr(got.low, name), getattr(got.high, name)
         assert (low <= value).all() and (value <= high).all(), name
-    unknown = bands(curve, trace(np.full_like(log_g_mb, np.nan), r_mb, "low"))
+    unknown = bands_of_draws(curve, trace(np.full_like(log_g_mb, np.nan), r_mb, "low"))
     assert (unknown.low.precision_t == 0).all() and (unknown.high.precision_t == 1).all()
     assert (
         np.isneginf(unknown.low.log_wrong_t).all() and np.isposinf(unknown.high.log_wrong_t).all()

@@ -15,12 +15,7 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import (
-    log_sample_weights,
-    mean_scores,
-    precision_recall,
-    sum_scores,
-)
+from omniinput_hpc.estimators.precision_recall.from_rule import mean_scores, rule_curve, sum_scores
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.tables import thin_lines
 
@@ -38,7 +33,7 @@ def exact_values(edges):
 
 def curve_of(run, side="low", rule=first_is_zero):
     density = density_of_run(run)
-    return density, precision_recall(density, sum_scores(run, density, rule), side)
+    return density, rule_curve(density, sum_scores(run, density, rule), side)
 
 
 def test_accumulate_by_hand():
@@ -92,20 +87,6 @@ def test_ranges():
     assert curve_range(np.array([0.0, 1.0, 0.5]), np.array([-np.inf, 2.0, 5.0])) == (2.0, 5.0)
     assert common_range((0.0, 3.0), (1.0, 5.0)) == (1.0, 3.0)
     assert np.isnan(common_range((0.0, 1.0), (2.0, 3.0))).all()
-
-
-def test_sample_weights_turn_each_rung_into_the_uniform_law():
-    """One rung: w is proportional to exp(beta z); a mixture lies between its rungs."""
-    z_i = np.linspace(0.0, 1000.0, 5)
-    log_w_i = log_sample_weights(z_i, np.array([2.0]), np.array([7.0]), np.array([10]))
-    np.testing.assert_allclose(log_w_i, 2.0 * z_i - 7.0 - np.log(10))
-    rungs = np.array([0.0, 2.0]), np.array([0.0, 1.0])
-    np.testing.assert_allclose(
-        log_sample_weights(np.array([0.25]), *rungs, np.array([3, 5])),
-        -np.log(3 + 5 * np.exp(1.0 - 0.5)),
-    )
-    alone = log_sample_weights(z_i, *rungs, np.array([3, 0]))
-    np.testing.assert_allclose(alone, -np.log(3))
 
 
 def test_mean_scores_fill_gaps_from_their_neighbours():
@@ -166,7 +147,7 @@ def test_pooling_scores_without_weights_is_noticed():
     sums = sum_scores(run, density, first_is_zero)
     exact = exact_values(WIDE_EDGES)
     r_b = sums.score_gb.sum(axis=0) / sums.weight_gb.sum(axis=0)
-    curve = precision_recall(density, sums)
+    curve = rule_curve(density, sums)
     np.testing.assert_array_equal(r_b, curve.r_b)
     part = slice(0, 7)  # beyond it the rule is never right
     assert np.abs((r_b - exact.r_b)[part] / curve.r_error_b[part]).max() < 4.3
@@ -190,7 +171,7 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
     run = independent_run(MODEL, BETA_K, WIDE_EDGES, walkers=16, seed=14)
     density = density_of_run(run)
     sums = sum_scores(run, density, first_is_zero)
-    error_b = precision_recall(density, sums).r_error_b
+    error_b = rule_curve(density, sums).r_error_b
     counts_kgb = run.lane_counts_kgb()
     z = run.z_rks.astype(float).swapaxes(0, 1).reshape(len(BETA_K), -1)
     x = run.x_rksd.swapaxes(0, 1).reshape(len(BETA_K), -1, MODEL.n_sites)
@@ -201,7 +182,8 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
         n_k = counts_kgb.sum(axis=(1, 2)) - counts_kgb[:, j].sum(axis=1)
         w_kb = density.log_g_jb[j] - np.outer(BETA_K, density.z_b)
         f_k = -np.logaddexp.reduce(w_kb, axis=1)
-        w_i = np.exp(log_sample_weights(z[:, rest].ravel(), BETA_K, f_k, n_k))
+        log_w_ik = np.log(n_k) + f_k - np.outer(z[:, rest].ravel(), BETA_K)
+        w_i = np.exp(-np.logaddexp.reduce(log_w_ik, axis=1))
         bin_i = bin_of(z[:, rest].ravel(), WIDE_EDGES)
         r_i = first_is_zero(x[:, rest].reshape(-1, MODEL.n_sites))
         r_jb[j] = np.bincount(bin_i, w_i * r_i) / np.bincount(bin_i, w_i)
@@ -258,22 +240,22 @@ def test_the_range_of_a_rules_curve_ends_with_bins_of_enough_inputs_and_lanes(si
     sums = sum_scores(run, density, first_is_zero, 40)
     assert sums.inputs_b[0] == 1 and 40 <= sums.inputs_b[8] < 40 + 960  # one input has z = 0
     fit = np.flatnonzero((sums.inputs_b >= 30) & (sums.lanes_b >= 8))
-    curve = precision_recall(density, sums, side, whole=False)
+    curve = rule_curve(density, sums, side, whole=False)
     expected = np.arange(fit[0], fit[-1] + 1)
     expected = expected[density.count_b[expected] > 0]
     np.testing.assert_array_equal(np.sort(curve.bin_t), expected)
     lines = thin_lines(density, curve)
     assert f"from {LEVEL_EDGES[fit[0]]:g} to {LEVEL_EDGES[fit[-1] + 1]:g};" in lines[0]
-    everything = precision_recall(density, sums, side)
+    everything = rule_curve(density, sums, side)
     assert len(everything.bin_t) > len(curve.bin_t)  # else this test could not fail
     # inside: 29 inputs, or seven lanes, make a bin hollow
     inputs_b, lanes_b = sums.inputs_b.copy(), sums.lanes_b.copy()
     inputs_b[9], lanes_b[11] = 29, 7
     holed = replace(sums, inputs_b=inputs_b, lanes_b=lanes_b)
-    curve = precision_recall(density, holed, side, whole=False)
+    curve = rule_curve(density, holed, side, whole=False)
     np.testing.assert_array_equal(np.flatnonzero(curve.thin_b), [9, 11])
     assert "2 bins have fewer than 30 inputs or 8 lanes" in thin_lines(density, curve)[-1]
-    few = precision_recall(density, sums, side, (10**6, 8), whole=False)
+    few = rule_curve(density, sums, side, (10**6, 8), whole=False)
     assert few.thin_b[few.bin_t].all() and len(few.bin_t) == len(everything.bin_t)
     assert "all are drawn hollow" in thin_lines(density, few)[-1]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import LmConditional as Options
+from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 
 FULL_LENGTH = 0.1
@@ -16,7 +16,7 @@ LONGEST_BLOCK = 8
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Span:
     """Sites begin to end - 1, to be rewritten by part number `part` of the kernel."""
 
     part: int
@@ -24,8 +24,8 @@ class Stretch:
     end: int
 
 
-class Schedule:
-    """Draws stretches of D sites.
+class SpanSchedule:
+    """Draws spans of D sites.
 
     Raises
     ------
@@ -51,8 +51,8 @@ class Schedule:
                 f"{n_sites} sites would never change; add another of kernel.weights"
             )
 
-    def draw(self, u: NDArray[np.float64]) -> Stretch:
-        """Return a stretch, given three uniform numbers: for the part, the length, the place."""
+    def draw(self, u: NDArray[np.float64]) -> Span:
+        """Return a span, given three uniform numbers: for the part, the length, the place."""
         part = _inverse(self._parts, u[0])
         name, length = self._names[part], 1
         if name in self._lengths:
@@ -61,7 +61,7 @@ class Schedule:
         begin = self._n_sites - length
         if name != "suffix":
             begin = int(u[2] * (begin + 1))
-        return Stretch(part, begin, begin + length)
+        return Span(part, begin, begin + length)
 
 
 def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] | None:

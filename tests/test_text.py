@@ -1,0 +1,35 @@
+import pytest
+
+from omniinput_hpc import text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(45.2, "45 s"), (119, "119 s"), (720, "12 min"), (12_000, "3 h 20 min"),
+     (53 * 3600, "2 d 5 h")],
+)  # fmt: skip
+def test_durations(seconds, expected):
+    assert text.duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "expected"),
+    [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (3e9, "3 GB"), (4.5e13, "45 TB")],
+)
+def test_amounts(n_bytes, expected):
+    assert text.amount(n_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("\n  one \ntwo"), "one "),
+        (KeyError("no such name"), "no such name"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (MemoryError(), "MemoryError"),
+        (ValueError("  \n"), "ValueError"),
+    ],
+)
+def test_first_lines(error, expected):
+    assert text.first_line(error) == expected
