@@ -12,8 +12,7 @@ from _common import add_score_options, beside, curve_from_scores, new_parser, ru
 
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.density import rho_r_figure
 from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
 from omniinput_hpc.plots.scores import r_figure

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from _common import add_score_options, beside, new_parser, run_script
 
-from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
 from omniinput_hpc.results.representatives import PER_BIN
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str]) -> None:
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
     first = [overview(names, found)] if len(names) > 1 else []
     target = options.output or beside(options.run[0], ".report.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
-    write_whole(target, html.encode("utf-8", errors="backslashreplace"))
+    write_atomically(target, html)
     print(target)
 
 

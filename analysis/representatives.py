@@ -9,7 +9,6 @@ from pathlib import Path
 
 from _common import beside, new_parser, run_script
 
-from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
@@ -17,6 +16,7 @@ from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.representatives import PER_BIN, csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str]) -> None:
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
-    write_whole(table, csv_text(found, source, with_values=not options.mask).encode())
+    write_atomically(table, csv_text(found, source, with_values=not options.mask))
     save(representatives_figure(found, options.side, label), picture)
     print(f"{source}\n{found.note}; {found.law}\n{table}\n{picture}")
 

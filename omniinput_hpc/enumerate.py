@@ -21,7 +21,7 @@ from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.rules import Rule, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.tables import write_table

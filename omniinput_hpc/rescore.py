@@ -30,7 +30,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import lock, rescored, writers
 from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -87,8 +87,10 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
                 return _prepare(path, run, attributes, args.input)
 
             first = world.on_rank_0(prepare)  # another job may have written meanwhile
-            lookout = Lookout(request, world, args.max_walltime, mine.sign_of_life)
-            _rescore(world, run, path, config, checked, device, range(first, rounds), lookout, mine)
+            stopping = StopCheck(request, world, args.max_walltime, mine.heartbeat)
+            _rescore(
+                world, run, path, config, checked, device, range(first, rounds), stopping, mine
+            )
         if world.rank == 0 and rounds < run.rounds_planned:
             log.info(
                 "%s holds %d of %d rounds so far: run the same command again for the rest",
@@ -164,7 +166,7 @@ def _rescore(
     model: Any,
     device: str,
     rounds: range,
-    lookout: Lookout,
+    stopping: StopCheck,
     mine: lock.RunLock,
 ) -> None:
     """Evaluate and commit round by round."""
@@ -185,7 +187,7 @@ def _rescore(
                 z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
                 x_ksd = world.together(partial(_inputs, run, round_, mine_k))
                 for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
-                    z_s[:] = evaluate(model, x_sd, batch, device, lookout.after_move)
+                    z_s[:] = evaluate(model, x_sd, batch, device, stopping.after_move)
                 model.raise_if_nonfinite()
                 writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
                 now = time.monotonic()

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.tasks import Law
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
 FloatArray = NDArray[np.float64]
@@ -119,20 +120,15 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
     rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
-    log_q = run.samples_log_q()
-    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
-        log_q_ksj = next(log_q) if log_q is not None else None
-        bin_ks = bin_of(z_ks.astype(np.float64), edges)
-        rung, index = np.nonzero((bin_ks >= 0) & (bin_ks < len(edges) - 1))
-        name = np.zeros((len(rung), 2), dtype=np.uint64)
-        for i in range(0, len(rung), 4096):
+    for some in samples_in_bins(run, edges):
+        name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
+        for i in range(0, len(name), 4096):
             part = slice(i, i + 4096)
-            name[part] = x_ksd[rung[part], index[part]].astype(np.uint64) @ mix_d2
-        z_i = z_ks[rung, index].astype(np.float64)
-        log_q_ij = None if log_q_ksj is None else log_q_ksj[rung, index]
-        log_w_i = -density.log_mixture(z_i, log_q_ij)
-        parts.append([np.full(len(rung), round_), rung, index, z_i, name, log_w_i])
-    if not any(len(part[0]) for part in parts):
+            name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
+        log_w_i = -density.log_mixture(some.z_i, some.log_q_ik)
+        place = np.broadcast_to([[some.round_], [some.rung]], (2, len(name)))
+        parts.append([*place, some.index_i, some.z_i, name, log_w_i])
+    if not parts:
         raise UserError(
             f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
         )

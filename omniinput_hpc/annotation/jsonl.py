@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import write_atomically
 
 
 def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
@@ -59,24 +59,15 @@ def write_objects(path: Path, objects: Iterable[dict[str, Any]]) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all (beside, fsynced, then renamed).
+    """Write a file, whole or not at all (see `omniinput_hpc.text.write_atomically`).
 
     Raises
     ------
     UserError
         It cannot be written: a full disk, for instance. What was there before stays.
     """
-    partial = path.with_name(path.name + ".partial")
     try:
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_atomically(path, data)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
 

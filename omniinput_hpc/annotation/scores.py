@@ -180,9 +180,9 @@ class _ScoreLock(RunLock):
 
     def refusal(self, owner: Owner, age: float) -> str:
         return (
-            f"{self.output} is being written by another process: {owner.words} (last sign of life "
-            f"{duration(max(age, 0))} ago). End it, or choose another name; if you know that it "
-            f"has ended, remove {self.path}"
+            f"{self.output} is being written by another process: {owner.description} (last "
+            f"heartbeat {duration(max(age, 0))} ago). End it, or choose another name; if you know "
+            f"that it has ended, remove {self.path}"
         )
 
 
@@ -229,9 +229,9 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         os.close(self._descriptor)
         self._lock.release()
 
-    def sign_of_life(self) -> None:
-        """Touch the lock now and then; call it often (see `lock.RunLock`)."""
-        self._lock.sign_of_life()
+    def heartbeat(self) -> None:
+        """Keep the lock alive; call it often (see `lock.RunLock.heartbeat`)."""
+        self._lock.heartbeat()
 
     def append(self, *scores: Score) -> None:
         """Write scores; they are on the disk when this returns, all of them or none.

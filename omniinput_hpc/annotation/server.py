@@ -166,7 +166,7 @@ def _signs_of_life(session: Session) -> Any:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async def touch() -> None:
             while True:
-                session.sign_of_life()
+                session.heartbeat()
                 await asyncio.sleep(5)
 
         task = asyncio.create_task(touch())

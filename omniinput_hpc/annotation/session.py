@@ -129,9 +129,9 @@ class Session:
             self._take_in(line)
         return self.view(self._position[last])
 
-    def sign_of_life(self) -> None:
+    def heartbeat(self) -> None:
         """Touch the score file's lock now and then."""
-        self._file.sign_of_life()
+        self._file.heartbeat()
 
 
 def order_of(tasks: TaskSet, annotator: str) -> list[Task]:

@@ -20,7 +20,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, writers
 from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.sampling import auto_walkers, build, loop, plan, restart, versions
@@ -77,7 +77,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     the_plan = plan.Plan(
         config, geometry, world.texts(built.device), hosts, about["bytes"],
-        getattr(built.model, "kept_bytes", 0), writer_kind, reason, found,
+        models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
         auto_walkers.shown(built.trials), measured if args.check else None,
     )  # fmt: skip
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
@@ -167,7 +167,7 @@ def _prepare_file(
             }
             layout.create(path, g, _first_values(config), attributes)
         elif config.run.rounds > found["planned"]:
-            layout.grow(path, g, toml, mine.sign_of_life)
+            layout.grow(path, g, toml, mine.heartbeat)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"run.output = {path} cannot be made: {reason}") from None
@@ -214,7 +214,7 @@ def _sample(
         else:
             rung.resume(checkpoint, index)
     writer = GuardedWriter(writers.open_writer(writer_kind, path, g, held, world), mine, world)
-    lookout = Lookout(request, world, max_walltime, mine.sign_of_life)
+    stopping = StopCheck(request, world, max_walltime, mine.heartbeat)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     progress = Progress(
         first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
@@ -224,7 +224,7 @@ def _sample(
     try:
         with writer.or_end(in_all):
             totals = loop.run(
-                config, rungs, exchanger, tuning, writer, world, lookout, clock, progress, first
+                config, rungs, exchanger, tuning, writer, world, stopping, clock, progress, first
             )
     except (StopRun, UserError):  # on all ranks; other failures end them with the file open
         writer.close()

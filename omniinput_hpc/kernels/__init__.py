@@ -1,8 +1,12 @@
-"""Kernels: one Markov transition a file; here the protocol and the table of names."""
+"""Kernels: one Markov transition a file. Here are the protocol and `build`.
+
+The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which needs no torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +15,6 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
-from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
-from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
-from omniinput_hpc.kernels.lm_conditional import LmConditional
-from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
@@ -57,14 +57,6 @@ class Kernel(Protocol):
         ...
 
 
-_KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {
-    "metropolis": Metropolis,
-    "gibbs-with-gradients": GibbsWithGradients,
-    "discrete-langevin": DiscreteLangevin,
-    "lm-conditional": LmConditional,
-}
-
-
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     """Make the kernel that the input file names, for one rung.
 
@@ -76,4 +68,6 @@ def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     if isinstance(options, MixtureOptions):
         kernels = [build(part, model, n_walkers) for part in options.parts]
         return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
-    return _KERNELS[options.name](options, model, n_walkers)
+    module, _, name = options.implementation.partition(":")
+    make: Callable[[Any, Model, int], Kernel] = getattr(import_module(module), name)
+    return make(options, model, n_walkers)

@@ -34,7 +34,7 @@ class Cache:
     beta : of the canonical ensemble that log_z was computed for, b = beta / m; else None
     log_p : [W, D], l[t, x_t], 0 at sites that are not predicted
     log_z : float64 [W, D], ln Z_t: of the sum over v of exp(b l[t, v])
-    version : of the model's track of x; 0 where it has none
+    version : of the model's KV cache of x; 0 where it has none
     """
 
     beta: float | None
@@ -78,7 +78,7 @@ class LmConditional(Untuned):
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
         super().__init__()
         conditionals.require_conditionals(model, options.name)
-        self._model, self._track = model, conditionals.track_of(model, None, n_walkers)
+        self._model, self._kv_cache = model, conditionals.kv_cache_of(model, None, n_walkers)
         self._first = int(getattr(model, "predicted_from", 1))
         self._schedule = SpanSchedule(options, model.n_sites)
         self.parts = options.part_names
@@ -96,7 +96,7 @@ class LmConditional(Untuned):
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         b = self._exponent(ensemble, z)  # [W]
         known = state.cache
-        self._track = conditionals.track_of(self._model, self._track, len(x))
+        self._kv_cache = conditionals.kv_cache_of(self._model, self._kv_cache, len(x))
         if known is None or known.beta != beta or known.version != self._version:
             known = self._evaluate(x, b, beta)
         new = self._propose(x, b, known, span, stream)
@@ -110,8 +110,8 @@ class LmConditional(Untuned):
             log_backward = self._log_q(self._look_back(x, known, new, b_new, span), b_new, span)
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)
-        if self._track is not None:
-            self._track.settle(accepted)
+        if self._kv_cache is not None:
+            self._kv_cache.accept(accepted)
         cache = Cache(
             beta,
             accept(accepted, new.known.log_p, known.log_p),
@@ -123,7 +123,7 @@ class LmConditional(Untuned):
 
     @property
     def _version(self) -> int:
-        return 0 if self._track is None else int(self._track.version)
+        return 0 if self._kv_cache is None else int(self._kv_cache.version)
 
     def _exponent(self, ensemble: Ensemble, z: torch.Tensor) -> torch.Tensor:
         """Return b, float64 [W]."""
@@ -136,7 +136,7 @@ class LmConditional(Untuned):
 
     def _evaluate(self, x: torch.Tensor, b: torch.Tensor, beta: float | None) -> Cache:
         """Return what is known at x, from one evaluation of the model."""
-        blocks = conditionals.rows_of(self._model, self._track, x, self._first)
+        blocks = conditionals.rows_of(self._model, self._kv_cache, x, self._first)
         exponent = b if beta is not None else None
         parts = [
             self._note(rows, x[:, some], exponent)
@@ -176,7 +176,7 @@ class LmConditional(Untuned):
     ) -> Proposal:
         """Rewrite a span, and evaluate what follows it."""
         x_new, log_p, log_z = x.clone(), known.log_p.clone(), known.log_z.clone()
-        ahead = conditionals.begin(self._model, self._track, x, span.begin)
+        ahead = conditionals.begin(self._model, self._kv_cache, x, span.begin)
         old_row, canonical = None, known.beta is not None
         if not canonical and span.part != self._flip:
             old_row = ahead.unchanged()

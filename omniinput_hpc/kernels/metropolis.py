@@ -9,7 +9,7 @@ import torch
 from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.acceptance import accept, decide
-from omniinput_hpc.kernels.parts.conditionals import track_of
+from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.kernels.untuned import Untuned
@@ -22,9 +22,9 @@ class Metropolis(Untuned):
     """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
 
     The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
-    the proposal is symmetric (Metropolis et al. 1953). Where the model keeps what it has evaluated
-    (``track``), all walkers of a batch change the same sites, drawn independently of the state, so
-    that only what follows the first of them is evaluated again.
+    the proposal is symmetric (Metropolis et al. 1953). Where the model has a KV cache, all walkers
+    of a batch change the same sites, drawn independently of the state, so that only what follows
+    the first of them is evaluated again.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -35,9 +35,9 @@ class Metropolis(Untuned):
             )
         self.parts = options.part_names
         self._model, self._sites = model, options.sites
-        self._track = track_of(model, None, n_walkers)
+        self._kv_cache = kv_cache_of(model, None, n_walkers)
         draws_for_sites = 1 if options.sites == 1 else model.n_sites
-        if self._track is not None:
+        if self._kv_cache is not None:
             draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
 
@@ -47,9 +47,9 @@ class Metropolis(Untuned):
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """See `omniinput_hpc.kernels.Kernel`: one forward of the model, or part of one."""
-        self._track = track_of(self._model, self._track, len(state.x))
-        if self._track is not None:
-            return self._step_on(self._track, state, ensemble, stream)
+        self._kv_cache = kv_cache_of(self._model, self._kv_cache, len(state.x))
+        if self._kv_cache is not None:
+            return self._step_on(self._kv_cache, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -61,23 +61,23 @@ class Metropolis(Untuned):
         return State(x, z), Info(accepted)
 
     def _step_on(
-        self, track: Any, state: State, ensemble: Ensemble, stream: DeviceStream
+        self, kv_cache: Any, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
-        """Move all walkers at the same sites; what is cached is the track's version."""
+        """Move all walkers at the same sites; what is cached is the KV cache's version."""
         x, n_walkers = state.x, len(state.x)
-        if state.cache != track.version:
-            track.evaluate(x)
+        if state.cache != kv_cache.version:
+            kv_cache.evaluate(x)
         sites = self._shared_sites(x.shape[1], stream)
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
         x_new = x.clone()
         for index, site in enumerate(sites):
             x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
-        z_new = track.propose(x_new, min(sites))  # [W]
+        z_new = kv_cache.propose(x_new, min(sites))  # [W]
         watch(self._model, x_new, z_new)
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
-        track.settle(accepted)
+        kv_cache.accept(accepted)
         z = accept(accepted, z_new, state.z)
-        return State(accept(accepted, x_new, x), z, track.version), Info(accepted)
+        return State(accept(accepted, x_new, x), z, kv_cache.version), Info(accepted)
 
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
         """Return a uniformly drawn set of sites."""

@@ -1,16 +1,18 @@
-"""A model whose outputs are watched: a NaN or infinite z is found without a synchronization."""
+"""A model whose outputs are checked: a NaN or infinite z is found without a synchronization."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import Model
+from omniinput_hpc.models.protocol import Model, offers_of
 
-_WATCHED = ("output_and_gradient", "conditional_logits")
+MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
+"""How much of an input the message shows."""
 
 
 class NonFiniteOutput(Exception):
@@ -18,19 +20,20 @@ class NonFiniteOutput(Exception):
 
 
 def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
-    """Have a checked model note z, [W], that was computed from other methods than its own `output`.
-
-    Models that nobody checks are passed over.
-    """
+    """Have a `CheckedModel` check z, [W], that a KV cache computed; nothing for other models."""
     if isinstance(model, CheckedModel):
         model.watch(x, z)
 
 
 class CheckedModel:
-    """Passes everything on to a model and keeps the first input of each slot with non-finite z.
+    """A model and the first input of each slot whose z was not finite.
 
-    What it returns by ``output``, ``output_and_gradient`` and ``conditional_logits`` is watched
-    here; whoever computes z from other methods calls the function `watch`.
+    Outputs are checked that come from `output` or from what `offers` holds; a kernel that gets z
+    from a KV cache calls the function `watch`.
+
+    Attributes
+    ----------
+    offers : what the model offers beyond the protocol
     """
 
     def __init__(self, model: Model, name: str) -> None:
@@ -38,17 +41,38 @@ class CheckedModel:
         self.n_values, self.n_sites = model.n_values, model.n_sites
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
+        offers = offers_of(model)
+        factors = offers.factors
+        if factors is not None:
+            checked = self._watched(factors.output_and_factors)
+            factors = replace(factors, output_and_factors=checked)
+        self.offers = replace(
+            offers,
+            output_and_gradient=self._watched(offers.output_and_gradient),
+            conditional_logits=self._watched(offers.conditional_logits),
+            factors=factors,
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Pass on what a model may offer beyond the protocol."""
-        found = getattr(self._model, name)
-        return self._watched(found) if name in _WATCHED else found
+        if name == "offers":  # asked for before it is there
+            raise AttributeError(name)
+        if name in ("output_and_gradient", "conditional_logits"):
+            found = getattr(self.offers, name)
+            if found is None:
+                raise AttributeError(name)
+            return found
+        return getattr(self._model, name)
 
-    def _watched(self, method: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    def _watched(self, method: Callable[[torch.Tensor], Any] | None) -> Any:
+        """Return a method that returns (z, ...) with its z checked."""
+        if method is None:
+            return None
+
         def call(x: torch.Tensor) -> Any:
-            z, more = method(x)
-            self.watch(x, z)
-            return z, more
+            found = method(x)
+            self.watch(x, found[0])
+            return found
 
         return call
 
@@ -59,7 +83,7 @@ class CheckedModel:
         return z
 
     def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
-        """Take note of z, [W], of inputs x, int64 [W, D], that are not finite."""
+        """Keep the first input of each slot, of x, int64 [W, D], whose z, [W], is not finite."""
         bad_w = ~z.isfinite()
         if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
             self._bad_w, self._x_bad = bad_w, x.clone()
@@ -69,8 +93,8 @@ class CheckedModel:
 
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: the values where the model has no `render`."""
-        if hasattr(self._model, "render"):
-            return list(self._model.render(x))
+        if self.offers.render is not None:
+            return list(self.offers.render(x))
         return [" ".join(map(str, row)) for row in x.tolist()]
 
     def raise_if_nonfinite(self) -> None:
@@ -88,7 +112,7 @@ class CheckedModel:
         shown = str(self.render(x)[0])
         raise NonFiniteOutput(
             f"{self._name} returned a z that is not finite for the input of slot {slot}: "
-            f"{shown[:500]!r} (values {x[0].tolist()[:200]})"
+            f"{shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
         )
 
 

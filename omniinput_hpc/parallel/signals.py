@@ -1,7 +1,7 @@
-"""Requests to stop: signals and the wall-time limit set a flag that the ranks read together.
+"""Stop requests: a signal or the wall-time limit sets a flag, which the ranks check together.
 
-Imported before torch and mpi4py, whose imports take seconds: a signal in that time would
-otherwise end the process.
+Imported before torch and mpi4py: their imports take seconds, in which a signal would otherwise
+end the process.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import time
 from types import FrameType
 
 SECOND_INTERRUPT_AFTER = 1.0
-"""Seconds after which a second SIGINT ends the run at once; launchers send one signal twice."""
+"""Seconds after which a second SIGINT ends the run at once (launchers repeat a signal sooner)."""
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether, and why, this process was asked to stop."""
+    """Whether this process was asked to stop, and why.
+
+    Attributes
+    ----------
+    reason : None as long as it was not asked
+    """
 
     def __init__(self) -> None:
         self.begin = time.monotonic()
@@ -30,7 +35,7 @@ class StopRequest:
             signal.signal(number, self._on_signal)
 
     def ignore(self) -> None:
-        """Ignore the signals from now on: the run is over, and its exit code stands."""
+        """Ignore the signals from now on: the run is over, and its exit code must not change."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -41,7 +46,7 @@ class StopRequest:
 
     @property
     def age(self) -> float:
-        """Seconds since this process began to listen."""
+        """Seconds since this process started to catch signals."""
         return time.monotonic() - self.begin
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -57,4 +62,4 @@ class StopRequest:
 
 
 request = StopRequest()
-"""The process's own; signal handlers are global, and so is what they set."""
+"""The request of this process: global, as signal handlers are."""

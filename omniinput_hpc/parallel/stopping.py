@@ -1,4 +1,4 @@
-"""Agreeing to stop: the ranks look at each other's stop requests together, every few moves."""
+"""Agreeing to stop: every few moves the ranks compare their stop requests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
 
-SECONDS_BETWEEN_LOOKS = 4.0
+SECONDS_BETWEEN_CHECKS = 4.0
 
 
-class Lookout:
-    """Counts moves, and lets all ranks look together every n of them.
+class StopCheck:
+    """Counts moves; every n of them, all ranks check together whether one was asked to stop.
 
-    All ranks make equally many moves, so they all look at the same ones. n is chosen from the
-    slowest rank's time since the last look, which is part of what is agreed; it affects no result.
-    `sign_of_life` is called at each look.
+    All ranks make equally many moves, so all check after the same ones. n follows from the slowest
+    rank's time since the last check, which the ranks agree on; it affects no result.
+
+    Parameters
+    ----------
+    max_walltime : seconds of the process's age after which it stops; None: no limit
+    heartbeat : called at each check
     """
 
     def __init__(
@@ -27,39 +31,39 @@ class Lookout:
         request: StopRequest,
         world: World,
         max_walltime: float | None,
-        sign_of_life: Callable[[], object] = lambda: None,
+        heartbeat: Callable[[], object] = lambda: None,
     ) -> None:
         self._request, self._world, self._max_walltime = request, world, max_walltime
-        self._sign_of_life = sign_of_life
-        self._moves_to_look = self._interval = 1
+        self._heartbeat = heartbeat
+        self._moves_to_check = self._interval = 1
         self._last = time.monotonic()
 
     def after_move(self) -> None:
-        """Count a move; look when it is time.
+        """Count a move, and check when it is time.
 
         Raises
         ------
         StopRun
-            On all ranks together, when one was asked to stop.
+            On all ranks together, if one was asked to stop.
         """
-        self._moves_to_look -= 1
-        if self._moves_to_look == 0:
-            self.look()
+        self._moves_to_check -= 1
+        if self._moves_to_check == 0:
+            self.check()
 
-    def look(self) -> None:
-        """Look now; see `after_move`."""
+    def check(self) -> None:
+        """Check now; see `after_move`."""
         self._request.check_walltime(self._max_walltime)
-        self._sign_of_life()
+        self._heartbeat()
         now = time.monotonic()
-        wanted = self._request.reason is not None
+        asked = self._request.reason is not None
         stop, milliseconds = self._world.max(
-            np.array([wanted, (now - self._last) * 1e3], dtype=np.int64)
+            np.array([asked, (now - self._last) * 1e3], dtype=np.int64)
         )
         if stop:
             texts = self._world.texts(self._request.reason or "")
             raise StopRun(next(text for text in texts if text))
-        # At most doubled: a first look may have come early by chance.
-        ideal = self._interval * SECONDS_BETWEEN_LOOKS * 1e3 / max(int(milliseconds), 1)
+        # At most doubled, since the first moves may have been fast by chance.
+        ideal = self._interval * SECONDS_BETWEEN_CHECKS * 1e3 / max(int(milliseconds), 1)
         self._interval = max(1, min(2 * self._interval, int(ideal)))
-        self._moves_to_look = self._interval
+        self._moves_to_check = self._interval
         self._last = now

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact, offset
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.style import (
     EXACT,
@@ -101,7 +101,7 @@ def _upper_bounds(axes: Axes, x: FloatArray, y: FloatArray, upper: FloatArray) -
         axes.plot(x, upper, "v", markersize=3, color=SAMPLED, alpha=0.6, zorder=2)
         axes.plot(
             x, y, "o", markersize=3.2, markerfacecolor=PAPER, color=SAMPLED, zorder=3,
-            label=f"fewer than {FEWEST_EFFECTIVE:.0f} effective counts, 95% upper bound",
+            label=f"fewer than {MIN_EFFECTIVE_COUNT:.0f} effective counts, 95% upper bound",
         )  # fmt: skip
 
 

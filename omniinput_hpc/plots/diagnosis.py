@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators.errors.chains import MAX_RHAT
 from omniinput_hpc.plots.style import (
     EXACT,
     FAINT,
@@ -23,7 +24,7 @@ from omniinput_hpc.plots.style import (
     marker,
     styled,
 )
-from omniinput_hpc.results.diagnosis import LARGEST_RHAT, Diagnosis
+from omniinput_hpc.results.diagnosis import Diagnosis
 
 MAX_PATHS, MAX_POINTS = 6, 600  # walkers of a panel; points of a line
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -75,9 +76,9 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     right.spines["right"].set_visible(True)
     right.grid(False)
     right.plot(rung_k, d.rhat_k, "s--", color=EXACT, ms=4)
-    right.axhline(LARGEST_RHAT, color=FAINT, lw=1)
+    right.axhline(MAX_RHAT, color=FAINT, lw=1)
     right.annotate(
-        f"limit {LARGEST_RHAT:g}", (1.0, LARGEST_RHAT), xycoords=("axes fraction", "data"),
+        f"limit {MAX_RHAT:g}", (1.0, MAX_RHAT), xycoords=("axes fraction", "data"),
         xytext=(-4, 3), textcoords="offset points", fontsize=8, color=NOTE, ha="right",
     )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=EXACT)

@@ -1,6 +1,6 @@
 """Representative inputs: for each bin of z, some that stand for all there, as people see them.
 
-Every recorded sample stands for w_i inputs (`Density.log_mixture`), whatever rung it comes from.
+Every recorded sample stands for w_i inputs (`Density.log_mixture`), on any rung.
 Draws are independent and in proportion to w_i, from one pass over the file in bounded memory: of a
 round that holds a share s of the weight seen so far, each draw moves there with probability s.
 """
@@ -22,13 +22,13 @@ from omniinput_hpc.annotation.tasks import Kind, read_key, read_tasks
 from omniinput_hpc.annotation.tasks import key_path as key_beside
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.results.redact import mask
 
 FloatArray = NDArray[np.float64]
-PER_BIN, MOST_BINS = 5, 12
+PER_BIN, MAX_BINS = 5, 12
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def edges_for(
     ----------
     density : of the run
     between : range of z (default: all bins with counts)
-    width : of a bin (default: such that there are at most `MOST_BINS`)
+    width : of a bin (default: such that there are at most `MAX_BINS`)
 
     Raises
     ------
@@ -117,7 +117,7 @@ def edges_for(
     if first >= last:
         low, high = (0.0, 0.0) if between is None else between
         raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
-    step = -(-(last - first) // MOST_BINS) if width is None else round(width / unit)
+    step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
         raise EstimateError(f"a bin of {width} makes no bins, or over 200: give another --width")
     return np.asarray(fine[[*range(first, last, step), last]])
@@ -146,25 +146,17 @@ def draw(
     kept: list[list[tuple[float, NDArray[np.int64]] | None]] = [
         [None] * per_bin for _ in range(n_bins)
     ]
-    log_q = run.samples_log_q()
-    for x_ksd, z_ks in run.samples():
-        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
-        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
-            bin_s = bin_of(z_s, edges)
-            inside = np.flatnonzero((bin_s >= 0) & (bin_s < n_bins))
-            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
-            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
-            for b in np.unique(bin_s[inside]):
-                mine = inside[bin_s[inside] == b]
-                log_w = log_w_i[bin_s[inside] == b]
-                sum_i = np.logaddexp.accumulate(log_w)
-                total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
-                moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
-                points = sum_i[-1] + np.log(rng.random(len(moves)))
-                places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
-                for n, place in zip(moves, places, strict=True):
-                    s = mine[place]
-                    kept[b][n] = (float(z_s[s]), x_sd[s].astype(np.int64))
+    for part in samples_in_bins(run, edges):
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        for b in np.unique(part.bin_i):
+            mine = np.flatnonzero(part.bin_i == b)
+            sum_i = np.logaddexp.accumulate(log_w_i[mine])
+            total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
+            moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
+            points = sum_i[-1] + np.log(rng.random(len(moves)))
+            places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
+            for n, i in zip(moves, mine[places], strict=True):
+                kept[b][n] = (float(part.z_i[i]), part.x_id[i].astype(np.int64))
     items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
     if not items:
         raise EstimateError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,11 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density, RunData
-from omniinput_hpc.estimators.errors.jackknife import MOST_BLOCKS
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.text import write_atomically
 
 FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
@@ -25,7 +26,7 @@ FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all (written beside, then renamed).
+    """Write a CSV file, whole or not at all.
 
     Parameters
     ----------
@@ -33,9 +34,7 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
     header : lines, each written after ``# ``
     columns : name to [n]; whole numbers are written as such, others with 12 digits
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(table_text(header, columns), encoding="utf-8")
-    os.replace(partial, path)
+    write_atomically(path, table_text(header, columns))
 
 
 def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
@@ -174,9 +173,9 @@ def describe_density(density: Density, source: str) -> list[str]:
         f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
         f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
         f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
-        f"{FEWEST_EFFECTIVE:.0f} effective counts, whose log_g_error is not to be believed; nan "
+        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not to be believed; nan "
         "elsewhere",
-        f"checked against: {blocks} (at most {MOST_BLOCKS}), median ratio of the errors "
+        f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
     ]
@@ -222,7 +221,7 @@ def summarize_density(density: Density) -> list[str]:
         )
     if bounded_b.any():
         lines.append(
-            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective "
+            f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
             "counts: their upper bounds count, not their errors"
         )
     return lines + verdict_lines(density)

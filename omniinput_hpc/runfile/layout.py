@@ -170,11 +170,11 @@ def create(
 
 
 def grow(
-    path: Path, g: Geometry, config_toml: str, sign_of_life: Callable[[], object] = lambda: None
+    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
 ) -> None:
     """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
 
-    `sign_of_life` is called after every round that is copied: large files take minutes.
+    `heartbeat` is called after every round that is copied: large files take minutes.
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         _write_skeleton(new, g, {})
@@ -186,7 +186,7 @@ def grow(
             if field.per == "round":
                 for round_ in range(committed):
                     new[name][round_] = old[name][round_]
-                    sign_of_life()
+                    heartbeat()
             else:
                 new[name][...] = old[name][...]
 

@@ -1,13 +1,14 @@
 """The lock beside the run file, RUN.h5.lock: two jobs never write one file.
 
-flock is unreliable on Lustre and NFS, so the lock is a small file that says who writes. It is made
-with O_EXCL, touched while the run lives, and removed at its end. A killed run leaves it behind; the
-next one takes it over where it can tell that the writer is gone (see `why_stale`).
+flock is unreliable on Lustre and NFS, so the lock is a small file that names its owner. It is made
+with O_EXCL, gets a heartbeat (a new modification time) while the run lives, and is removed at the
+run's end. A killed run leaves it behind; the next run takes it over if the lock is stale, that is,
+if its owner is known to be gone (see `why_stale`).
 
-Whoever replaces or removes a lock first makes a claim: a file, also with O_EXCL, whose name is a
-hash of the lock's text, and then looks at the lock again. A taker's claim becomes the lock by one
-rename, so that of several takers one wins. Should a lock be lost all the same (its holder was
-suspended for longer than `STALE_AFTER`), the holder finds it out before it writes (`RunLock.keep`).
+A process that replaces or removes a lock first makes a claim: a file, also with O_EXCL, whose name
+is a hash of the lock's text. Then it reads the lock again. A claim becomes the lock by one rename,
+so that one of several processes wins. If a lock is taken over although its owner lives (suspended
+for longer than `STALE_AFTER`), the owner notices it before its next commit (`RunLock.keep`).
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("omniinput_hpc")
 
 STALE_AFTER = 600.0
-"""Seconds without a touch after which a lock is anybody's."""
-TOUCH_EVERY = 30.0
+"""Seconds without a heartbeat after which another job may take the lock over."""
+HEARTBEAT_EVERY = 30.0
 UNFINISHED_AFTER = 10.0
-"""Seconds after which a lock without content, or another's claim, is taken for a dead one's."""
-_POLL = 0.02
+"""Seconds after which an incomplete lock, or a claim, counts as left by a killed process."""
+_POLL_SECONDS = 0.02
 
 
 class LockLost(Exception):
-    """Another run has taken the lock over; nothing more may be written."""
+    """Another run has taken the lock over; this one must not write any more."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock.
+    """The process that holds a lock.
 
     Attributes
     ----------
     job, restarts : SLURM's job id ("" outside SLURM), and how often it was requeued
     host, pid : of rank 0
-    started : the process's start, since pids are used again
-    namespace : the pids' namespace: another container's pids say nothing here
+    started : start time of the process, since pids are reused
+    namespace : of the pids; those of another container mean nothing here
     boot : the host's boot id
     token : random, so that no two locks are alike
     """
@@ -74,13 +75,13 @@ class Owner:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @property
-    def words(self) -> str:
-        """Who that is, for a person."""
+    def description(self) -> str:
+        """The owner as messages name it."""
         job = f", SLURM job {self.job}" if self.job else ""
         return f"process {self.pid} on host {self.host}{job}"
 
 
-def here() -> Owner:
+def this_process() -> Owner:
     """Return this process as an owner."""
     pid = os.getpid()
     restarts = os.environ.get("SLURM_RESTART_COUNT", "")
@@ -98,58 +99,58 @@ def here() -> Owner:
 
 
 def parse(text: str) -> Owner | None:
-    """Return the owner that a lock names, None where its text is not (or not yet) whole."""
+    """Return the owner that a lock's text names, None where the text is incomplete or damaged."""
     try:
         owner = Owner(**json.loads(text))
     except (ValueError, TypeError, RecursionError):
         return None
-    right = all(isinstance(v, int if k in _NUMBERS else str) for k, v in asdict(owner).items())
-    return owner if right and 0 < owner.pid < 2**31 else None
+    valid = all(isinstance(v, int if k in _NUMBERS else str) for k, v in asdict(owner).items())
+    return owner if valid and 0 < owner.pid < 2**31 else None
 
 
 _NUMBERS = ("restarts", "pid")
 
 
 def why_stale(owner: Owner | None, age: float, me: Owner) -> str | None:
-    """Return why a lock holds no longer, None where it holds.
+    """Return why a lock is stale, None where it is valid.
 
     Parameters
     ----------
-    owner : None where the lock has no whole content
-    age : seconds since the last touch, by the file system's clock
-    me : who asks
+    owner : None where the lock is incomplete or damaged
+    age : seconds since the last heartbeat, by the file system's clock
+    me : the process that asks
     """
     if owner is None:
         return "it was never finished" if age > UNFINISHED_AFTER else None
     if owner.job and owner.job == me.job and owner.restarts < me.restarts:
         return "the job was requeued since"
     if owner.host == me.host:
-        # Last touched before this host started: else it is another host of the same name.
+        # The last heartbeat was before this host started: else it is another host of that name.
         if owner.boot != me.boot and age > _seconds_since_boot():
             return "the host was restarted since"
-        if (owner.boot, owner.namespace) == (me.boot, me.namespace) and not _lives(owner):
+        if (owner.boot, owner.namespace) == (me.boot, me.namespace) and not _is_alive(owner):
             return "that process has ended"
-    return f"not touched for {duration(age)}" if age > STALE_AFTER else None
+    return f"no heartbeat for {duration(age)}" if age > STALE_AFTER else None
 
 
-def _lives(owner: Owner) -> bool:
+def _is_alive(owner: Owner) -> bool:
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's
+        pass  # it belongs to another user
     state, started = _process(owner.pid)
     return state not in ("Z", "X") and started in ("", owner.started)
 
 
 def _process(pid: int) -> tuple[str, str]:
-    """Return a process's state and start, empty where they cannot be seen."""
+    """Return the state and start time of a process, "" where they cannot be read."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "", ""
-    fields = line.rpartition(")")[2].split()  # a program's name may hold blanks
+    fields = line.rpartition(")")[2].split()  # the program's name may contain spaces
     return fields[0], fields[19]
 
 
@@ -163,9 +164,9 @@ class RunLock:
 
     Parameters
     ----------
-    output : the run file; where it is a symbolic link, the file that it leads to is what is locked
-    acting : whether this rank takes and touches it (rank 0); any rank may release it
-    key : of the input file, which names the file; "" where none does
+    output : the run file; a symbolic link stands for its target
+    acting : whether this rank takes the lock and keeps it alive (rank 0); any rank may release it
+    key : the input file's key that names `output`, for messages; "" where there is none
 
     Attributes
     ----------
@@ -179,7 +180,7 @@ class RunLock:
         self.output, self._acting, self._key = output, acting, key
         self.path = target.with_name(target.name + ".lock")
         self.text = ""
-        self._touched = time.monotonic()
+        self._last_heartbeat = time.monotonic()
 
     def take(self) -> str:
         """Take the lock, and return its text.
@@ -189,19 +190,19 @@ class RunLock:
         UserError
             Another run holds it, or it cannot be made.
         """
-        me = here()
+        me = this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while not (_create(self.path, me.text) or self._take_over(me)):
-                time.sleep(_POLL)
+                time.sleep(_POLL_SECONDS)
         except OSError as error:
             reason = error.strerror or str(error)
             raise UserError(f"the lock {self.path} cannot be made: {reason}") from None
-        self.text, self._touched = me.text, time.monotonic()
+        self.text, self._last_heartbeat = me.text, time.monotonic()
         return self.text
 
     def _take_over(self, me: Owner) -> bool:
-        """Judge the lock that is there: take it over, or raise; False: look again."""
+        """Take over a stale lock, or raise; False: the lock has changed, try again."""
         seen = _read(self.path)
         if seen is None or not _claim(self.path, seen, me.text):
             return False
@@ -215,8 +216,8 @@ class RunLock:
             if reason is not None:
                 os.rename(claim, self.path)
                 taken = True
-                who = owner.words if owner is not None else "an unknown process"
-                log.info("taking over the lock %s of %s: %s", self.path, who, reason)
+                name = owner.description if owner is not None else "an unknown process"
+                log.info("taking over the lock %s of %s: %s", self.path, name, reason)
             elif owner is not None:
                 raise UserError(self.refusal(owner, age))
         except FileNotFoundError:  # released just now
@@ -227,56 +228,56 @@ class RunLock:
         return taken
 
     def refusal(self, owner: Owner, age: float) -> str:
-        """Return the message to whoever comes second."""
+        """Return the message for a second run on the same file."""
         name = f"{self._key} = {self.output}" if self._key else f"{self.output}"
         choice = f", or choose another {self._key}" if self._key else ""
         return (
-            f"{name} is being written by another run: {owner.words} (last sign of life "
+            f"{name} is being written by another run: {owner.description} (last heartbeat "
             f"{duration(max(age, 0))} ago). Wait until it ends{choice}; if you know that it has "
-            f"ended, remove {self.path} (without a sign of life it counts for "
+            f"ended, remove {self.path} (without a heartbeat it is valid for "
             f"{duration(STALE_AFTER)})"
         )
 
-    def sign_of_life(self) -> None:
-        """Touch the lock if this was last done `TOUCH_EVERY` seconds ago; call it often."""
-        if time.monotonic() - self._touched >= TOUCH_EVERY:
+    def heartbeat(self) -> None:
+        """Renew the lock if its last heartbeat is `HEARTBEAT_EVERY` seconds old; call it often."""
+        if time.monotonic() - self._last_heartbeat >= HEARTBEAT_EVERY:
             self.keep()
 
     def keep(self) -> bool:
-        """Touch the lock, and return whether this run still holds it."""
+        """Renew the lock now, and return whether this run still holds it."""
         if not self._acting:
             return True
-        self._touched = time.monotonic()
+        self._last_heartbeat = time.monotonic()
         try:
             seen = _read(self.path)
             if seen is None:
-                log.warning("warning: somebody removed %s; making it again", self.path)
+                log.warning("warning: %s was removed; making it again", self.path)
                 return _create(self.path, self.text)
             if seen == self.text:
                 os.utime(self.path)
         except OSError as error:
-            log.warning("warning: the lock %s cannot be touched: %s", self.path, error.strerror)
+            log.warning("warning: the lock %s cannot be renewed: %s", self.path, error.strerror)
             return True
         return seen == self.text
 
     def lost(self) -> LockLost:
-        """Return the exception that says who has the lock now."""
+        """Return the exception that names the lock's new owner."""
         owner = parse(_read(self.path) or "")
-        who = owner.words if owner is not None else "another run"
+        name = owner.description if owner is not None else "another run"
         return LockLost(
-            f"{who} has taken over {self.path}: this run gave no sign of life for longer than "
-            f"{duration(STALE_AFTER)}, or was requeued; it writes nothing more"
+            f"{name} has taken over {self.path}: this run was requeued, or had no heartbeat for "
+            f"more than {duration(STALE_AFTER)}; it writes nothing more"
         )
 
     def release(self) -> None:
         """Remove the lock if it is still this run's."""
         end = time.monotonic() + 2 * UNFINISHED_AFTER
         claimed = False
-        with suppress(OSError):  # a full disk: nothing can be made, but removed
+        with suppress(OSError):  # on a full disk no claim can be made, but a file can be removed
             while not (claimed := _claim(self.path, self.text, self.text)):
                 if _read(self.path) != self.text or time.monotonic() > end:
                     return
-                time.sleep(_POLL)
+                time.sleep(_POLL_SECONDS)
         with suppress(OSError):
             if _read(self.path) == self.text:
                 self.path.unlink()
@@ -290,10 +291,10 @@ def _claim_of(path: Path, text: str) -> Path:
 
 
 def _claim(path: Path, text: str, mine: str) -> bool:
-    """Claim the right to replace or remove the lock of that text; False: look again.
+    """Claim the right to replace or remove the lock of that text; False: try again.
 
-    Another's claim lasts for milliseconds. One that stays was left by a process that was killed
-    within them, and is removed.
+    A claim lasts for milliseconds. One that stays longer was left by a killed process, and is
+    removed.
     """
     claim = _claim_of(path, text)
     end = time.monotonic() + UNFINISHED_AFTER
@@ -306,12 +307,12 @@ def _claim(path: Path, text: str, mine: str) -> bool:
         if gone or time.monotonic() > end:
             claim.unlink(missing_ok=True)
             return False
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
 def _create(path: Path, text: str) -> bool:
-    """Make a file that was not there; False where it was."""
+    """Create a file; False where it exists."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -337,7 +338,7 @@ def _read(path: Path) -> str | None:
 
 @contextmanager
 def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLock]:
-    """Hold the lock of a file on rank 0 for the length of a ``with`` block of all ranks.
+    """Hold the lock of a file, on rank 0, during a ``with`` block that all ranks enter.
 
     It is removed at the end, also when a rank fails; only a kill leaves it behind.
 
@@ -354,8 +355,8 @@ def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLoc
         if world.rank == 0:
             lock.release()
         raise
-    except BaseException:  # nothing is swallowed; a Ctrl-C must not leave the lock either
-        lock.release()  # by any rank: the others are about to be ended
+    except BaseException:  # raised again; an interrupt must not leave the lock either
+        lock.release()  # by any rank, since the failure is about to end all of them
         raise
     if world.rank == 0:
         lock.release()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.writers import Writer
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.timing import Clock
@@ -52,7 +52,7 @@ def run(
     tuning: LadderTuning,
     writer: Writer,
     world: World,
-    lookout: Lookout,
+    stopping: StopCheck,
     clock: Clock,
     progress: Progress,
     first_round: int,
@@ -78,7 +78,7 @@ def run(
         for exchange in range(s.exchanges):
             for rung in rungs:
                 with clock.part("moves"):
-                    move(rung, config, round_, exchange, lookout)
+                    move(rung, config, round_, exchange, stopping)
                 with clock.part("recording"):
                     rung.record(config.samples.every, exchange * s.steps)
                     if round_ < 0:
@@ -105,7 +105,7 @@ def begin_round(round_: int, rungs: Sequence[Rung], exchanger: Exchanger) -> Non
             rung.histogram.clear_all()
 
 
-def move(rung: Rung, config: Config, round_: int, exchange: int, lookout: Lookout) -> None:
+def move(rung: Rung, config: Config, round_: int, exchange: int, stopping: StopCheck) -> None:
     """Move one rung's walkers through the segment before an exchange."""
     s = config.sampler
     own, shared = (
@@ -116,7 +116,7 @@ def move(rung: Rung, config: Config, round_: int, exchange: int, lookout: Lookou
         rung.batch.begin_segment(own, shared, first_move=exchange * s.steps)
         for _ in range(s.steps):
             rung.batch.step()
-            lookout.after_move()
+            stopping.after_move()
         rung.collect()
     except Exception as error:
         error.add_note(f"in rung {rung.k} (beta = {rung.beta:g}), round {round_}")

@@ -24,7 +24,7 @@ class Plan:
     ----------
     devices, hosts : of every rank
     model_bytes : of the weights, None where not known
-    kept_bytes : of keys and values that a rank keeps of its walkers
+    cache_bytes : of keys and values that a rank keeps of its walkers
     writer, writer_reason : how the file is written, and why so
     trials : how the number of walkers was found, where the input leaves it open
     measured : memory that trial moves took, where there were some
@@ -35,7 +35,7 @@ class Plan:
     devices: list[str]
     hosts: list[str]
     model_bytes: int | None
-    kept_bytes: int
+    cache_bytes: int
     writer: str
     writer_reason: str
     found: dict[str, Any]
@@ -128,7 +128,7 @@ def describe(plan: Plan) -> str:
     samples = f"{g.samples_per_round:,} samples a rung and round"
     host = bytes_of_records(g, share)
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
-    kept = f"{amount(plan.kept_bytes)} of keys and values + " if plan.kept_bytes else ""
+    kept = f"{amount(plan.cache_bytes)} of keys and values + " if plan.cache_bytes else ""
     state = "new"
     if plan.found["resume"]:
         state = f"goes on after {plan.found['rounds']} of {plan.found['planned']} rounds"
@@ -179,7 +179,7 @@ def _hosts(plan: Plan, records: int) -> str:
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
     on_host = any(device == "cpu" for device in plan.devices)
-    batch = _batch_bytes(plan.geometry) + plan.kept_bytes if on_host else 0
+    batch = _batch_bytes(plan.geometry) + plan.cache_bytes if on_host else 0
     need = n_ranks * (plan.model_bytes + records + batch)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     short = "" if need < there else ": too little; start fewer ranks a host"

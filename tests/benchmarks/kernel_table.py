@@ -65,13 +65,13 @@ class Counter:
 
     def __init__(self, model: Any) -> None:
         self.forward = self.backward = 0
-        run = model._trunk.run
+        run = model._decoder.run
 
         def counted_run(tokens: torch.Tensor, *rest: Any) -> Any:
             self.forward += tokens.numel()
             return run(tokens, *rest)
 
-        model._trunk.run = counted_run
+        model._decoder.run = counted_run
         model.lm.base_model.register_forward_pre_hook(self._seen, with_kwargs=True)
         for name in ("output_and_gradient", "output_and_factors"):
             setattr(model, name, self._counted(getattr(model, name)))

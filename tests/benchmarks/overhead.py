@@ -5,7 +5,7 @@
 
 Whole runs of the program: models of random weights, 25 tokens, one rung a rank (two on one rank),
 one thread a rank. The model's work is the time inside the language model's public methods and those
-of what it keeps of the walkers (`Track`): they are wrapped, outermost calls only. Of it, what a
+of what it keeps of the walkers (`KVCache`): they are wrapped, outermost calls only. Of it, what a
 rung's first move after an exchange evaluates as a whole is shown apart: exchanges cause it.
 "kernel" is the rest of the kernel's steps (wrapped as well): random numbers, proposals, draws from
 the model's rows of V values, acceptance. "notes" is what else a move takes: noting z and samples,
@@ -91,11 +91,11 @@ def inside(folder: Path, words: list[str]) -> int:
     from omniinput_hpc.kernels.lm_conditional import LmConditional
     from omniinput_hpc.kernels.metropolis import Metropolis
     from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
-    from omniinput_hpc.models.language.kv_cache import Track
+    from omniinput_hpc.models.language.kv_cache import KVCache
 
     model, again, steps = Stopwatch(), Stopwatch(), Stopwatch()
-    wrap(Track, again, ["load", "evaluate", "kept_rows"])
-    for owner in (CausalLanguageModel, Track):
+    wrap(KVCache, again, ["load", "evaluate", "current_rows"])
+    for owner in (CausalLanguageModel, KVCache):
         wrap(owner, model)
     for kernel in (Metropolis, LmConditional):
         wrap(kernel, steps, ["step"])

@@ -43,9 +43,9 @@ def peak(weights: Linear, x: torch.Tensor) -> float:
 
 
 class Operations:
-    """Counts the multiplications and additions of a trunk's matrices."""
+    """Counts the multiplications and additions of a decoder's matrices."""
 
-    def __init__(self, trunk: Any, lm: Any) -> None:
+    def __init__(self, decoder: Any, lm: Any) -> None:
         self.done = 0.0
         tables = ("wte", "wpe", "embed_tokens")  # looked up, not multiplied with
         block = sum(
@@ -54,7 +54,7 @@ class Operations:
             if p.dim() == 2 and not any(table in name for table in tables)
         )
         row = lm.get_output_embeddings().weight.numel()
-        run, head = trunk.run, trunk.head
+        run, head = decoder.run, decoder.head
 
         def counted_run(tokens: torch.Tensor, *rest: Any) -> Any:
             self.done += 2.0 * block * tokens.numel()
@@ -64,7 +64,7 @@ class Operations:
             self.done += 2.0 * row * hidden[..., 0].numel()
             return head(hidden)
 
-        trunk.run, trunk.head = counted_run, counted_head
+        decoder.run, decoder.head = counted_run, counted_head
 
 
 def random_model(name: str, dtype: str) -> Any:
@@ -94,7 +94,7 @@ def main() -> None:
     x = torch.randn(SIZE, SIZE, dtype=dtype)
     peak(large, x)
     model = random_model(options.model, options.dtype)
-    counted = Operations(model._trunk, model.lm)
+    counted = Operations(model._decoder, model.lm)
     n, beta = options.walkers, float(LENGTH - 1)
     print(
         f"{machine()}\n{options.model}, {options.dtype}, {n} walkers, {options.threads} thread(s)"

@@ -111,33 +111,8 @@ class AutoregressiveModel:
         return all_inputs(self)
 
 
-class Prefix:
-    def __init__(self, x, log_p):
-        self.x, self.log_p, self.used = x, log_p, False
-
-
-class CachedModel(AutoregressiveModel):
-    """The same with begin, extend and fork, as a language model has them."""
-
-    def begin(self, x):
-        n, t = x.shape
-        whole = torch.cat([x, torch.zeros((n, self.n_sites - t), dtype=torch.int64)], dim=1)
-        row = self.rows(self._one_hot(whole))[:, min(t, self.n_sites - 1)]
-        if t < self.predicted_from:
-            row = torch.full_like(row, -np.log(self.n_values))
-        return Prefix(x, row)
-
-    def extend(self, prefix, values):
-        assert not prefix.used, "extend uses its argument up"
-        prefix.used = True
-        return self.begin(torch.cat([prefix.x, values[:, None]], dim=1))
-
-    def fork(self, prefix):
-        return Prefix(prefix.x, prefix.log_p)
-
-
-class ToyTrack:
-    """What a `Track` is to kernels, by whole evaluations; it notices where it is misused."""
+class ToyKVCache:
+    """What a `KVCache` is to kernels, by whole evaluations; it notices where it is misused."""
 
     def __init__(self, model, n_walkers):
         self.model, self.n_walkers, self.version, self.kept = model, n_walkers, 0, None
@@ -171,11 +146,11 @@ class ToyTrack:
         begin, self.t = self.t + 1, self.t + values.shape[1]
         yield self._rows(self.new)[:, begin : self.t + 1].transpose(0, 1)
 
-    def kept_rows(self, begin, end):
+    def current_rows(self, begin, end):
         for t in range(begin, end):
             yield self._rows(self.kept)[None, :, t]
 
-    def settle(self, accepted):
+    def accept(self, accepted):
         if hasattr(self, "t") and self.t < self.model.n_sites:
             self.new[:, self.t :] = self.kept[:, self.t :]
         self.kept = torch.where(accepted[:, None], self.new, self.kept)
@@ -185,11 +160,11 @@ class ToyTrack:
         return self.model.conditional_logits(x)[1]
 
 
-class TrackedModel(AutoregressiveModel):
-    """The same with a track, as a language model has it."""
+class KVCacheModel(AutoregressiveModel):
+    """The same with a KV cache, as a language model has it."""
 
-    def track(self, n_walkers):
-        return ToyTrack(self, n_walkers)
+    def kv_cache(self, n_walkers):
+        return ToyKVCache(self, n_walkers)
 
 
 def all_inputs(model):

@@ -12,11 +12,11 @@ from exactness import (
     check_alone,
     check_exact,
     check_matrix,
-    law,
+    distribution,
     shift_of_value,
     value_at,
 )
-from toy_models import AutoregressiveModel, CachedModel, CoupledModel, ToyTrack, TrackedModel
+from toy_models import AutoregressiveModel, CoupledModel, KVCacheModel, ToyKVCache
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels, rng
@@ -77,53 +77,43 @@ def test_transition_matrices_are_exact(ensemble):
         kernel, draws = rewriting(span)
         start = moved_elsewhere
         together += check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, start)
-    check_matrix(together / len(SPANS), law(MODEL, ensemble))
+    check_matrix(together / len(SPANS), distribution(MODEL, ensemble))
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
 @pytest.mark.parametrize("predicted_from", [0, 1, 2])
-def test_cached_decoding_and_other_predicted_sites_are_exact(predicted_from, ensemble):
-    model = CachedModel(predicted_from=predicted_from)
+def test_a_kv_cache_and_other_predicted_sites_are_exact(predicted_from, ensemble):
+    model = KVCacheModel(predicted_from=predicted_from)
     for span in (SPANS[1], SPANS[3], SPANS[5], SPANS[9]):
         kernel, draws = rewriting(span, model)
-        check_exact(kernel, model, ensemble, draws, CHOICES, irreducible=False)
+        check_exact(kernel, model, ensemble, draws, CHOICES, False, moved_elsewhere)
 
 
-@pytest.mark.parametrize("ensemble", [Canonical(-1.0), Tabulated()])
-def test_cached_decoding_does_as_whole_evaluations_do(ensemble):
-    for span in SPANS:
-        matrices = []
-        for model in (MODEL, CachedModel()):
-            kernel, draws = rewriting(span, model)
-            matrices.append(Explorer(kernel, model, ensemble, draws, CHOICES).matrix())
-        np.testing.assert_allclose(*matrices, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("ensemble", [Canonical(2.0), Tabulated()])
-def test_moves_on_a_track_are_those_of_whole_evaluations(ensemble):
+@pytest.mark.parametrize("ensemble", [Canonical(2.0), Canonical(-1.0), Tabulated()])
+def test_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
     for span in SPANS:
         kernel, draws = rewriting(span)
         whole = Explorer(kernel, MODEL, ensemble, draws, CHOICES).matrix()
-        model = TrackedModel()
+        model = KVCacheModel()
         kernel, draws = rewriting(span, model)
-        tracked = Explorer(kernel, model, ensemble, draws, CHOICES, moved_elsewhere).matrix()
-        np.testing.assert_allclose(tracked, whole, rtol=0, atol=1e-12)
+        cached = Explorer(kernel, model, ensemble, draws, CHOICES, moved_elsewhere).matrix()
+        np.testing.assert_allclose(cached, whole, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
-def test_many_moves_on_a_track_are_those_of_whole_evaluations(ensemble):
+def test_many_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
     """What is kept through acceptances and rejections is never stale."""
-    ends = [walk(options(), model, ensemble) for model in (MODEL, TrackedModel())]
+    ends = [walk(options(), model, ensemble) for model in (MODEL, KVCacheModel())]
     assert torch.equal(ends[0].x, ends[1].x)
     torch.testing.assert_close(ends[0].z, ends[1].z)
 
 
-def test_a_track_that_keeps_every_proposal_fails(monkeypatch):
-    def settle(self, accepted):
+def test_a_kv_cache_that_keeps_every_proposal_fails(monkeypatch):
+    def accept(self, accepted):
         self.kept, self.version = self.new, self.version + 1
 
-    monkeypatch.setattr(ToyTrack, "settle", settle)
-    ends = [walk(options(), model, Canonical(1.5)) for model in (MODEL, TrackedModel())]
+    monkeypatch.setattr(ToyKVCache, "accept", accept)
+    ends = [walk(options(), model, Canonical(1.5)) for model in (MODEL, KVCacheModel())]
     assert not torch.equal(ends[0].x, ends[1].x)
 
 
@@ -140,22 +130,6 @@ def walk(options, model, ensemble, n_moves=60):
     return state
 
 
-def test_rows_at_once_are_used_where_the_model_has_them():
-    class AtOnce(CachedModel):
-        def extend_rows(self, prefix, values):
-            rows = []
-            for t in range(values.shape[1]):
-                prefix = super().extend(prefix, values[:, t])
-                rows.append(prefix.log_p)
-            return torch.stack(rows, dim=1)
-
-        def extend(self, prefix, values):
-            raise AssertionError("one by one")
-
-    kernel, draws = rewriting(Span(SITE, 0, 1), AtOnce())
-    check_exact(kernel, MODEL, Canonical(1.0), draws, CHOICES, irreducible=False)
-
-
 def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
     class Normalized(AutoregressiveModel):
         def rows(self, one_hot):
@@ -164,13 +138,13 @@ def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
     model = Normalized(predicted_from=0)
     kernel, draws = rewriting(Span(SUFFIX, 0, 3), model)
     p = Explorer(kernel, model, Canonical(3.0), draws, CHOICES).matrix()  # b = beta / 3 = 1
-    np.testing.assert_allclose(p, np.tile(law(model, Canonical(3.0)), (27, 1)), atol=1e-12)
+    np.testing.assert_allclose(p, np.tile(distribution(model, Canonical(3.0)), (27, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_walkers", [1, 64])
 @pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
 def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
-    for model in (MODEL, CachedModel()):
+    for model in (MODEL, KVCacheModel()):
         for span in (SPANS[1], SPANS[4], SPANS[6], SPANS[8]):
             kernel, draws = rewriting(span, model)
             check_alone(kernel, model, ensemble, len(draws), CHOICES, n_walkers=n_walkers)
@@ -212,7 +186,7 @@ def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
 def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
     """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
-    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), law(MODEL, ensemble)
+    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), distribution(MODEL, ensemble)
     stream = DeviceStream(
         rng.generator(5, "moves"), torch.device("cpu"), 1 << 20, rng.generator(5, "choices")
     )

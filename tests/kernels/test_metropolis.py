@@ -10,12 +10,12 @@ from exactness import (
     check_alone,
     check_exact,
     check_matrix,
-    law,
+    distribution,
     shift_of_value,
     site_changed,
 )
 from scipy.stats import chisquare
-from toy_models import CoupledModel, ToyTrack, TrackedModel
+from toy_models import CoupledModel, KVCacheModel, ToyKVCache
 
 from omniinput_hpc import rng
 from omniinput_hpc.config.kernels import Metropolis as Options
@@ -70,7 +70,7 @@ def test_several_sites_change_at_once():
     ]
 
 
-TRACKED = TrackedModel()
+CACHED = KVCacheModel()
 
 
 def moved_elsewhere(kernel, x, z):
@@ -84,57 +84,57 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
-def test_transition_matrices_on_a_track_are_exact():
+def test_transition_matrices_on_a_kv_cache_are_exact():
     """All walkers change the same site; each site alone is exact, together they go everywhere."""
     together, draws = np.zeros((27, 27)), [Draw(2, shift_of_value(3))]
     for site in range(3):
-        kernel = Metropolis(Options(), TRACKED, 64)
+        kernel = Metropolis(Options(), CACHED, 64)
         choices = [(site + 0.5) / 3]
-        explorer = Explorer(kernel, TRACKED, Canonical(2.0), draws, choices, moved_elsewhere)
+        explorer = Explorer(kernel, CACHED, Canonical(2.0), draws, choices, moved_elsewhere)
         p = explorer.matrix()
-        check_matrix(p, law(TRACKED, Canonical(2.0)), irreducible=False)
+        check_matrix(p, distribution(CACHED, Canonical(2.0)), irreducible=False)
         together += p / 3
-    check_matrix(together, law(TRACKED, Canonical(2.0)))
+    check_matrix(together, distribution(CACHED, Canonical(2.0)))
 
 
 def test_several_shared_sites_change_at_once():
-    kernel = Metropolis(Options(sites=2), TRACKED, 2)
+    kernel = Metropolis(Options(sites=2), CACHED, 2)
     x = torch.zeros((2, 3), dtype=torch.int64)
     draws = [torch.full((2,), u, dtype=torch.float64) for u in (0.1, 0.9, 0.0)]
     stream = ScriptedStream(draws, [0.9, 0.1, 0.5])
-    state, _ = kernel.step(kernel.start(x, TRACKED.output(x)), Canonical(1.0), stream)
+    state, _ = kernel.step(kernel.start(x, CACHED.output(x)), Canonical(1.0), stream)
     assert state.x.tolist() == [[0, 1, 2], [0, 1, 2]] or state.x.tolist() == [[0, 2, 1]] * 2
 
 
 def walked(n_moves=40):
-    """Return 64 walkers' recorded z and that of their x, after some moves on a track."""
-    kernel = Metropolis(Options(), TRACKED, 64)
+    """Return 64 walkers' recorded z and that of their x, after some moves on a KV cache."""
+    kernel = Metropolis(Options(), CACHED, 64)
     stream = DeviceStream(
         rng.generator(5, "moves"), torch.device("cpu"), 1 << 12, rng.generator(5, "choices")
     )
     x = torch.zeros((64, 3), dtype=torch.int64)
-    state = kernel.start(x, TRACKED.output(x))
+    state = kernel.start(x, CACHED.output(x))
     for _ in range(n_moves):
         state, _ = kernel.step(state, Canonical(1.0), stream)
     return kernel, state
 
 
-def test_what_a_track_keeps_is_what_the_walkers_are(monkeypatch):
+def test_what_a_kv_cache_keeps_is_what_the_walkers_are(monkeypatch):
     kernel, state = walked()
-    assert torch.equal(kernel._track.kept, state.x)
-    torch.testing.assert_close(state.z, TRACKED.output(state.x))
+    assert torch.equal(kernel._kv_cache.kept, state.x)
+    torch.testing.assert_close(state.z, CACHED.output(state.x))
 
-    def settle(self, accepted):
+    def accept(self, accepted):
         self.kept, self.version = self.new, self.version + 1
 
-    monkeypatch.setattr(ToyTrack, "settle", settle)
+    monkeypatch.setattr(ToyKVCache, "accept", accept)
     with pytest.raises(AssertionError, match="has changed"):
         walked()
 
 
 def after_moves(kernel, beta, n=200_000, moves=3):
-    """Return counts of all inputs after moves of walkers that begin with the exact law, and it."""
-    pi = law(MODEL, Canonical(beta))
+    """Return counts of all inputs after moves of walkers from the ensemble, and those expected."""
+    pi = distribution(MODEL, Canonical(beta))
     start = np.random.default_rng(5).choice(len(pi), size=n, p=pi)
     x = MODEL.all_inputs()[torch.from_numpy(start)]
     state = kernel.start(x, MODEL.output(x))

@@ -41,14 +41,14 @@ FLAT = Flat(np.linspace(0.0, 10.0, 101), (0, 100), np.zeros(102))
 
 @pytest.fixture
 def model(request, monkeypatch, tmp_path):
-    """A language model whose weights are on the device; one of Llama's kind runs as any trunk."""
+    """A language model whose weights are on the device; one of Llama's kind runs as any decoder."""
     kind = getattr(request, "param", "gpt2")
 
     def load(wanted, folder, dtype, device):
         return DECODERS[kind]().eval().requires_grad_(False).to(device)
 
     monkeypatch.setattr(causal_lm, "load", load)
-    monkeypatch.setattr(hf_decoder, "try_out", lambda trunk, lm: None)  # compares numbers
+    monkeypatch.setattr(hf_decoder, "try_out", lambda decoder, lm: None)  # compares numbers
     options = CausalLm(kind="causal-lm", path=str(tmp_path), length=D)
     return causal_lm.build(options, str(META))
 
@@ -78,7 +78,7 @@ ENSEMBLES = {
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
-    assert model._trunk is not None
+    assert model._decoder is not None
     batch = segment(model, kernels.build(KERNELS[kernel], model, W), ENSEMBLES[ensemble]())
     assert batch._z_tw.device == META
     assert (batch._state.x.device, batch._state.z.dtype) == (META, torch.float32)

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from exactness import Draw, Explorer, bisect, law, shift_of_value, site_changed
+from exactness import Draw, Explorer, bisect, distribution, shift_of_value, site_changed
 
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.kernels.metropolis import Metropolis, Options
@@ -149,11 +149,11 @@ def metropolis(pi):
 
 
 def check(exchanger_type, pair, monkeypatch):
-    """Assert that moves followed by an exchange leave the joint law as it is, and exchange."""
+    """Assert that moves and an exchange leave the joint distribution invariant, and exchange."""
     kernel = Metropolis(Options(), MODEL, 64)
     moves, laws = [], []
     for ensemble in pair:
-        laws.append(law(MODEL, ensemble))
+        laws.append(distribution(MODEL, ensemble))
         if laws[-1].all():
             moves.append(Explorer(kernel, MODEL, ensemble, DRAWS).matrix())
         else:
@@ -163,7 +163,7 @@ def check(exchanger_type, pair, monkeypatch):
     swap = exchange_matrix(exchanger_type, pair, monkeypatch)
     assert np.abs(swap.sum(axis=1) - 1).max() < 1e-12
     both = move @ swap
-    assert 0.5 * np.abs(pi @ both - pi).sum() < 1e-10, "the joint law is not invariant"
+    assert 0.5 * np.abs(pi @ both - pi).sum() < 1e-10, "the joint distribution is not invariant"
     assert pi @ (1 - np.diag(swap)) > 0.01, "hardly anything is exchanged"
     inside = pi > 0
     step = both[np.ix_(inside, inside)] > 0

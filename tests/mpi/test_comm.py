@@ -9,7 +9,7 @@ import pytest
 from omniinput_hpc.errors import StopRun, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
-from omniinput_hpc.parallel.stopping import Lookout
+from omniinput_hpc.parallel.stopping import StopCheck
 
 
 @pytest.mark.mpi(min_size=2)
@@ -44,14 +44,14 @@ def test_gather_takes_arrays_of_any_length():
 @pytest.mark.mpi(min_size=2)
 def test_all_ranks_stop_at_the_same_move():
     world, request = World(), StopRequest()
-    lookout = Lookout(request, world, None)
+    stopping = StopCheck(request, world, None)
     moves = 0
     with pytest.raises(StopRun, match="SIGUSR1"):
         while moves < 10_000_000:
             if world.rank == world.size - 1 and moves == 1000:
                 request.reason = "SIGUSR1"
             moves += 1
-            lookout.after_move()
+            stopping.after_move()
     assert world.texts(str(moves)) == [str(moves)] * world.size
 
 

@@ -1,4 +1,4 @@
-"""The lock beside a run file: one writer at a time, and a dead writer's lock hinders nobody."""
+"""The lock beside a run file: one writer at a time, and a dead writer's lock is taken over."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from run_tools import ROOT, command, environment, run
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import lock
-from omniinput_hpc.runfile.lock import Owner, RunLock, here, parse, why_stale
+from omniinput_hpc.runfile.lock import Owner, RunLock, parse, this_process, why_stale
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build
 
@@ -55,7 +55,16 @@ def only_the_run_is_left(folder):
     return sorted(p.name for p in folder.iterdir()) == ["lattice.toml", "run.h5"]
 
 
-ME = Owner("77", 2, "node1", os.getpid(), here().started, here().namespace, here().boot, "me")
+ME = Owner(
+    "77",
+    2,
+    "node1",
+    os.getpid(),
+    this_process().started,
+    this_process().namespace,
+    this_process().boot,
+    "me",
+)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +75,7 @@ ME = Owner("77", 2, "node1", os.getpid(), here().started, here().namespace, here
         ({"restarts": 3, "host": "node2"}, 0, None),
         ({"restarts": 1, "host": "node2", "job": "76"}, 0, None),
         ({"restarts": 1, "host": "node2", "job": ""}, 0, None),
-        ({"host": "node2"}, 601, "not touched for 10 min"),
+        ({"host": "node2"}, 601, "no heartbeat for 10 min"),
         ({}, 599, None),  # this very process
         ({"pid": 1, "started": ""}, 0, "has ended"),  # started at another time
         ({"pid": dead_pid()}, 0, "has ended"),
@@ -74,7 +83,7 @@ ME = Owner("77", 2, "node1", os.getpid(), here().started, here().namespace, here
         ({"pid": dead_pid(), "namespace": "pid:[1]"}, 0, None),  # another container's
         ({"started": "1"}, 0, "has ended"),  # our pid, used before by another
         ({"boot": "older"}, 1e9, "host was restarted"),
-        ({"boot": "other"}, 0, None),  # touched since we booted: a host of the same name
+        ({"boot": "other"}, 0, None),  # a heartbeat since we booted: a host of the same name
     ],
 )
 def test_staleness(changes, age, reason):
@@ -82,7 +91,7 @@ def test_staleness(changes, age, reason):
     assert (found is None) if reason is None else (reason in found)
 
 
-def test_a_process_that_nobody_waited_for_is_gone():
+def test_a_zombie_process_has_ended():
     process = subprocess.Popen([sys.executable, "-c", ""])
     while lock._process(process.pid)[0] not in ("Z", ""):
         time.sleep(0.01)
@@ -101,7 +110,7 @@ def test_a_requeued_job_takes_its_lock_over(output, sidecar, monkeypatch):
     assert parse(sidecar.read_text()).restarts == 1
 
 
-def test_an_untouched_lock_of_another_host_is_taken_over(output, sidecar, caplog):
+def test_a_lock_of_another_host_without_heartbeat_is_taken_over(output, sidecar, caplog):
     sidecar.write_text(replace(ME, host="node2").text)
     with pytest.raises(UserError):
         RunLock(output).take()
@@ -110,7 +119,7 @@ def test_an_untouched_lock_of_another_host_is_taken_over(output, sidecar, caplog
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
         RunLock(output).take()
     assert "taking over the lock" in caplog.text
-    assert "on host node2, SLURM job 77: not touched for 12 min" in caplog.text
+    assert "on host node2, SLURM job 77: no heartbeat for 12 min" in caplog.text
     assert parse(sidecar.read_text()).pid == os.getpid()
 
 
@@ -127,26 +136,26 @@ def test_an_unfinished_lock_is_waited_for_and_then_taken_over(text, output, side
 
 
 @pytest.mark.parametrize("pid", ["dead", "alive"])
-def test_a_claim_of_a_killed_process_hinders_nobody(pid, output, sidecar, monkeypatch):
+def test_a_claim_of_a_killed_process_is_removed(pid, output, sidecar, monkeypatch):
     monkeypatch.setattr(lock, "UNFINISHED_AFTER", 0.5)
-    stale = replace(here(), pid=dead_pid()).text
+    stale = replace(this_process(), pid=dead_pid()).text
     sidecar.write_text(stale)
     claim = lock._claim_of(sidecar, stale)
-    claim.write_text(stale if pid == "dead" else here().text)
+    claim.write_text(stale if pid == "dead" else this_process().text)
     begin = time.monotonic()
     RunLock(output).take()
     assert (time.monotonic() - begin > 0.4) == (pid == "alive")
     assert [p.name for p in sidecar.parent.iterdir()] == ["run.h5.lock"]
 
 
-def test_touching(output, sidecar, monkeypatch):
+def test_heartbeats(output, sidecar, monkeypatch):
     mine = RunLock(output)
     mine.take()
     set_age(sidecar, 500)
-    mine.sign_of_life()
+    mine.heartbeat()
     assert time.time() - sidecar.stat().st_mtime > 400  # not yet
-    monkeypatch.setattr(lock, "TOUCH_EVERY", 0.0)
-    mine.sign_of_life()
+    monkeypatch.setattr(lock, "HEARTBEAT_EVERY", 0.0)
+    mine.heartbeat()
     assert time.time() - sidecar.stat().st_mtime < 100
     set_age(sidecar, 500)
     assert mine.keep()
@@ -222,7 +231,7 @@ def test_of_several_starters_one_wins(left_behind, n_starters, output, sidecar):
     ]
     for process in starters:
         process.start()
-    stale, outcomes = replace(here(), pid=dead_pid()), []
+    stale, outcomes = replace(this_process(), pid=dead_pid()), []
     for i in range(n):
         assert list(output.parent.iterdir()) == []
         if left_behind:
@@ -285,7 +294,7 @@ def test_good_ends_leave_no_lock(toml, tmp_path, monkeypatch):
     assert only_the_run_is_left(tmp_path)
 
 
-def test_a_second_run_is_refused_and_the_first_goes_on(capfd, toml, output, sidecar, tmp_path):
+def test_a_second_run_is_refused_and_the_first_continues(capfd, toml, output, sidecar, tmp_path):
     first = start(toml)
     wait_for_rounds(output, 2)
     holder = json.loads(sidecar.read_text())
@@ -294,7 +303,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on(capfd, toml, output, side
     assert code == 2
     message = text[text.index("omniinput_hpc: run.output") :]
     assert len(message.strip().splitlines()) == 1
-    for word in (f"process {first.pid} on host {here().host}", str(sidecar), str(output)):
+    for word in (f"process {first.pid} on host {this_process().host}", str(sidecar), str(output)):
         assert word in message
     assert json.loads(sidecar.read_text()) == holder
     assert launch.main([str(toml), *SLOW, "--check"]) == 0  # looks, and takes nothing
@@ -327,7 +336,7 @@ def test_a_run_that_fails_removes_its_lock(toml, output, tmp_path, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_was_robbed_writes_nothing_more(toml, output, sidecar, ranks):
+def test_a_run_that_lost_its_lock_writes_nothing_more(toml, output, sidecar, ranks):
     first = start(toml, ranks=ranks)
     wait_for_rounds(output, 2)
     os.killpg(first.pid, signal.SIGSTOP)  # suspended for long
@@ -370,14 +379,14 @@ def test_another_run_that_wrote_meanwhile_is_noticed(toml, output, sidecar, monk
     assert not sidecar.exists()
 
 
-def test_a_run_is_touched_between_commits(toml, sidecar, monkeypatch):
+def test_heartbeats_between_commits(toml, sidecar, monkeypatch):
     """Rounds that take long must not cost the lock."""
-    monkeypatch.setattr(lock, "TOUCH_EVERY", 0.0)
+    monkeypatch.setattr(lock, "HEARTBEAT_EVERY", 0.0)
     monkeypatch.setattr(
-        "omniinput_hpc.parallel.stopping.SECONDS_BETWEEN_LOOKS", 0.0
-    )  # a look every move
-    touched, utime = [], os.utime
-    monkeypatch.setattr(os, "utime", lambda path: touched.append(path) or utime(path))
+        "omniinput_hpc.parallel.stopping.SECONDS_BETWEEN_CHECKS", 0.0
+    )  # a check after every move
+    renewed, utime = [], os.utime
+    monkeypatch.setattr(os, "utime", lambda path: renewed.append(path) or utime(path))
     assert launch.main([str(toml), "--set", "run.rounds=2", "--set", "run.burn_in=0"]) == 0
     commits, moves = 2, 2 * 15 * 4
-    assert touched == [sidecar] * (moves + commits)
+    assert renewed == [sidecar] * (moves + commits)

@@ -91,7 +91,7 @@ def run_judge(
                 if words:
                     file.append(*words)
                 new += len(words)
-            file.sign_of_life()
+            file.heartbeat()
             progress(min(i + batch, len(tasks.tasks)), len(tasks.tasks))
     return Done(path, new, len(known), left_out)
 

@@ -21,7 +21,7 @@ from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, s
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import PNG, Key, TaskSet
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.rules import load_function
+from omniinput_hpc.plugins import load_function
 
 DRAWS = 5
 """Draws from the reference set, for what as many of its own pictures get."""

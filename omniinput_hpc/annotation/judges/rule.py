@@ -12,7 +12,8 @@ from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_function, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import check_scores, load_rule
+from omniinput_hpc.plugins import load_function
 
 Of = Literal["values", "shown"]
 

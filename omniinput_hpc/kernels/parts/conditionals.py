@@ -1,8 +1,7 @@
 """An autoregressive model's conditionals along an input that is being rewritten.
 
-Where the model keeps what it has evaluated (``track``), only what follows the first changed site
-is evaluated. Where it offers cached decoding (``begin``, ``extend``, ``fork``), the unchanged
-prefix is evaluated once; ``conditional_logits`` alone will do, more slowly.
+Where the model offers a KV cache, only what follows the first changed site is evaluated; else
+``conditional_logits`` evaluates whole inputs, which is slower.
 """
 
 from __future__ import annotations
@@ -73,68 +72,39 @@ class Whole:
 
 
 class Cached:
-    """By ``begin`` and ``extend``, and ``extend_rows`` where the model has it."""
+    """By a `KVCache` that keeps the inputs as they are."""
 
-    def __init__(self, model: Any, prefixes: Any) -> None:
-        self._model, self._prefixes = model, prefixes
+    def __init__(self, kv_cache: Any, t: int) -> None:
+        self._kv_cache, self._t = kv_cache, t
+        kv_cache.begin(t)
 
     def row(self) -> torch.Tensor:
         """See `Conditionals`."""
-        row: torch.Tensor = self._prefixes.log_p
+        row: torch.Tensor = self._kv_cache.row()
         return row
 
     def extend(self, values: torch.Tensor) -> None:
         """See `Conditionals`."""
-        self._prefixes = self._model.extend(self._prefixes, values)
+        self._kv_cache.extend(values)
 
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
         """See `Conditionals`."""
-        if hasattr(self._model, "extend_rows"):
-            yield self._model.extend_rows(self._prefixes, values).transpose(0, 1)
-            return
-        for t in range(values.shape[1]):
-            self.extend(values[:, t])
-            yield self.row()[None]
+        yield from self._kv_cache.rows_after(values)
 
-    def unchanged(self) -> Cached:
+    def unchanged(self) -> Current:
         """See `Conditionals`."""
-        return Cached(self._model, self._model.fork(self._prefixes))
+        return Current(self._kv_cache, self._t)
 
 
-class Tracked:
-    """By a `Track` that keeps the inputs as they are."""
+class Current:
+    """The rows of a KV cache's inputs as they are: nothing is evaluated but the output layer."""
 
-    def __init__(self, track: Any, t: int) -> None:
-        self._track, self._t = track, t
-        track.begin(t)
+    def __init__(self, kv_cache: Any, t: int) -> None:
+        self._kv_cache, self._t = kv_cache, t
 
     def row(self) -> torch.Tensor:
         """See `Conditionals`."""
-        row: torch.Tensor = self._track.row()
-        return row
-
-    def extend(self, values: torch.Tensor) -> None:
-        """See `Conditionals`."""
-        self._track.extend(values)
-
-    def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """See `Conditionals`."""
-        yield from self._track.rows_after(values)
-
-    def unchanged(self) -> Kept:
-        """See `Conditionals`."""
-        return Kept(self._track, self._t)
-
-
-class Kept:
-    """The rows of a track's inputs as they are: nothing is evaluated but the output layer."""
-
-    def __init__(self, track: Any, t: int) -> None:
-        self._track, self._t = track, t
-
-    def row(self) -> torch.Tensor:
-        """See `Conditionals`."""
-        (row,) = self._track.kept_rows(self._t, self._t + 1)
+        (row,) = self._kv_cache.current_rows(self._t, self._t + 1)
         return row[0]  # type: ignore[no-any-return]
 
     def extend(self, values: torch.Tensor) -> None:
@@ -145,36 +115,34 @@ class Kept:
         """See `extend` and `Conditionals`."""
         begin = self._t + 1
         self._t += values.shape[1]
-        yield from self._track.kept_rows(begin, self._t + 1)
+        yield from self._kv_cache.current_rows(begin, self._t + 1)
 
-    def unchanged(self) -> Kept:
+    def unchanged(self) -> Current:
         """See `Conditionals`."""
-        return Kept(self._track, self._t)
+        return Current(self._kv_cache, self._t)
 
 
-def track_of(model: Any, current: Any, n_walkers: int) -> Any:
-    """Return the model's `Track` of W inputs, the current one if it fits; None if it has none."""
+def kv_cache_of(model: Any, current: Any, n_walkers: int) -> Any:
+    """Return the model's `KVCache` of W inputs, the current one if it fits; None if it has none."""
     if current is not None and current.n_walkers == n_walkers:
         return current
-    make = getattr(model, "track", None)
+    make = getattr(model, "kv_cache", None)
     return None if make is None else make(n_walkers)
 
 
-def rows_of(model: Any, track: Any, x: torch.Tensor, first: int) -> Iterator[torch.Tensor]:
+def rows_of(model: Any, kv_cache: Any, x: torch.Tensor, first: int) -> Iterator[torch.Tensor]:
     """Evaluate inputs x, int64 [W, D]; yield rows `first` to D - 1 of l, some [k, W, V] a time."""
-    if track is not None:
-        track.load(x)
-        yield from track.kept_rows(first, x.shape[1])
+    if kv_cache is not None:
+        kv_cache.load(x)
+        yield from kv_cache.current_rows(first, x.shape[1])
         return
     yield model.conditional_logits(x)[1][:, first:].transpose(0, 1)
 
 
-def begin(model: Any, track: Any, x: torch.Tensor, t: int) -> Conditionals:
-    """Return the conditionals behind the first t sites of x, int64 [W, D]; a track keeps x."""
-    if track is not None:
-        return Tracked(track, t)
-    if all(hasattr(model, name) for name in ("begin", "extend", "fork")):
-        return Cached(model, model.begin(x[:, :t]))
+def begin(model: Any, kv_cache: Any, x: torch.Tensor, t: int) -> Conditionals:
+    """Return the conditionals behind the first t sites of x, int64 [W, D]; a KV cache keeps x."""
+    if kv_cache is not None:
+        return Cached(kv_cache, t)
     return Whole(model, x, t)
 
 

@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_decoder, hf_folder
-from omniinput_hpc.models.language.gpt2_decoder import Gpt2Trunk, Trunk, is_gpt2
-from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
+from omniinput_hpc.models.language.kv_cache import KVCache
 from omniinput_hpc.models.language.loading import load
-from omniinput_hpc.models.language.prefix_cache import Decoder, Prefixes
+from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
 
 Rest = tuple[torch.Tensor, torch.Tensor]
 
@@ -47,16 +47,16 @@ class CausalLanguageModel:
         self.predicted_from = 0 if before else 1
         self._all_tokens = options.tokens == "all"
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
-        self._decoder = Decoder(self.lm, self.token_ids, self._before)
-        self._followed: Track | None = None
-        self._scratch: Track | None = None
+        self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
+        self._followed: KVCache | None = None
+        self._scratch: KVCache | None = None
         self._text = hf_folder.text_of(options, folder, n_vocab)
         self._folder = Path(folder)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean NLL, float32 [W], of x, int64 [W, D]."""
-        if self._trunk is not None:
+        if self._decoder is not None:
             return self._whole(len(x)).output(x)
         tokens = self._tokens(x)
         logits = self._logits(tokens)  # [W, m, V]
@@ -71,7 +71,7 @@ class CausalLanguageModel:
 
         The row of a first site that is not predicted is zero.
         """
-        if self._trunk is not None:
+        if self._decoder is not None:
             return self._whole(len(x)).conditional_logits(x)
         tokens = self._tokens(x)
         log_p = self._logits(tokens).log_softmax(-1)  # [W, m, V]
@@ -159,43 +159,43 @@ class CausalLanguageModel:
         return torch.where((site >= self.predicted_from)[:, None], target, 0.0)
 
     @torch.no_grad()
-    def begin(self, x: torch.Tensor) -> Prefixes:
-        """See `omniinput_hpc.models.Model` and `Decoder`."""
-        return self._decoder.begin(x)
+    def begin(self, x: torch.Tensor) -> PrefixCache:
+        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        return self._prefix_decoder.begin(x)
 
     @torch.no_grad()
-    def extend(self, prefixes: Prefixes, values: torch.Tensor) -> Prefixes:
-        """See `omniinput_hpc.models.Model` and `Decoder`."""
-        return self._decoder.extend(prefixes, values)
+    def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
+        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        return self._prefix_decoder.extend(prefixes, values)
 
     @torch.no_grad()
-    def extend_rows(self, prefixes: Prefixes, values: torch.Tensor) -> torch.Tensor:
-        """See `omniinput_hpc.models.Model` and `Decoder`."""
-        return self._decoder.extend_rows(prefixes, values)
+    def extend_rows(self, prefixes: PrefixCache, values: torch.Tensor) -> torch.Tensor:
+        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        return self._prefix_decoder.extend_rows(prefixes, values)
 
-    def fork(self, prefixes: Prefixes) -> Prefixes:
-        """See `omniinput_hpc.models.Model` and `Decoder`."""
-        return self._decoder.fork(prefixes)
+    def fork(self, prefixes: PrefixCache) -> PrefixCache:
+        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        return self._prefix_decoder.fork(prefixes)
 
     @torch.no_grad()
-    def branch(self, prefixes: Prefixes) -> Prefixes:
-        """Append every value to each prefix (see `Decoder`)."""
-        return self._decoder.branch(prefixes)
+    def branch(self, prefixes: PrefixCache) -> PrefixCache:
+        """Append every value to each prefix (see `PrefixDecoder`)."""
+        return self._prefix_decoder.branch(prefixes)
 
     @property
-    def track(self) -> Callable[[int], Track] | None:
-        """Return a way to follow W inputs (see `Track`); None where the model has no trunk.
+    def kv_cache(self) -> Callable[[int], KVCache] | None:
+        """Return a way to follow W inputs (see `KVCache`); None where the model has no decoder.
 
-        All who follow as many share one track: its version tells each whose inputs it keeps.
+        All who follow as many share one kv_cache: its version tells each whose inputs it keeps.
         """
-        return None if self._trunk is None else self._follow
+        return None if self._decoder is None else self._follow
 
     @property
-    def kept_bytes(self) -> int:
+    def cache_bytes(self) -> int:
         """What is kept of the inputs that are followed takes so much memory."""
         return 0 if self._followed is None else self._followed.n_bytes
 
-    def _follow(self, n_walkers: int) -> Track:
+    def _follow(self, n_walkers: int) -> KVCache:
         if self._followed is None or self._followed.n_walkers != n_walkers:
             try:
                 self._followed, self._scratch = self._whole(n_walkers), None
@@ -207,25 +207,25 @@ class CausalLanguageModel:
                 ) from None
         return self._followed
 
-    def _whole(self, n_walkers: int) -> Track:
+    def _whole(self, n_walkers: int) -> KVCache:
         """Return what evaluates whole inputs; room is kept for one W, that of the last call."""
         if self._followed is not None and self._followed.n_walkers == n_walkers:
             return self._followed
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
-            assert self._trunk is not None
-            self._scratch = Track(
-                self._trunk, self.token_ids, self._before, self.n_sites, n_walkers
+            assert self._decoder is not None
+            self._scratch = KVCache(
+                self._decoder, self.token_ids, self._before, self.n_sites, n_walkers
             )
         return self._scratch
 
     @cached_property
-    def _trunk(self) -> Trunk | None:
+    def _decoder(self) -> Decoder | None:
         """What evaluates some positions; None where there is no such thing, which is then said."""
         n_positions = len(self._before) + self.n_sites - 1
         if not n_positions:
             return None
         if is_gpt2(self.lm):
-            return Gpt2Trunk(self.lm, n_positions)
+            return Gpt2Decoder(self.lm, n_positions)
         return hf_decoder.find(self.lm, n_positions)
 
     def render(self, x: torch.Tensor) -> list[str]:
@@ -262,7 +262,7 @@ class CausalLanguageModel:
 
         Without an (empty) cache transformers looks for packed sequences, and waits for the device.
         """
-        if self._trunk is None:
+        if self._decoder is None:
             return {"use_cache": False}
         return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
 

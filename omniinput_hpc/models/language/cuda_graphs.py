@@ -2,7 +2,7 @@
 
 A small evaluation is a few hundred kernels of some microseconds each, and telling the GPU of each
 takes as long. A graph holds them all; replaying it is one call. What is recorded are addresses, so
-that everything must lie where it lay: a `Track`'s room does.
+that everything must lie where it lay: a `KVCache`'s room does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("omniinput_hpc")
 Work = Callable[[torch.Tensor, int], torch.Tensor]
 
 
-class Launches:
+class GraphCache:
     """Evaluations of some positions, each kind recorded when it comes for the second time.
 
     A kind is where an evaluation begins and how long it is; of D sites, moves have 2 D of them.

@@ -1,8 +1,8 @@
-"""A decoder's layers over kept keys and values: the positions that changed, and nothing else.
+"""Decoders over cached keys and values: the protocol, and GPT-2 written for speed on a CPU.
 
-A trunk evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and values
-of the positions before them, and leaves its own behind. Here is GPT-2's, written for speed on a
-CPU; its bits depend neither on n nor on the other walkers. `any_trunk` has the one for all others.
+A decoder evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and
+values of the positions before them, and writes down its own. The bits of GPT-2's depend neither on
+n nor on the other walkers. `hf_decoder` serves all other architectures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROWS = 1024
 """For how many rows weights are laid out; they serve for any number."""
 
 
-class Trunk(Protocol):
-    """What `Track` needs of a decoder.
+class Decoder(Protocol):
+    """What `KVCache` needs of a decoder.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def packs(weight: torch.Tensor) -> bool:
     return wanted and torch.backends.mkldnn.is_available()
 
 
-class Gpt2Trunk:
+class Gpt2Decoder:
     """GPT-2's layers (Radford et al. 2019), pre-normalized, with learned positions.
 
     Parameters
@@ -135,18 +135,18 @@ class Gpt2Trunk:
         self._mask = mask.triu_(1).to(self._tokens.dtype)
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See `Trunk`."""
+        """See `Decoder`."""
         return self._head(hidden)
 
     def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Trunk`: [layers, 2, T, W, E], or for tiny heads [layers, 2, T, E, W]."""
+        """See `Decoder`: [layers, 2, T, W, E], or for tiny heads [layers, 2, T, E, W]."""
         t, n_layers, e = self._n_positions, len(self._layers), self._tokens.shape[1]
         last = (e, n_walkers) if self._tiny else (n_walkers, e)
         like = self._tokens
         return like.new_zeros((n_layers, 2, t, *last)), like.new_zeros((t, n_walkers, e))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """See `Trunk`."""
+        """See `Decoder`."""
         end = begin + len(tokens)
         x = F.embedding(tokens, self._tokens) + self._places[begin:end]  # [n, W, E]
         attend = self._attend_tiny if self._tiny else self._attend
@@ -217,7 +217,7 @@ def _gelu_kind(lm: Any) -> str:
 
 
 def is_gpt2(lm: Any) -> bool:
-    """Whether a model is a GPT-2 of the usual kind, which `Gpt2Trunk` can stand for."""
+    """Whether a model is a GPT-2 of the usual kind, which `Gpt2Decoder` can stand for."""
     config = lm.config
     return (
         type(lm) is GPT2LMHeadModel

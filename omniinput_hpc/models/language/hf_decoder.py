@@ -28,7 +28,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 log = logging.getLogger("omniinput_hpc")
 
 TRIED = 3
-"""Inputs that a trunk is tried on."""
+"""Inputs that a decoder is tried on."""
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far pieces may be from the whole: see `distance`. 32 layers of random weights were 0.002 and
 0.017 apart in half precision."""
@@ -36,7 +36,7 @@ CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 STRANGE = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
 """What a model raises that has another idea of a cache: anything, in code that is not ours. Whole
 inputs are then evaluated, which is slower and no less right, and `find` says so. A fault of ours
-would end here, too: the tests want a trunk of every architecture that is known to fit."""
+would end here, too: the tests want a decoder of every architecture that is known to fit."""
 
 
 class Unfit(Exception):
@@ -59,7 +59,7 @@ class Heads:
 
 
 class KeptLayer(CacheLayerMixin):
-    """A layer's keys and values in a track's room.
+    """A layer's keys and values in a KV cache's room.
 
     What a sliding window hides stays here as well: the model's own mask hides it.
     """
@@ -132,14 +132,14 @@ class WholeHead:
         return logits.view(*hidden.shape[:-1], -1)
 
 
-class AnyTrunk:
-    """A decoder's body over kept keys and values; see `trunks.Trunk`.
+class HfDecoder:
+    """A decoder's body over kept keys and values; see `Decoder`.
 
-    It asks the device for nothing, so that nothing waits for it, unless the model does (mixtures of
-    experts, rotations that depend on the length). Unlike `Gpt2Trunk`'s, bits depend on how many
-    positions are evaluated at once. A `Track` keeps keys and values twice: of a model of OLMo-7B's
-    shape in bfloat16 (32 layers of 4,096 keys and values) 0.5 MiB a token each, which makes 1.5 GiB
-    for 64 walkers of 25 tokens.
+    It never synchronizes with the device, unless the model does (mixtures of experts, rotations
+    that depend on the length). Unlike `Gpt2Decoder`'s, its bits depend on how many positions are
+    evaluated at once. A `KVCache` holds keys and values twice: of a model of OLMo-7B's shape in
+    bfloat16 (32 layers of 4,096 keys and values) 0.5 MiB a token each, which makes 1.5 GiB for 64
+    walkers of 25 tokens.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class AnyTrunk:
         self._placed: torch.Tensor | None = None
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See `trunks.Trunk`."""
+        """See `Decoder`."""
         return self._head(hidden)
 
     def use_whole_head(self, lm: Any) -> None:
@@ -168,13 +168,13 @@ class AnyTrunk:
         self._head = WholeHead(lm)
 
     def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `trunks.Trunk`: [layers, W, T, keys and values of all heads]."""
+        """See `Decoder`: [layers, W, T, keys and values of all heads]."""
         t = self._n_positions
         kv = self._kept.new_zeros((len(self._layers), n_walkers, t, self._width))
         return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """See `trunks.Trunk`."""
+        """See `Decoder`."""
         if self._placed is not kv:
             for layer, room in zip(self._layers, kv, strict=True):
                 layer.place(room)
@@ -210,7 +210,7 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[Heads]]:
     return done.last_hidden_state, layers[0].keys, heads
 
 
-def try_out(trunk: AnyTrunk, lm: Any) -> None:
+def try_out(decoder: HfDecoder, lm: Any) -> None:
     """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
 
     Raises
@@ -218,20 +218,20 @@ def try_out(trunk: AnyTrunk, lm: Any) -> None:
     Unfit
         They differ, or the logits depend on more than the last hidden state.
     """
-    kv, hidden = trunk.memory(TRIED)
+    kv, hidden = decoder.memory(TRIED)
     t = len(hidden)
     first, second = t // 3, 2 * t // 3
     random = torch.Generator().manual_seed(1)
-    x, y, v = torch.randint(trunk.n_vocab, (3, t, TRIED), generator=random).to(kv.device)
+    x, y, v = torch.randint(decoder.n_vocab, (3, t, TRIED), generator=random).to(kv.device)
     y[:first], v[:second] = x[:first], y[:second]
-    whole = whole_rows(lm, trunk, torch.cat([x, y, v], dim=1))  # [T, 3 TRIED, V]
+    whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 TRIED, V]
     pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
     for tokens, begin, end in pieces:
         if begin < end:
-            hidden[begin:end] = trunk.run(tokens[begin:end], begin, kv)
+            hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
         if end == t:
             expected, whole = whole.split((TRIED, whole.shape[1] - TRIED), dim=1)
-            found = trunk.head(hidden).float().log_softmax(-1)
+            found = decoder.head(hidden).float().log_softmax(-1)
             apart, most = distance(found, expected, kv.dtype), CLOSE[kv.dtype]
             if not apart <= most:
                 raise Unfit(
@@ -240,10 +240,10 @@ def try_out(trunk: AnyTrunk, lm: Any) -> None:
                 )
 
 
-def whole_rows(lm: Any, trunk: AnyTrunk, tokens: torch.Tensor) -> torch.Tensor:
+def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tensor:
     """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
 
-    Where its logits are more than a linear map of the hidden state, the trunk is told.
+    Where its logits are more than a linear map of the hidden state, the decoder is told.
 
     Raises
     ------
@@ -252,9 +252,9 @@ def whole_rows(lm: Any, trunk: AnyTrunk, tokens: torch.Tensor) -> torch.Tensor:
     """
     logits = lm(input_ids=tokens.T, use_cache=False).logits
     states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
-    if not torch.equal(logits, trunk.head(states)):
-        trunk.use_whole_head(lm)
-        if not torch.equal(logits, trunk.head(states)):
+    if not torch.equal(logits, decoder.head(states)):
+        decoder.use_whole_head(lm)
+        if not torch.equal(logits, decoder.head(states)):
             raise Unfit("its logits depend on more than the last hidden state")
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
@@ -274,12 +274,12 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 
 @torch.no_grad()
-def find(lm: Any, n_positions: int) -> AnyTrunk | None:
-    """Return a model's trunk if what it finds is what the model finds; else None, and say so."""
+def find(lm: Any, n_positions: int) -> HfDecoder | None:
+    """Return a model's decoder if what it finds is what the model finds; else None, and say so."""
     try:
-        trunk = AnyTrunk(lm, n_positions)
-        try_out(trunk, lm)
+        decoder = HfDecoder(lm, n_positions)
+        try_out(decoder, lm)
     except (Unfit, *STRANGE) as reason:
         log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
         return None
-    return trunk
+    return decoder

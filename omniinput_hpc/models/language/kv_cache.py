@@ -1,4 +1,4 @@
-"""W inputs that are evaluated once and then rewritten: only what changes is evaluated again."""
+"""KV cache: W inputs are evaluated once; of a proposal, only what follows the first change is."""
 
 from __future__ import annotations
 
@@ -6,55 +6,59 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from omniinput_hpc.models.language.cuda_graphs import Launches
-from omniinput_hpc.models.language.gpt2_decoder import Trunk
+from omniinput_hpc.models.language.cuda_graphs import GraphCache
+from omniinput_hpc.models.language.gpt2_decoder import Decoder
 
 CHUNK, CHUNK_ELSEWHERE = 1 << 21, 1 << 26
 """Logits that are worked on at once, whatever V and D: 8 MB in float32 on a CPU, whose cache they
 stay in; 256 MB elsewhere, where the output layer's weights are read again for each chunk."""
 
 
-class Track:
-    """What a language model knows of W inputs, kept, and of one proposal for each of them.
+class KVCache:
+    """KV cache of W inputs and of one proposal for each.
 
-    A proposal agrees with what is kept in the first t sites, t the same for all walkers; `settle`
-    then takes it over or drops it, walker by walker. What is found does not depend on how it was
-    come by: it is that of a whole evaluation, to the bit for GPT-2 (see `trunks`), within rounding
-    for others, so that runs go on with the same bits only from a whole evaluation: see `Batch`.
-    All room is taken once.
+    Results equal a full forward pass: bit for bit for GPT-2, within rounding for other decoders
+    (which is why a run's bits are the same after a resume only because the cache is filled anew
+    after every exchange). A proposal shares its first t sites with the current input, t the same
+    for all W; `accept` then makes it the current input, walker by walker. All memory is allocated
+    once.
+
+    The model owns the cache, and all kernels that ask for as many inputs share it.
 
     Parameters
     ----------
-    trunk, token_ids, before : of the language model
+    decoder, token_ids : of the language model
+    before : int64 [P], fixed tokens in front of every input
     n_sites : D
     n_walkers : W
 
     Attributes
     ----------
     n_walkers : int, W
-    version : int, counts changes of what is kept, so that a user sees whether it is still hers
+    version : int, incremented whenever the cache changes; a kernel compares it to see whether
+        another kernel has replaced its inputs
     """
 
     def __init__(
         self,
-        trunk: Trunk,
+        decoder: Decoder,
         token_ids: torch.Tensor,
         before: torch.Tensor,
         n_sites: int,
         n_walkers: int,
     ) -> None:
-        self._trunk, self._token_ids, self.n_walkers = trunk, token_ids, n_walkers
+        self._decoder, self._token_ids, self.n_walkers = decoder, token_ids, n_walkers
         self._before, self._n_before = before[:, None].expand(-1, n_walkers), len(before)
         self._first = 0 if self._n_before else 1
-        kv, hidden = trunk.memory(n_walkers)  # of P + D - 1: the last token is only predicted
+        kv, hidden = decoder.memory(n_walkers)  # of P + D - 1: the last token is only predicted
         shape = (2, n_sites - self._first, n_walkers)
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
         self._new = (kv, hidden, scores)
-        self._launch: Callable[[torch.Tensor, int], object] = self._work
+        self._evaluate: Callable[[torch.Tensor, int], object] = self._work
         if hidden.is_cuda:
-            self._launch = Launches(self._work, token_ids.new_zeros(hidden.shape[:2]))
+            self._evaluate = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
         self._kept: tuple[torch.Tensor, ...] = ()
-        self._dims = ((2, trunk.walker_dim), (0, 1))  # of positions and walkers
+        self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
         self._same = 0  # positions before it are alike in both
         self._from = self._at = 0  # where the proposal begins, and where it goes on
         self.version = 0
@@ -65,7 +69,7 @@ class Track:
         return 2 * sum(new.nbytes for new in self._new)
 
     def reserve(self) -> None:
-        """Take the room for what is kept now; else `settle` takes it."""
+        """Take the room for what is kept now; else `accept` takes it."""
         if not self._kept:
             self._kept = tuple(torch.zeros_like(new) for new in self._new)
 
@@ -73,7 +77,7 @@ class Track:
     def load(self, x: torch.Tensor) -> None:
         """Evaluate inputs, int64 [W, D], and keep them, but for their scores."""
         self._begin_whole(x)
-        self.settle(None)
+        self.accept(None)
 
     @torch.no_grad()
     def evaluate(self, x: torch.Tensor) -> torch.Tensor:
@@ -136,13 +140,13 @@ class Track:
         yield from self._rows(self._new[1], begin, self._at)
 
     @torch.no_grad()
-    def kept_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
+    def current_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
         """Yield l at what is kept, of sites begin to end - 1, some [k', W, n_values] a time."""
         place = self._n_before - 1
         yield from self._rows(self._kept[1], place + begin, place + end)
 
     @torch.no_grad()
-    def settle(self, accepted: torch.Tensor | None) -> None:
+    def accept(self, accepted: torch.Tensor | None) -> None:
         """Keep the proposals of walkers that are accepted, bool [W]; None: of all."""
         self.reserve()
         self.version += 1
@@ -156,14 +160,14 @@ class Track:
     def _run(self, tokens: torch.Tensor) -> None:
         """Evaluate tokens, int64 [n, W], at the proposals' next positions."""
         with torch.inference_mode():
-            self._launch(tokens, self._at)
+            self._evaluate(tokens, self._at)
         self._at += len(tokens)
 
     def _work(self, tokens: torch.Tensor, begin: int) -> torch.Tensor:
         """Evaluate tokens, int64 [n, W], at positions from `begin` on."""
         kv, hidden, _ = self._new
         some = hidden[begin : begin + len(tokens)]
-        return some.copy_(self._trunk.run(tokens, begin, kv))
+        return some.copy_(self._decoder.run(tokens, begin, kv))
 
     def _begin_whole(self, x: torch.Tensor) -> None:
         self._from = self._at = self._same = 0
@@ -178,7 +182,7 @@ class Track:
         place = self._n_before - 1
         for begin, end in self._chunks(t, x.shape[1]):
             hidden = self._new[1][place + begin : place + end]
-            logits = self._trunk.head(hidden).float()  # [k, W, V]
+            logits = self._decoder.head(hidden).float()  # [k, W, V]
             some = slice(begin - self._first, end - self._first)
             torch.logsumexp(logits, -1, out=scores[0, some])
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
@@ -194,12 +198,12 @@ class Track:
 
     def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         most = CHUNK if self._new[1].is_cpu else CHUNK_ELSEWHERE
-        width = max(1, most // (self.n_walkers * self._trunk.n_vocab))
+        width = max(1, most // (self.n_walkers * self._decoder.n_vocab))
         for some in range(begin, end, width):
             yield some, min(some + width, end)
 
     def _log_p(self, hidden: torch.Tensor) -> torch.Tensor:
-        log_p = self._trunk.head(hidden).float().log_softmax(-1)
+        log_p = self._decoder.head(hidden).float().log_softmax(-1)
         return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 
 @dataclass
-class Prefixes:
+class PrefixCache:
     """A batch of prefixes of one length, with their keys and values.
 
     Attributes
@@ -24,7 +24,7 @@ class Prefixes:
     log_p: torch.Tensor
 
 
-class Decoder:
+class PrefixDecoder:
     """Extends prefixes of values by a causal language model.
 
     Parameters
@@ -37,7 +37,7 @@ class Decoder:
     def __init__(self, lm: Any, token_ids: torch.Tensor, before: torch.Tensor) -> None:
         self._lm, self._token_ids, self._before = lm, token_ids, before
 
-    def begin(self, x: torch.Tensor) -> Prefixes:
+    def begin(self, x: torch.Tensor) -> PrefixCache:
         """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
         cache = DynamicCache(config=self._lm.config)
         before = self._before.expand(len(x), -1)
@@ -45,14 +45,14 @@ class Decoder:
         if tokens.shape[1] == 0:  # nothing predicts the first site
             n_values = len(self._token_ids)
             uniform = -torch.log(torch.tensor(float(n_values), device=x.device))
-            return Prefixes(cache, uniform.expand(len(x), n_values))
+            return PrefixCache(cache, uniform.expand(len(x), n_values))
         return self._advance(cache, tokens)
 
-    def extend(self, prefixes: Prefixes, values: torch.Tensor) -> Prefixes:
+    def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
         """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
         return self._advance(prefixes.cache, self._token_ids[values][:, None])
 
-    def extend_rows(self, prefixes: Prefixes, values: torch.Tensor) -> torch.Tensor:
+    def extend_rows(self, prefixes: PrefixCache, values: torch.Tensor) -> torch.Tensor:
         """Append k values, int64 [n, k], at once; `prefixes` is used up.
 
         Returns
@@ -64,14 +64,14 @@ class Decoder:
         log_p: torch.Tensor = logits.float().log_softmax(-1)
         return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
 
-    def fork(self, prefixes: Prefixes) -> Prefixes:
+    def fork(self, prefixes: PrefixCache) -> PrefixCache:
         """Return a copy, so that both can be extended."""
         twin = copy.copy(prefixes.cache)
         # A layer never writes into its tensors, it makes longer ones: they can be shared.
         twin.layers = [copy.copy(layer) for layer in prefixes.cache.layers]
-        return Prefixes(twin, prefixes.log_p)
+        return PrefixCache(twin, prefixes.log_p)
 
-    def branch(self, prefixes: Prefixes) -> Prefixes:
+    def branch(self, prefixes: PrefixCache) -> PrefixCache:
         """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
         cache = DynamicCache(config=self._lm.config)
         n_values = len(self._token_ids)
@@ -81,6 +81,6 @@ class Decoder:
             cache.update(keys, values, index)
         return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
 
-    def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> Prefixes:
+    def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
         logits = self._lm(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]
-        return Prefixes(cache, logits.float().log_softmax(-1)[:, self._token_ids])
+        return PrefixCache(cache, logits.float().log_softmax(-1)[:, self._token_ids])

@@ -76,7 +76,7 @@ def test_flat_rungs_give_the_relative_density():
     result = density_of_run(flat_run(moves=100))
     assert not result.absolute
     assert_exact(result, relative=True)
-    assert "flat rung 0" in result.laws.label_k
+    assert "flat rung 0" in result.rung_weights.label_k
     run = flat_run(moves=100)
     run.log_w_kb = run.log_w_kb + np.linspace(0.0, 2.0, run.log_w_kb.shape[1])
     wrong, _ = score(density_of_run(run), relative=True)
@@ -99,7 +99,7 @@ def test_flat_gaussian_and_canonical_rungs_of_several_runs_enter_one_system():
         gaussian_run(seed=3, beta_k=np.array([0.5, 0.2, 1.0, 0.5])),
     ]
     result = density_of_runs(runs)
-    assert result.absolute and len(result.f_k) == 11 and result.laws is None
+    assert result.absolute and len(result.f_k) == 11 and result.rung_weights is None
     assert_exact(result)
     assert (result.lanes_g == 4).all()
     alone = density_of_run(runs[0])
@@ -124,7 +124,7 @@ def test_two_runs_of_one_ladder_give_smaller_errors():
 def test_ancestral_draws_give_the_absolute_density_bin_by_bin():
     run = ancestral(moves=60)
     result = density_of_run(run)
-    assert result.absolute and result.draws
+    assert result.absolute and result.ancestral
     z = run.z_rks.astype(float)
     q_i = np.exp(run.log_q).mean(axis=-1)
     by_hand = [np.sum(1 / q_i[z == level]) / q_i.size for level in MODEL.z_l()]

@@ -132,7 +132,7 @@ def test_a_gradient_predicts_a_substitution(tmp_path):
     """To first order: exactly so where the tokens' embeddings are close to each other."""
     model = build(save_decoder("gpt2", tmp_path))
     model.lm.transformer.wte.weight.mul_(1e-2)
-    model._trunk = None  # which was laid out for the weights before
+    model._decoder = None  # which was laid out for the weights before
     x = inputs(model)
     z, g = model.output_and_gradient(x)
     for site in range(D):

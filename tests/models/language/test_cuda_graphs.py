@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.models.language.cuda_graphs import Launches
-from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.models.language.cuda_graphs import GraphCache
+from omniinput_hpc.models.language.kv_cache import KVCache
 
 D, W = 7, 5
 
@@ -87,35 +87,35 @@ class Gpu:
 
 
 def recorded(model):
-    """Return a track whose evaluations are recorded, and what records them."""
-    track = Track(model._trunk, model.token_ids, model._before, D, W)
-    room = torch.zeros(track._new[1].shape[:2], dtype=torch.int64)
-    track._launch = Launches(track._work, room, gpu=Gpu())
-    return track, track._launch
+    """Return a KV cache whose evaluations are recorded, and what records them."""
+    kv_cache = KVCache(model._decoder, model.token_ids, model._before, D, W)
+    room = torch.zeros(kv_cache._new[1].shape[:2], dtype=torch.int64)
+    kv_cache._evaluate = GraphCache(kv_cache._work, room, gpu=Gpu())
+    return kv_cache, kv_cache._evaluate
 
 
-def moves_of(track, model, n_moves):
+def moves_of(kv_cache, model, n_moves):
     """Rewrite random tails, some of them token by token; return all z and rows that are seen."""
     g = torch.Generator().manual_seed(1)
     x = torch.randint(model.n_values, (W, D), generator=g)
-    seen = [track.evaluate(x)]
+    seen = [kv_cache.evaluate(x)]
     for move in range(n_moves):
         t = int(torch.randint(D - 1, (1,), generator=g))
         y = x.clone()
         y[:, t:] = torch.randint(model.n_values, (W, D - t), generator=g)
         if move % 3:
-            seen.append(track.propose(y, t))
+            seen.append(kv_cache.propose(y, t))
         else:
-            track.begin(t)
+            kv_cache.begin(t)
             for site in range(t, D - 1):
-                track.extend(y[:, site])
-                seen.append(track.row())
-            track._score(y, t)
+                kv_cache.extend(y[:, site])
+                seen.append(kv_cache.row())
+            kv_cache._score(y, t)
         accepted = torch.rand(W, generator=g) < 0.5
-        track.settle(accepted)
+        kv_cache.accept(accepted)
         x = torch.where(accepted[:, None], y, x)
         if move % 10 == 9:
-            seen.append(track.evaluate(x))
+            seen.append(kv_cache.evaluate(x))
     return seen
 
 
@@ -124,17 +124,17 @@ def moves_of(track, model, n_moves):
 def test_replays_find_what_evaluations_find(tmp_path, kind, keys):
     folder = save_decoder(kind, tmp_path)
     model = causal_lm.build(CausalLm(kind="causal-lm", path=str(folder), length=D, **keys), "cpu")
-    plain = Track(model._trunk, model.token_ids, model._before, D, W)
-    track, launches = recorded(model)
-    expected, found = moves_of(plain, model, 60), moves_of(track, model, 60)
+    plain = KVCache(model._decoder, model.token_ids, model._before, D, W)
+    kv_cache, graphs = recorded(model)
+    expected, found = moves_of(plain, model, 60), moves_of(kv_cache, model, 60)
     assert len(expected) == len(found)
     for a, b in zip(expected, found, strict=True):
         assert torch.equal(a, b)
-    replays = [tape.replays for tape in launches._graphs.values()]
+    replays = [tape.replays for tape in graphs._graphs.values()]
     assert len(replays) > D
     assert sum(replays) > 100  # of about 150 evaluations
-    again = moves_of(track, model, 60)  # nothing but replays
-    assert sum(tape.replays for tape in launches._graphs.values()) > sum(replays) + 100
+    again = moves_of(kv_cache, model, 60)  # nothing but replays
+    assert sum(tape.replays for tape in graphs._graphs.values()) > sum(replays) + 100
     assert all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
 
 
@@ -149,11 +149,11 @@ def counted_work(decide):
     return work, room
 
 
-def evaluate_often(launches, room, decide):
+def evaluate_often(graphs, room, decide):
     """Evaluate other tokens each time; assert that what was found is right."""
     for call in range(6):
         tokens = torch.arange(2 * W).view(2, W) + call
-        launches(tokens, 1)
+        graphs(tokens, 1)
         assert torch.equal(room[1:3], tokens + decide(tokens)), call
 
 
@@ -162,11 +162,11 @@ def test_a_model_that_waits_for_the_device_is_not_recorded(caplog):
         return int(tokens.max()) % 3
 
     work, room = counted_work(decide)
-    launches = Launches(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
+    graphs = GraphCache(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
-        evaluate_often(launches, room, decide)
-    assert not launches._graphs
-    assert launches._gpu.streams_set == 1
+        evaluate_often(graphs, room, decide)
+    assert not graphs._graphs
+    assert graphs._gpu.streams_set == 1
     assert [r.getMessage() for r in caplog.records] == [
         "the model is evaluated without CUDA graphs: called a synchronizing operation"
     ]
@@ -180,13 +180,13 @@ def test_work_that_decides_anew_is_caught(caplog):
         return len(calls)
 
     work, room = counted_work(decide)
-    launches = Launches(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
+    graphs = GraphCache(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
         for call in range(5):
             tokens = torch.full((2, W), call)
-            launches(tokens, 0)
+            graphs(tokens, 0)
             assert torch.equal(room[:2], tokens + len(calls))
-    assert not launches._graphs
+    assert not graphs._graphs
     assert "replayed, it finds other bits" in caplog.text
 
 
@@ -195,8 +195,8 @@ def test_what_can_be_recorded_is(caplog):
         return tokens.sum(0)
 
     work, room = counted_work(decide)
-    launches = Launches(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
-    evaluate_often(launches, room, decide)
-    (tape,) = launches._graphs.values()
+    graphs = GraphCache(work, torch.zeros((4, W), dtype=torch.int64), gpu=Gpu())
+    evaluate_often(graphs, room, decide)
+    (tape,) = graphs._graphs.values()
     assert tape.replays == 5  # one to see that it finds the same, and 4 in the place of the work
     assert not caplog.text

@@ -1,6 +1,6 @@
 """Any decoder over kept keys and values: what fits is used, and what does not is found out.
 
-That proposals are those of whole evaluations is shown in test_track.py.
+That proposals are those of whole evaluations is shown in test_kv_cache.py.
 """
 
 import logging
@@ -26,9 +26,9 @@ from omniinput_hpc.cli import run
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm, hf_decoder
 from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
-from omniinput_hpc.models.language.gpt2_decoder import Gpt2Trunk
-from omniinput_hpc.models.language.hf_decoder import AnyTrunk, KeptLayer
-from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.models.language.gpt2_decoder import Gpt2Decoder
+from omniinput_hpc.models.language.hf_decoder import HfDecoder, KeptLayer
+from omniinput_hpc.models.language.kv_cache import KVCache
 from omniinput_hpc.sampling.walkers import Batch
 
 T = 12
@@ -73,8 +73,8 @@ def random_model(config, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("what", FITS)
 def test_models_that_fit(what, dtype):
-    trunk = hf_decoder.find(random_model(FITS[what], dtype), T)
-    kv, hidden = trunk.memory(5)
+    decoder = hf_decoder.find(random_model(FITS[what], dtype), T)
+    kv, hidden = decoder.memory(5)
     assert kv.dtype == hidden.dtype == dtype and kv.shape[:3] == (2, 5, T)
     assert hidden.shape == (T, 5, 16)
 
@@ -82,11 +82,11 @@ def test_models_that_fit(what, dtype):
 @pytest.mark.parametrize("what", CHANGED)
 def test_logits_are_the_models_own(what):
     lm = random_model(CHANGED[what])
-    trunk, tokens = hf_decoder.find(lm, T), torch.arange(2 * T).view(T, 2) % V
-    hidden = trunk.run(tokens, 0, trunk.memory(2)[0])
-    logits = trunk.head(hidden)
+    decoder, tokens = hf_decoder.find(lm, T), torch.arange(2 * T).view(T, 2) % V
+    hidden = decoder.run(tokens, 0, decoder.memory(2)[0])
+    logits = decoder.head(hidden)
     torch.testing.assert_close(logits, lm(input_ids=tokens.T).logits.transpose(0, 1))
-    torch.testing.assert_close(trunk.head(hidden[3]), logits[3])  # as `Track.row` asks for it
+    torch.testing.assert_close(decoder.head(hidden[3]), logits[3])  # as `KVCache.row` asks for it
     assert (logits - lm.get_output_embeddings()(hidden)).abs().max() > 0.1
 
 
@@ -109,22 +109,22 @@ def test_the_device_is_asked_for_nothing(kind, monkeypatch):
     """On a device that has no numbers: whoever waited for one would fail."""
     lm = DECODERS[kind]().eval().requires_grad_(False).to("meta")
     with torch.no_grad():
-        trunk = AnyTrunk(lm, 6)
+        decoder = HfDecoder(lm, 6)
     none = torch.zeros(0, dtype=torch.int64, device="meta")
     x = torch.zeros((5, 7), dtype=torch.int64, device="meta")
     accepted = torch.zeros(5, dtype=torch.bool, device="meta")
-    track = Track(trunk, torch.arange(V, device="meta"), none, 7, 5)
+    kv_cache = KVCache(decoder, torch.arange(V, device="meta"), none, 7, 5)
 
     def move():
-        track.propose(x, 3)
-        track.settle(accepted)
-        track.begin(2)
-        track.row()
-        track.extend(x[:, 2])
-        list(track.rows_after(x[:, 3:-1]))
-        track.settle(accepted)
+        kv_cache.propose(x, 3)
+        kv_cache.accept(accepted)
+        kv_cache.begin(2)
+        kv_cache.row()
+        kv_cache.extend(x[:, 2])
+        list(kv_cache.rows_after(x[:, 3:-1]))
+        kv_cache.accept(accepted)
 
-    track.evaluate(x)
+    kv_cache.evaluate(x)
     move()
     monkeypatch.setattr(KeptLayer, "go_back", lambda self, seen: bool(self.keys.any()))
     with pytest.raises(RuntimeError, match=r"(?i)meta"):  # nothing is there to be asked for
@@ -140,10 +140,10 @@ def test_models_that_do_not_fit_say_so(what, caplog):
     assert "whole inputs are evaluated in every move" in line and reason in line
 
 
-def test_models_that_do_not_fit_have_no_track(tmp_path, monkeypatch):
+def test_models_that_do_not_fit_have_no_kv_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(hf_decoder, "CLOSE", {torch.float32: -1.0})
     model = build(tmp_path, "llama")
-    assert model.track is None
+    assert model.kv_cache is None
     assert model.output(torch.zeros((2, 7)).long()).isfinite().all()
 
 
@@ -153,7 +153,7 @@ def build(folder, kind, **keys):
 
 
 def test_gpt2_keeps_its_own(tmp_path):
-    assert isinstance(build(tmp_path, "gpt2")._trunk, Gpt2Trunk)
+    assert isinstance(build(tmp_path, "gpt2")._decoder, Gpt2Decoder)
 
 
 def from_0_in_each_piece(self):
@@ -193,14 +193,14 @@ def test_what_is_wrong_is_found_out(tmp_path, monkeypatch, caplog, kind, name, w
 
 def test_nothing_grows_and_nothing_is_copied(tmp_path):
     model = build(tmp_path, "llama")
-    trunk = model._trunk
-    assert isinstance(trunk, AnyTrunk)
-    kv, _ = trunk.memory(3)
+    decoder = model._decoder
+    assert isinstance(decoder, HfDecoder)
+    kv, _ = decoder.memory(3)
     tokens = torch.randint(V, (6, 3))
-    trunk.run(tokens, 0, kv)
+    decoder.run(tokens, 0, kv)
     before = kv.clone()
-    trunk.run(tokens[4:], 4, kv)
-    for layer, room in zip(trunk._layers, kv, strict=True):
+    decoder.run(tokens[4:], 4, kv)
+    for layer, room in zip(decoder._layers, kv, strict=True):
         keys, values = layer.update(torch.zeros(3, 2, 0, 4), torch.zeros(3, 2, 0, 4))
         assert keys.shape == values.shape == (3, 2, 6, 4)
         inside = range(room.data_ptr(), room.data_ptr() + 4 * room.numel())
@@ -260,8 +260,8 @@ def test_a_run_that_went_on_is_the_same_as_one_at_once(tmp_path, wide, kind, ker
 
 
 def alone(self, n_walkers):
-    """Return a track that no other rung shares."""
-    return Track(self._trunk, self.token_ids, self._before, self.n_sites, n_walkers)
+    """Return a KV cache that no other rung shares."""
+    return KVCache(self._decoder, self.token_ids, self._before, self.n_sites, n_walkers)
 
 
 @pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])

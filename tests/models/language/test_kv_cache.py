@@ -1,6 +1,6 @@
-"""Tracks: after any moves, what is kept is what a whole evaluation finds.
+"""KV caches: after any moves, what is kept is what a whole evaluation finds.
 
-To the bit for GPT-2, whose trunk is our own; within rounding for others, 1e-5 of z.
+To the bit for GPT-2, whose decoder is our own; within rounding for others, 1e-5 of z.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from language_folders import DECODERS, save_decoder
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm, gpt2_decoder
-from omniinput_hpc.models.language.kv_cache import Track
+from omniinput_hpc.models.language.kv_cache import KVCache
 
 D = 7
 KEYS = [{}, {"prefix": [3, 7, 2]}, {"tokens": "no-special"}]
@@ -34,13 +34,13 @@ def build(tmp_path, kind="gpt2", **keys):
     return causal_lm.build(CausalLm(kind="causal-lm", path=str(folder), length=D, **keys), "cpu")
 
 
-def track_of(model, n_walkers):
-    """Return a track that nobody shares."""
-    return Track(model._trunk, model.token_ids, model._before, D, n_walkers)
+def kv_cache_of(model, n_walkers):
+    """Return a KV cache that nobody shares."""
+    return KVCache(model._decoder, model.token_ids, model._before, D, n_walkers)
 
 
 def assert_alike(found, expected, kind):
-    """Assert that z, or rows, agree: to the bit where the trunk is our own."""
+    """Assert that z, or rows, agree: to the bit where the decoder is our own."""
     atol = 0.0 if kind == "gpt2" else 1e-5 if found.dim() == 1 else 2e-5
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
@@ -65,23 +65,23 @@ def own_rows(model, x):
 @pytest.mark.parametrize("n_walkers", [1, 6])
 def test_proposals_are_those_of_whole_evaluations(tmp_path, heads, keys, n_walkers):
     model, g = build(tmp_path, heads, **keys), random(1)
-    track, other = track_of(model, n_walkers), track_of(model, n_walkers)
+    kv_cache, other = kv_cache_of(model, n_walkers), kv_cache_of(model, n_walkers)
     x = torch.randint(model.n_values, (n_walkers, D), generator=g)
-    z = track.evaluate(x)
+    z = kv_cache.evaluate(x)
     first = model.predicted_from
     for _ in range(25):
         t = int(torch.randint(D, (1,), generator=g))
         y = x.clone()
         y[:, t:] = torch.randint(model.n_values, (n_walkers, D - t), generator=g)
-        z_y = track.propose(y, t)
+        z_y = kv_cache.propose(y, t)
         assert_alike(z_y, other.evaluate(y), heads)
         assert_alike(z_y, model.output(y), heads)
         accepted = torch.rand(n_walkers, generator=g) < 0.5
-        track.settle(accepted)
+        kv_cache.accept(accepted)
         x, z = torch.where(accepted[:, None], y, x), torch.where(accepted, z_y, z)
-        kept = torch.cat(list(track.kept_rows(first, D)))
+        kept = torch.cat(list(kv_cache.current_rows(first, D)))
         other.load(x)
-        assert_alike(kept, torch.cat(list(other.kept_rows(first, D))), heads)
+        assert_alike(kept, torch.cat(list(other.current_rows(first, D))), heads)
     assert_rows(kept, own_rows(model, x))
     log_p = own_rows(model, x).gather(2, x[:, first:, None]).squeeze(2)
     torch.testing.assert_close(z, -log_p.mean(dim=1), atol=1e-5, rtol=0)
@@ -91,23 +91,23 @@ def test_proposals_are_those_of_whole_evaluations(tmp_path, heads, keys, n_walke
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 def test_token_by_token_is_as_all_at_once(tmp_path, heads, keys):
     model, g = build(tmp_path, heads, **keys), random(2)
-    track, other = track_of(model, 5), track_of(model, 5)
+    kv_cache, other = kv_cache_of(model, 5), kv_cache_of(model, 5)
     x = torch.randint(model.n_values, (5, D), generator=g)
-    track.load(x)
+    kv_cache.load(x)
     for begin, end in ((2, 4), (1, 6), (5, 6), (3, 4), (1, 2)):
         y = x.clone()
         y[:, begin:end] = torch.randint(model.n_values, (5, end - begin), generator=g)
         other.load(y)
-        expected = torch.cat(list(other.kept_rows(1, D)))  # of sites 1 to D - 1
-        track.begin(begin)
+        expected = torch.cat(list(other.current_rows(1, D)))  # of sites 1 to D - 1
+        kv_cache.begin(begin)
         for t in range(begin, end):
-            assert_alike(track.row(), expected[t - 1], heads)
+            assert_alike(kv_cache.row(), expected[t - 1], heads)
             if t + 1 < end:
-                track.extend(y[:, t])
-        found = torch.cat(list(track.rows_after(y[:, end - 1 : -1])))
+                kv_cache.extend(y[:, t])
+        found = torch.cat(list(kv_cache.rows_after(y[:, end - 1 : -1])))
         assert_alike(found, expected[end - 1 :], heads)
         accepted = torch.arange(5) % 2 == begin % 2
-        track.settle(accepted)
+        kv_cache.accept(accepted)
         x = torch.where(accepted[:, None], y, x)
 
 
@@ -124,17 +124,17 @@ def test_a_walker_does_not_depend_on_the_others(tmp_path, heads):
 
 
 def test_what_was_rejected_leaves_a_trace_where_it_is_not_copied_back(tmp_path):
-    """The test above would notice: a track that forgets which positions differ."""
+    """The test above would notice: a KV cache that forgets which positions differ."""
     model, g = build(tmp_path), random(1)
-    track = track_of(model, 4)
+    kv_cache = kv_cache_of(model, 4)
     x = torch.randint(model.n_values, (4, D), generator=g)
-    track.evaluate(x)
+    kv_cache.evaluate(x)
     y = (x + 1) % model.n_values
-    track.propose(torch.cat([x[:, :2], y[:, 2:]], dim=1), 2)
-    track.settle(torch.zeros(4, dtype=torch.bool))
-    track._same = D - 1  # wrong: from site 2 on they differ
+    kv_cache.propose(torch.cat([x[:, :2], y[:, 2:]], dim=1), 2)
+    kv_cache.accept(torch.zeros(4, dtype=torch.bool))
+    kv_cache._same = D - 1  # wrong: from site 2 on they differ
     late = torch.cat([x[:, :5], y[:, 5:]], dim=1)
-    assert not torch.equal(track.propose(late, 5), model.output(late))
+    assert not torch.equal(kv_cache.propose(late, 5), model.output(late))
 
 
 def test_chunks_of_logits_change_nothing(tmp_path, monkeypatch):
@@ -148,30 +148,30 @@ def test_chunks_of_logits_change_nothing(tmp_path, monkeypatch):
 
 def test_room_is_taken_once(tmp_path):
     model, g = build(tmp_path), random(5)
-    track = track_of(model, 6)
+    kv_cache = kv_cache_of(model, 6)
     x = torch.randint(model.n_values, (6, D), generator=g)
-    track.evaluate(x)
-    places = [t.data_ptr() for t in (*track._kept, *track._new)]
+    kv_cache.evaluate(x)
+    places = [t.data_ptr() for t in (*kv_cache._kept, *kv_cache._new)]
     for t in range(D):
-        track.propose(x, t)
-        track.settle(torch.arange(6) < 3)
-    track.evaluate(x)
-    assert places == [t.data_ptr() for t in (*track._kept, *track._new)]
+        kv_cache.propose(x, t)
+        kv_cache.accept(torch.arange(6) < 3)
+    kv_cache.evaluate(x)
+    assert places == [t.data_ptr() for t in (*kv_cache._kept, *kv_cache._new)]
 
 
 @pytest.mark.parametrize("heads", ["gpt2, tiny heads", "llama"], indirect=True)
 def test_whole_inputs_may_be_evaluated_between_moves_on_the_same_room(tmp_path, heads):
     model, g = build(tmp_path, heads), random(6)
-    track, alone = model.track(5), track_of(model, 5)
-    assert model.track(5) is track and model.kept_bytes == track.n_bytes > 0
+    kv_cache, alone = model.kv_cache(5), kv_cache_of(model, 5)
+    assert model.kv_cache(5) is kv_cache and model.cache_bytes == kv_cache.n_bytes > 0
     x, other = torch.randint(model.n_values, (2, 5, D), generator=g)
-    assert torch.equal(track.evaluate(x), alone.evaluate(x))
-    version = track.version
+    assert torch.equal(kv_cache.evaluate(x), alone.evaluate(x))
+    version = kv_cache.version
     for t in (4, 2, 5):
         model.output(other)
         y = torch.cat([x[:, :t], other[:, t:]], dim=1)
-        assert torch.equal(track.propose(y, t), alone.propose(y, t))
-        for one in (track, alone):
-            one.settle(torch.arange(5) < t)
+        assert torch.equal(kv_cache.propose(y, t), alone.propose(y, t))
+        for one in (kv_cache, alone):
+            one.accept(torch.arange(5) < t)
         x = torch.where(torch.arange(5)[:, None] < t, y, x)
-    assert track.version == version + 3  # whoever moved elsewhere meanwhile would see it
+    assert kv_cache.version == version + 3  # whoever moved elsewhere meanwhile would see it
