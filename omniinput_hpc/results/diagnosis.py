@@ -150,7 +150,7 @@ def walker_paths(run: RunReader) -> NDArray[np.int64]:
     path_rv = np.empty((run.rounds, k * w), dtype=np.int64)
     rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
     for round_ in range(run.rounds):
-        path_rv[round_, run.slab("exchange/walker", round_)] = rung_kw
+        path_rv[round_, run.round(round_).walker_kw] = rung_kw
     return path_rv
 
 
