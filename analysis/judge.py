@@ -13,7 +13,7 @@ from pathlib import Path
 from _common import new_parser, run_script
 
 from omniinput_hpc.annotation.judges import default_name, run_judge
-from omniinput_hpc.annotation.judges.options import add_arguments, check, choose_device, make_judge
+from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
 from omniinput_hpc.annotation.tasks import TaskSet, key_path, read_key, read_tasks, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.tables import write_table
