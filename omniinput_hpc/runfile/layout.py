@@ -337,8 +337,3 @@ def free_bytes(folder: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
-
-
-def h5py_version() -> str:
-    """Return the version of h5py, which a run file notes."""
-    return str(h5py.__version__)

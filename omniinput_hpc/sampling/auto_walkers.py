@@ -106,7 +106,7 @@ def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> 
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FIRST_WALKERS)):
         raise UserError(
-            f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers a rung fit into the memory; '
+            f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers a rung fit into memory; '
             'give a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
         )
     trials, last, missed = [first], first, 0

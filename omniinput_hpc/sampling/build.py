@@ -155,7 +155,7 @@ def _trials(
         auto_walkers.MEMORY_SHARE
         * devices.amount_free(device)
         / devices.sharers(device, ranks_here),
-        auto_walkers.MEMORY_SHARE * devices.amount_free("cpu") / ranks_here,
+        share * devices.amount_free("cpu") / ranks_here,
         plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
         devices.held(device),
         devices.held("cpu"),

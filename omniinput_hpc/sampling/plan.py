@@ -13,7 +13,8 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
-from omniinput_hpc.runfile.layout import Geometry, free_bytes, h5py_version, size_in_bytes
+from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
@@ -226,7 +227,7 @@ def environment() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "h5py": h5py_version(),
+        "h5py": libraries()["h5py"],
         "mpi": comm.library(),
         "cpu": _processor(),
     }

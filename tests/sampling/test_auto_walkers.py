@@ -9,7 +9,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import auto_walkers, build
-from omniinput_hpc.sampling.auto_walkers import Room, Trial
+from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, Room, Trial
 
 MIB = 2**20
 
