@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.tasks import Law
+from omniinput_hpc.annotation.tasks import DrawMethod
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
@@ -165,7 +165,7 @@ LAWS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 
 
 def choose(
-    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: Law, seed: int
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: DrawMethod, seed: int
 ) -> tuple[list[Chosen], list[BinReport]]:
     """Draw inputs in every bin that has recorded samples.
 
@@ -263,7 +263,7 @@ def near_pairs(x_nd: IntArray) -> int:
     return near
 
 
-def describe_law(law: Law) -> str:
+def describe_law(law: DrawMethod) -> str:
     """Return how inputs were drawn, in one sentence for the file's header."""
     if law == "uniform":
         return (

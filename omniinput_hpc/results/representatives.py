@@ -250,7 +250,7 @@ def of_tasks(
         return None
     prefix = next((task.prefix for task in tasks.tasks if task.prefix is not None), None)
     edges = lower + key.width * np.arange(n_bins + 1, dtype=np.float64)
-    law = f"tasks of {tasks_path.name}, drawn {key.law}"
+    law = f"tasks of {tasks_path.name}, drawn {key.draw_method}"
     return Representatives(tasks.kind, prefix, "as the annotators saw them", law, edges, items)
 
 
