@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _common import beside, run_script
 
-from omniinput_hpc.annotation.choose import FEWEST, LAWS, bin_edges, choose, describe_law
+from omniinput_hpc.annotation.choose import DRAW_METHODS, FEWEST, bin_edges, choose, describe_draw
 from omniinput_hpc.annotation.display import shown_of
 from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
@@ -24,7 +24,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--width", type=float, required=True, help="of a bin of z")
     parser.add_argument("--range", type=float, nargs=2, required=True, action="append",
                         metavar=("LOW", "HIGH"), help="of z; once, or once per run")  # fmt: skip
-    parser.add_argument("--law", choices=list(LAWS), default="by-weight", help="of the draw")
+    parser.add_argument(
+        "--law", choices=list(DRAW_METHODS), default="by-weight", help="of the draw"
+    )
     parser.add_argument("--repeats", type=float, default=0.1, help="share shown twice")
     parser.add_argument("--gold", type=Path, metavar="FILE.jsonl", help="items of known score")
     parser.add_argument("--output", type=Path, metavar="FILE.tasks.jsonl")
@@ -55,7 +57,7 @@ def main(arguments: list[str]) -> None:
             print(f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f} {r.drawn:6} "
                   f"{r.near:11}{few}")  # fmt: skip
     header = {
-        "law": options.law, "law_in_words": describe_law(options.law), "runs": runs,
+        "law": options.law, "law_in_words": describe_draw(options.law), "runs": runs,
         "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],
         "per_bin": options.per_bin, "duplicates": copies, "seed": options.seed,
     }  # fmt: skip
