@@ -20,7 +20,6 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
-from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
@@ -205,7 +204,7 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     config = input_file.parse(world.on_rank_0(lambda: common.read_input(args)), str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
-    rule = world.together(lambda: _rule(args.rule)) if args.rule else None
+    rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
 
     from omniinput_hpc.models import device as devices
 
@@ -224,13 +223,6 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     seconds = time.monotonic() - begin
     log.info("%s: %d inputs in %s", output, census.count_b.sum(), duration(seconds))
     return EXIT_COMPLETE
-
-
-def _rule(name: str) -> Rule:
-    try:
-        return load_rule(name)
-    except EstimateError as error:
-        raise UserError(str(error)) from None
 
 
 def _arguments(world: World, argv: Sequence[str] | None) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.models import input_space
@@ -32,8 +32,8 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import lock, rescored, writers
-from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.runfile.reader import RunReader, open_run
+from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.tempering.ladder import placement
 from omniinput_hpc.text import duration
@@ -232,7 +232,7 @@ def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     )
     parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
     parser.add_argument(
-        "--max-walltime", type=arguments.seconds, metavar="SECONDS", help="stop in good order"
+        "--max-walltime", type=common.positive_seconds, metavar="SECONDS", help="stop in good order"
     )
     return common.parse(parser, world.rank, argv)
 

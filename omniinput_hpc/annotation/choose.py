@@ -274,3 +274,77 @@ def describe_draw(method: DrawMethod) -> str:
         "systematic draw of distinct recorded inputs in proportion to weight times copies: the "
         "mean score of a bin, each item counted `draws` times, estimates r"
     )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An input that was drawn from its bin.
+
+    Attributes
+    ----------
+    bin : index of its bin
+    z : its output
+    draws : how often it was drawn
+    values : int64 [D]
+    """
+
+    bin: int
+    z: float
+    draws: int
+    values: IntArray
+
+
+def draw_independently(
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, seed: int = 0
+) -> list[Drawn]:
+    """Draw inputs of each bin independently and in proportion to their weight.
+
+    One pass over the file in bounded memory: of samples that hold a share s of the weight seen so
+    far, each draw moves there with probability s. `choose` has the smaller variance, but keeps a
+    row per recorded sample and reads the file twice, which inputs that are only shown do not need.
+
+    Parameters
+    ----------
+    run, density : of one run
+    edges : float64 [B + 1]
+    per_bin : draws a bin; an input that is drawn again is counted, not listed again
+    seed : of the draws
+
+    Raises
+    ------
+    UserError
+        No recorded samples inside the edges.
+    """
+    n_bins = len(edges) - 1
+    rng = np.random.default_rng(seed)
+    total_b = np.full(n_bins, -np.inf)
+    kept: list[list[tuple[float, NDArray[np.int64]] | None]] = [
+        [None] * per_bin for _ in range(n_bins)
+    ]
+    for part in samples_in_bins(run, edges):
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        for b in np.unique(part.bin_i):
+            mine = np.flatnonzero(part.bin_i == b)
+            sum_i = np.logaddexp.accumulate(log_w_i[mine])
+            total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
+            moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
+            points = sum_i[-1] + np.log(rng.random(len(moves)))
+            places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
+            for n, i in zip(moves, mine[places], strict=True):
+                kept[b][n] = (float(part.z_i[i]), part.x_id[i].astype(np.int64))
+    items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
+    if not items:
+        raise UserError(
+            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
+        )
+    return items
+
+
+def _distinct(bin_: int, row: Sequence[tuple[float, NDArray[np.int64]] | None]) -> list[Drawn]:
+    """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
+    found: dict[bytes, Drawn] = {}
+    for z, x in (drawn for drawn in row if drawn is not None):
+        known = found.get(x.tobytes())
+        draws = 1 if known is None else known.draws + 1
+        found[x.tobytes()] = Drawn(bin_, z, draws, x)
+    return sorted(found.values(), key=lambda item: item.z)

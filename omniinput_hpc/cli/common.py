@@ -68,6 +68,14 @@ def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Nam
     return parser.parse_args(argv)
 
 
+def positive_seconds(text: str) -> float:
+    """Return a positive number of seconds from the command line."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
 def read_input(args: argparse.Namespace) -> str:
     """Return the resolved input file as TOML; given a run file, the input stored in it."""
     if args.input.suffix not in (".h5", ".hdf5"):

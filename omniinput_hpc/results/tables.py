@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
+_FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
@@ -32,21 +34,21 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
     ----------
     path : Path
     header : lines, each written after ``# ``
-    columns : name to [n]; whole numbers are written as such, others with 12 digits
+    columns : name to [n]; whole numbers and texts are written as such, others with 12 digits
     """
     write_atomically(path, table_text(header, columns))
 
 
 def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
-    """Return the text of such a file."""
-    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
-    rows = [
-        ",".join(f % value for f, value in zip(formats, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
-    return "".join(
-        f"{line}\n" for line in [*(f"# {line}" for line in header), ",".join(columns), *rows]
-    )
+    """Return the text of such a file; a text with commas or quotation marks is quoted."""
+    file = io.StringIO()
+    file.writelines(f"# {line}\n" for line in header)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    formats = [_FORMATS.get(v.dtype.kind, "%.12g") for v in columns.values()]
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([f % value for f, value in zip(formats, row, strict=True)])
+    return file.getvalue()
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:

@@ -19,30 +19,11 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
-
-ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
+from omniinput_hpc.runfile.records import Checkpoint, RungCheckpoint
 
 
 class BrokenRun(UserError):
     """A damaged run file: part of its layout is missing or differs."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The walkers of all rungs after the last committed round.
-
-    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis. `adapted`
-    holds what burn-in adapts, for *all* rungs: "beta", "swaps", "kernel", "entropy", "visits",
-    "learning".
-    """
-
-    x_kwd: NDArray[Any]
-    z_kw: NDArray[np.float32]
-    walker_kw: NDArray[np.int32]
-    direction_kw: NDArray[np.int8]
-    lane_counts_kgb: NDArray[np.uint64]
-    z_sum_kb: NDArray[np.float64]
-    adapted: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -354,33 +335,52 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
 
     def checkpoint(self, rungs: range) -> Checkpoint | None:
-        """Return the walkers of some rungs after the last committed round, None if none is."""
+        """Return what some rungs resume from, None where no round is committed.
+
+        Raises
+        ------
+        BrokenRun
+            The stored walkers are damaged.
+        """
         last = self.last_round
         if last is None:
             return None
-        some = slice(rungs.start, rungs.stop)
-        found = Checkpoint(
-            x_kwd=self._file["state/x"][last % 2, some],
-            z_kw=self._file["state/z"][last % 2, some],
-            walker_kw=self._file["state/walker"][last % 2, some],
-            direction_kw=self._file["state/direction"][last % 2, some],
-            lane_counts_kgb=self.lane_counts_kgb()[some].astype(np.uint64),
-            z_sum_kb=self.z_sum_kb()[some],
-            adapted={name: self._file[f"state/{name}"][last % 2] for name in ADAPTED},
-        )
-        n_walkers = self.geometry.n_rungs * self.walkers
-        right = (
-            found.x_kwd.max(initial=0) < self.n_values
-            and np.isfinite(found.z_kw).all()
-            and ((found.walker_kw >= 0) & (found.walker_kw < n_walkers)).all()
-            and np.isin(found.direction_kw, (0, 1, 2)).all()
-        )
-        if not right:
-            raise BrokenRun(
-                f"{self.path} cannot be gone on with: what it holds of the walkers is damaged "
-                "(--verify says more)"
+        lane_counts_kgb, z_sum_kb = self.lane_counts_kgb().astype(np.uint64), self.z_sum_kb()
+
+        def state(name: str, k: int) -> Any:
+            return self._file[f"state/{name}"][last % 2, k]
+
+        found = [
+            RungCheckpoint(
+                beta=float(state("beta", k)),
+                tuned=state("kernel", k),
+                entropy=state("entropy", k),
+                visits=state("visits", k),
+                learning=state("learning", k),
+                lane_counts_gb=lane_counts_kgb[k],
+                z_sum_b=z_sum_kb[k],
+                x=state("x", k),
+                z=state("z", k),
+                walker_w=state("walker", k),
+                direction_w=state("direction", k),
             )
-        return found
+            for k in rungs
+        ]
+        if not all(map(self._is_possible, found)):
+            raise BrokenRun(
+                f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
+                "details)"
+            )
+        return Checkpoint(found, self._file["state/swaps"][last % 2])
+
+    def _is_possible(self, rung: RungCheckpoint) -> bool:
+        n_walkers = self.geometry.n_rungs * self.walkers
+        return bool(
+            rung.x.max(initial=0) < self.n_values
+            and np.isfinite(rung.z).all()
+            and ((rung.walker_w >= 0) & (rung.walker_w < n_walkers)).all()
+            and np.isin(rung.direction_w, (0, 1, 2)).all()
+        )
 
 
 def open_run(path: str | Path) -> RunReader:

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from lattice import Lattice, ancestral_run, first_is_zero, independent_run, weighted_run
 
-from omniinput_hpc.annotation.choose import choose
+from omniinput_hpc.annotation.choose import choose, draw_independently
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_density
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.rung_weights import canonical
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.results.representatives import draw
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -279,7 +278,7 @@ def test_inputs_are_chosen_by_the_weights_of_their_own_laws(kind):
     chosen, _ = choose(run, density, edges, 3000, "by-weight", seed=1)
     bins = np.searchsorted(edges, [item.bin_lower for item in chosen])
     found = [(int(b), item.draws, item.x) for b, item in zip(bins, chosen, strict=True)]
-    others = draw(run, density, edges, 3000, seed=1)
+    others = draw_independently(run, density, edges, 3000, seed=1)
     for items in (found, [(item.bin, item.draws, item.values) for item in others]):
         for b in range(3):
             draws = np.array([n for bin_, n, _ in items if bin_ == b])
