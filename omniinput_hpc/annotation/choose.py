@@ -1,7 +1,7 @@
 """Choosing representative inputs: a draw per bin under which the mean score estimates r.
 
 Every recorded sample i of any rung represents w_i = 1 / sum_k n_k p_k(x_i) inputs, where p_k is the
-distribution of rung k (`estimators.density.Density.log_mixture`); an input that was recorded c times
+distribution of rung k (`estimators.density.Density.log_mixture`); an input recorded c times
 represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs are,
 whatever rung they come from.
 
