@@ -2,8 +2,8 @@
 
 Every recorded sample i of any rung represents w_i = 1 / sum_k n_k p_k(x_i) inputs, where p_k is the
 distribution of rung k (`estimators.density.Density.log_mixture`); an input recorded c times
-represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs are,
-whatever rung they come from.
+represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
+are, whatever rung they come from.
 
 **by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
 distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
