@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _common import beside, new_parser, run_script
 
-from omniinput_hpc.annotation.choose import FEWEST, LAWS, bin_edges, choose, describe_law
+from omniinput_hpc.annotation.choose import DRAW_METHODS, FEWEST, bin_edges, choose, describe_draw
 from omniinput_hpc.annotation.display import shown_of
 from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
             print(f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f} {r.drawn:6} "
                   f"{r.near:11}{few}")  # fmt: skip
     header = {
-        "law": options.law, "law_in_words": describe_law(options.law), "runs": runs,
+        "law": options.law, "law_in_words": describe_draw(options.law), "runs": runs,
         "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],
         "per_bin": options.per_bin, "duplicates": copies, "seed": options.seed,
     }  # fmt: skip
@@ -68,7 +68,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--range", type=float, nargs=2, required=True, action="append",
                         metavar=("LOW", "HIGH"),
                         help="range of outputs; once, or once for each run")  # fmt: skip
-    parser.add_argument("--law", choices=list(LAWS), default="by-weight",
+    parser.add_argument("--law", choices=list(DRAW_METHODS), default="by-weight",
                         help="how inputs are drawn in a bin (default: by-weight)")  # fmt: skip
     parser.add_argument("--repeats", type=float, default=0.1, metavar="SHARE",
                         help="share of the tasks that are shown twice (default: 0.1)")  # fmt: skip
