@@ -1,16 +1,15 @@
-"""Scores to and from other programs' files: CSV, Label Studio's JSON, Inspect-style JSON lines.
+"""Export scores to other programs' files, or import them: CSV, Label Studio, Inspect-style JSON.
 
 Label Studio: s stars of S are the score (s - 1) / (S - 1): one star is 0, all stars are 1.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from _script import run_script
+from _common import new_parser, run_script
 
-from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS, STARS, Reading
+from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import read_tasks, stem_of
@@ -19,8 +18,8 @@ from omniinput_hpc.errors import UserError
 
 def main(arguments: list[str]) -> None:
     """Read everything, check it, write, and print what was written."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
+    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --export csv")
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--export", choices=list(EXPORTS), help="write the scores that count")
     what.add_argument("--import", dest="source", type=Path, metavar="FILE", help="scores to add")
@@ -28,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="(default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="of the export")
     parser.add_argument("--annotator", metavar="NAME", help="who scored, of an import")
-    parser.add_argument("--stars", type=int, default=STARS, help="most stars of a rating")
+    parser.add_argument("--stars", type=int, default=DEFAULT_STARS, help="most stars of a rating")
     options = parser.parse_args(arguments)
     tasks = read_tasks(options.tasks)
 
@@ -47,8 +46,8 @@ def main(arguments: list[str]) -> None:
     format_ = options.format or endings.get(options.source.suffix)
     if format_ is None:
         raise UserError(f"{options.source}: say by --format what it is ({', '.join(IMPORTS)})")
-    reading = Reading(options.source, options.annotator, options.stars)
-    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, reading)):
+    source = ImportOptions(options.source, options.annotator, options.stars)
+    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, source)):
         print(f"{n} lines\n{path}")
 
 

@@ -31,7 +31,7 @@ BATCH = 256
 
 
 def read_set(text: str) -> Images:
-    """Return the images that ``NAME:FOLDER[:CLASSES]`` means.
+    """Return the images of a set given as ``NAME:FOLDER[:CLASSES]``.
 
     Raises
     ------
@@ -78,12 +78,12 @@ def scores(
 
 
 def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
-    """Return z of images, float64 [n], in batches of one shape.
+    """Return z of images, float64 [n].
 
     Raises
     ------
     UserError
-        The images have other sites than the model, or grey levels that it does not have.
+        The images' number of sites or grey levels differs from the model's.
     """
     from omniinput_hpc.models import batches  # imports torch
 
@@ -96,7 +96,7 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
 
 
 def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:
-    """Write the CSV ``set,role,z`` that analysis/overlay.py lays over rho(z)."""
+    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         print(f"# outputs z of test sets, {about}", "set,role,z", sep="\n", file=file)

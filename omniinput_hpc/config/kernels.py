@@ -27,7 +27,7 @@ class KernelTable(Table):
 
     Attributes
     ----------
-    implementation : "module:class" inside `omniinput_hpc.kernels`, imported when it is built
+    implementation : "module:class" of the kernel, imported when it is built, since it needs torch
     """
 
     implementation: ClassVar[str]
@@ -47,7 +47,7 @@ class KernelTable(Table):
 class Metropolis(KernelTable):
     """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
 
-    implementation: ClassVar = "metropolis:Metropolis"
+    implementation: ClassVar = "omniinput_hpc.kernels.metropolis:Metropolis"
     name: Literal["metropolis"] = Field(
         "metropolis",
         description="Uniformly chosen sites get uniformly chosen other values. Language models: "
@@ -59,7 +59,7 @@ class Metropolis(KernelTable):
 class GibbsWithGradients(KernelTable):
     """``[kernel] name = "gibbs-with-gradients"``."""
 
-    implementation: ClassVar = "gibbs_with_gradients:GibbsWithGradients"
+    implementation: ClassVar = "omniinput_hpc.kernels.gibbs_with_gradients:GibbsWithGradients"
     name: Literal["gibbs-with-gradients"] = Field(
         description="A site and its new value are drawn by the gradient of z."
     )
@@ -68,7 +68,7 @@ class GibbsWithGradients(KernelTable):
 class DiscreteLangevin(KernelTable):
     """``[kernel] name = "discrete-langevin"``: all sites at once."""
 
-    implementation: ClassVar = "discrete_langevin:DiscreteLangevin"
+    implementation: ClassVar = "omniinput_hpc.kernels.discrete_langevin:DiscreteLangevin"
     name: Literal["discrete-langevin"] = Field(
         description="All sites at once, drawn by the gradient of z."
     )
@@ -119,7 +119,7 @@ class ProposalWeights(Table):
 class LmConditional(KernelTable):
     """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
 
-    implementation: ClassVar = "lm_conditional:LmConditional"
+    implementation: ClassVar = "omniinput_hpc.kernels.lm_conditional:LmConditional"
     name: Literal["lm-conditional"] = Field(
         description="Spans of tokens are drawn anew from a language model's own conditional "
         "probabilities; needs forward passes only."

@@ -1,8 +1,12 @@
-"""Kernels: one Markov transition a file; here the protocol and the table of names."""
+"""Kernels: one Markov transition a file. Here are the protocol and `build`.
+
+The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which needs no torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +15,6 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
-from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
-from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
-from omniinput_hpc.kernels.lm_conditional import LmConditional
-from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
@@ -25,7 +25,7 @@ __all__ = ["DeviceStream", "Info", "Kernel", "State", "build"]
 
 
 class Kernel(Protocol):
-    """A transition that leaves the ensemble's law invariant.
+    """A transition that leaves the ensemble's distribution invariant.
 
     Attributes
     ----------
@@ -34,7 +34,8 @@ class Kernel(Protocol):
     parts : tuple of str
         Names of the kinds of move that are counted each on its own (`Info.part` is the index).
     tuned : float64 [n_tuned], may be empty
-        What burn-in tunes. It is stored with the state and put back when a run goes on.
+        What burn-in tunes. It is stored with the state, and assigned when a run is resumed; it
+        is assigned as a whole and never written into, since a kernel may make it anew when asked.
     """
 
     uniforms_per_move: int
@@ -44,7 +45,8 @@ class Kernel(Protocol):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
 
-        Called after every exchange as well: what a kernel caches is computed here.
+        Called after every exchange as well: what a kernel caches is computed here, and the
+        state owns it.
         """
         ...
 
@@ -55,14 +57,6 @@ class Kernel(Protocol):
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
         ...
-
-
-_KERNELS: dict[str, Callable[[Any, Model, int], Kernel]] = {
-    "metropolis": Metropolis,
-    "gibbs-with-gradients": GibbsWithGradients,
-    "discrete-langevin": DiscreteLangevin,
-    "lm-conditional": LmConditional,
-}
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
@@ -76,4 +70,6 @@ def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     if isinstance(options, MixtureOptions):
         kernels = [build(part, model, n_walkers) for part in options.parts]
         return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
-    return _KERNELS[options.name](options, model, n_walkers)
+    module, _, name = options.implementation.partition(":")
+    make: Callable[[Any, Model, int], Kernel] = getattr(import_module(module), name)
+    return make(options, model, n_walkers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,3 +47,23 @@ def evaluate(
 def render_values(render: Callable[[torch.Tensor], list[Any]], x_nd: NDArray[Any]) -> list[Any]:
     """Return what a model's `render` makes of values, integers [n, D]."""
     return list(render(torch.from_numpy(x_nd.astype(np.int64))))
+
+
+def evaluate_continuations(model: Any, head: Sequence[int]) -> NDArray[np.float32]:
+    """Return z of all inputs that begin with some values, float32 [n_values^(D - len(head))].
+
+    Inputs are in the order of numbers whose digits they are. The inputs are walked as a tree of
+    prefixes, each evaluated once, by the model's `begin`, `extend` and `branch`.
+    """
+    values = torch.tensor(head, device=model.device)
+    prefixes = model.begin(values[None, :1])
+    log_p = torch.zeros(1, device=model.device)
+    for value in values[1:]:
+        log_p = log_p + prefixes.log_p[:, value]
+        prefixes = model.extend(prefixes, value[None])
+    for _ in range(model.n_sites - len(head) - 1):
+        log_p = (log_p[:, None] + prefixes.log_p).flatten()
+        prefixes = model.branch(prefixes)
+    log_p = (log_p[:, None] + prefixes.log_p).flatten()
+    z = -log_p / (model.n_sites - model.predicted_from)
+    return np.asarray(z.cpu().numpy())

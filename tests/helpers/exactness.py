@@ -4,7 +4,7 @@ A kernel draws a proposal by a few uniform numbers, and then compares one more w
 ratio. As a function of one uniform number, with those before it fixed, what a draw yields is a step
 function; its steps are found by bisection, to the last bit, and so is the acceptance probability.
 So the tree of all outcomes is walked, all inputs and all branches as one batch. What comes out is
-the law of the code that runs, whatever its formulas.
+the exact distribution of the code that runs, whatever its formulas.
 """
 
 from __future__ import annotations
@@ -172,15 +172,15 @@ class Explorer:
         return p
 
 
-def law(model, ensemble):
-    """Return the ensemble's law over all inputs, float64 [n]."""
+def distribution(model, ensemble):
+    """Return the ensemble's distribution over all inputs, float64 [n]."""
     log_weight = ensemble.log_weight(model.output(model.all_inputs()).double()).numpy()
     pi = np.exp(log_weight - log_weight.max())
     return pi / pi.sum()
 
 
 def check_matrix(p, pi, irreducible=True):
-    """Assert that p leaves pi invariant, in detail, moves, and goes everywhere."""
+    """Assert that p satisfies detailed balance for pi, accepts moves, and is irreducible."""
     assert np.abs(p.sum(axis=1) - 1).max() < 1e-12, "rows do not sum to 1"
     assert 0.5 * np.abs(pi @ p - pi).sum() < 1e-10, "the ensemble is not invariant"
     flow = pi[:, None] * p
@@ -192,9 +192,9 @@ def check_matrix(p, pi, irreducible=True):
 
 
 def check_exact(kernel, model, ensemble, draws, choices=(), irreducible=True, start=None):
-    """Assert that a kernel leaves the ensemble invariant, in detail, and goes everywhere."""
+    """Assert that a kernel satisfies detailed balance in the ensemble; return its matrix."""
     p = Explorer(kernel, model, ensemble, draws, choices, start).matrix()
-    check_matrix(p, law(model, ensemble), irreducible)
+    check_matrix(p, distribution(model, ensemble), irreducible)
     return p
 
 

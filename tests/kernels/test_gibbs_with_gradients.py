@@ -10,7 +10,7 @@ from exactness import (
     Tabulated,
     check_alone,
     check_exact,
-    law,
+    distribution,
     shift_of_value,
     site_changed,
     value_given,
@@ -122,7 +122,7 @@ def test_it_is_accepted_more_than_uniform_moves():
     def accepted(options, draws):
         kernel = kernels.build(options, COUPLED, 64)
         p = Explorer(kernel, COUPLED, Canonical(2.0), draws).matrix()
-        return 1 - (law(COUPLED, Canonical(2.0)) * p.diagonal()).sum()
+        return 1 - (distribution(COUPLED, Canonical(2.0)) * p.diagonal()).sum()
 
     uniform = [Draw(3, site_changed), Draw(3, shift_of_value(4))]
     assert accepted(OPTIONS, DRAWS) > 2 * accepted(Metropolis(), uniform)

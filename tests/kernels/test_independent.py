@@ -1,4 +1,6 @@
-"""Independent draws have the law that they claim, whatever the model leaves out."""
+"""Independent samplers draw from the distribution that they claim, whatever the model forbids."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ def drawn(kernel, beta, moves=MOVES):
     for _ in range(moves):
         state, info = kernel.step(state, Canonical(beta), numbers)
         assert info.accepted.all()
-        states.append(state)
+        states.append(replace(state, cache=info.log_q))
     return states
 
 
@@ -38,13 +40,13 @@ def index_of(x, n_values=4):
     return (x * torch.tensor([n_values**2, n_values, 1])).sum(dim=1).numpy()
 
 
-def sigmas(states, law):
+def sigmas(states, p):
     """Return how many sigmas chi-square is beyond its mean."""
-    count = sum(np.bincount(index_of(s.x), minlength=len(law)) for s in states)
+    count = sum(np.bincount(index_of(s.x), minlength=len(p)) for s in states)
     n = count.sum()
-    common = n * law >= 5
+    common = n * p >= 5
     seen = np.append(count[common], count[~common].sum())
-    expected = np.append(n * law[common], max(n * law[~common].sum(), 1e-9))
+    expected = np.append(n * p[common], max(n * p[~common].sum(), 1e-9))
     chi_square = ((seen - expected) ** 2 / expected)[expected > 1e-6].sum()
     return (chi_square - common.sum()) / np.sqrt(2 * common.sum())
 
@@ -64,7 +66,7 @@ def test_autoregressive_draws_have_the_models_own_law(forbidden):
 
 
 def test_renormalizing_row_by_row_would_fail():
-    """With forbidden values b = 1 draws of ancestral sampling are not the model's own law."""
+    """With forbidden values, ancestral sampling at b = 1 misses the model's own distribution."""
     model = model_of(3)
     states = drawn(independent.AncestralSampler(model, W, [2.0]), 2.0)
     assert sigmas(states, model.exact_law(2.0)) > 10
@@ -80,11 +82,11 @@ def test_ancestral_draws_know_their_own_probability(beta, forbidden):
     every = model.all_inputs()
     for j, b in enumerate(np.array(betas) / 2):
         scaled = (b * model.table.double()).log_softmax(dim=1)
-        log_law = scaled[every[:, 0], every[:, 1]] + scaled[every[:, 1], every[:, 2]] - np.log(4)
-        law = log_law.exp().numpy()
-        assert law.sum() == pytest.approx(1.0)
-        np.testing.assert_allclose(log_q[:, j], log_law[index_of(torch.from_numpy(x))], atol=1e-6)
-        assert (abs(sigmas(states, law)) < 4) == (betas[j] == beta)
+        exact = scaled[every[:, 0], every[:, 1]] + scaled[every[:, 1], every[:, 2]] - np.log(4)
+        q = exact.exp().numpy()
+        assert q.sum() == pytest.approx(1.0)
+        np.testing.assert_allclose(log_q[:, j], exact[index_of(torch.from_numpy(x))], atol=1e-6)
+        assert (abs(sigmas(states, q)) < 4) == (betas[j] == beta)
 
 
 def test_cached_decoding_gives_the_same_draws():
@@ -110,20 +112,19 @@ def test_cached_decoding_gives_the_same_draws():
 
 
 def test_who_gets_an_anchor():
-    x = torch.zeros((W, 3), dtype=torch.int64)
-    anchors = Anchors(model_of(), x, True, None)
+    anchors = Anchors(model_of(), W, "cpu", True, None)
     assert anchors.model_beta == 2.0
     assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
     kernel, always = anchors.of(Canonical(2.0))
     assert isinstance(kernel, independent.AutoregressiveSampler) and not always
     assert anchors.of(Canonical(1.0)) == (None, False)
-    assert Anchors(model_of(), x, False, None).of(Canonical(0.0)) == (None, False)
+    assert Anchors(model_of(), W, "cpu", False, None).of(Canonical(0.0)) == (None, False)
 
 
 def test_rows_that_are_no_probabilities_are_not_drawn_from():
     model = model_of()
     model.table = model.table + 1.0
-    anchors = Anchors(model, torch.zeros((W, 3), dtype=torch.int64), True, None)
+    anchors = Anchors(model, W, "cpu", True, None)
     assert anchors.model_beta is None
     with pytest.raises(RuntimeError, match="no log-probabilities"):
         drawn(independent.AutoregressiveSampler(model, W), 2.0, 1)

@@ -12,7 +12,7 @@ from exactness import (
     check_alone,
     check_exact,
     check_matrix,
-    law,
+    distribution,
     shift_of_value,
     value_at,
 )
@@ -77,7 +77,7 @@ def test_transition_matrices_are_exact(ensemble):
         kernel, draws = rewriting(span)
         start = moved_elsewhere
         together += check_exact(kernel, MODEL, ensemble, draws, CHOICES, False, start)
-    check_matrix(together / len(SPANS), law(MODEL, ensemble))
+    check_matrix(together / len(SPANS), distribution(MODEL, ensemble))
 
 
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
@@ -138,7 +138,7 @@ def test_a_full_redraw_from_normalized_conditionals_is_always_accepted_at_b_1():
     model = Normalized(predicted_from=0)
     kernel, draws = rewriting(Span(SUFFIX, 0, 3), model)
     p = Explorer(kernel, model, Canonical(3.0), draws, CHOICES).matrix()  # b = beta / 3 = 1
-    np.testing.assert_allclose(p, np.tile(law(model, Canonical(3.0)), (27, 1)), atol=1e-12)
+    np.testing.assert_allclose(p, np.tile(distribution(model, Canonical(3.0)), (27, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_walkers", [1, 64])
@@ -186,7 +186,7 @@ def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
 def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
     """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
-    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), law(MODEL, ensemble)
+    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), distribution(MODEL, ensemble)
     stream = DeviceStream(
         rng.generator(5, "moves"), torch.device("cpu"), 1 << 20, rng.generator(5, "choices")
     )

@@ -10,7 +10,7 @@ from exactness import (
     check_alone,
     check_exact,
     check_matrix,
-    law,
+    distribution,
     shift_of_value,
     site_changed,
 )
@@ -92,9 +92,9 @@ def test_transition_matrices_on_a_kv_cache_are_exact():
         choices = [(site + 0.5) / 3]
         explorer = Explorer(kernel, CACHED, Canonical(2.0), draws, choices, moved_elsewhere)
         p = explorer.matrix()
-        check_matrix(p, law(CACHED, Canonical(2.0)), irreducible=False)
+        check_matrix(p, distribution(CACHED, Canonical(2.0)), irreducible=False)
         together += p / 3
-    check_matrix(together, law(CACHED, Canonical(2.0)))
+    check_matrix(together, distribution(CACHED, Canonical(2.0)))
 
 
 def test_several_shared_sites_change_at_once():
@@ -133,8 +133,8 @@ def test_what_a_kv_cache_keeps_is_what_the_walkers_are(monkeypatch):
 
 
 def after_moves(kernel, beta, n=200_000, moves=3):
-    """Return counts of all inputs after moves of walkers that begin with the exact law, and it."""
-    pi = law(MODEL, Canonical(beta))
+    """Return counts of all inputs after moves of walkers from the ensemble, and those expected."""
+    pi = distribution(MODEL, Canonical(beta))
     start = np.random.default_rng(5).choice(len(pi), size=n, p=pi)
     x = MODEL.all_inputs()[torch.from_numpy(start)]
     state = kernel.start(x, MODEL.output(x))

@@ -63,7 +63,7 @@ def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
         def step(self, state, ensemble, stream):
             return super().step(state, type(ensemble)(0.8 * ensemble.beta), stream)
 
-    monkeypatch.setattr("omniinput_hpc.kernels._KERNELS", {"metropolis": Hot})
+    monkeypatch.setattr("omniinput_hpc.kernels.metropolis.Metropolis", Hot)
     with pytest.raises(AssertionError):
         check(toml, [1, 2])
 

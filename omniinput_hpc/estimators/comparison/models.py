@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.errors.draws import LEVEL
+from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
     area,

@@ -34,7 +34,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     log_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import (
+from omniinput_hpc.estimators.errors.jackknife import (
     Estimate,
     Replicated,
     estimate,
@@ -54,8 +54,8 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     """
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
-    assert density.laws is not None  # see pairs_of
-    log_w_kb = density.laws.at_bins(density.z_b)[np.ix_(part, bins)]
+    assert density.rung_weights is not None  # see pairs_of
+    log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
     f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
     change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)

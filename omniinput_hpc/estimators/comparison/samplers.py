@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, logsumexp, stdtr
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import Density, RunData
-from omniinput_hpc.estimators.errors.draws import jackknife_deviations
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
@@ -150,24 +151,15 @@ def value_shares(
             for r in range(m)
         ]
     )
-    log_q = run.samples_log_q()
     site = np.arange(run.n_sites) * classes
-    for x_ksd, z_ks in run.samples():
-        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
-        group_s = group_w[np.arange(z_ks.shape[1]) % run.walkers]
-        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
-            range_s = bin_of(z_s, edges)
-            inside = np.flatnonzero((range_s >= 0) & (range_s < m))
-            if not inside.size:
-                continue
-            r_i, g_i = range_s[inside], group_s[inside]
-            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
-            w_i = np.exp(-density.log_mixture(z_s[inside], log_q_ij) - reference_m[r_i])
-            np.add.at(weight, (g_i, r_i), w_i)
-            feature_id = x_sd[inside].astype(np.int64) % classes + site
-            cell = (g_i * m + r_i)[:, None] * n_features + feature_id
-            flat = np.bincount(cell.ravel(), np.repeat(w_i, run.n_sites), total.size)
-            total += flat.reshape(total.shape)
+    for part in samples_in_bins(run, edges):
+        r_i, g_i = part.bin_i, group_w[part.lane_i]
+        w_i = np.exp(-density.log_mixture(part.z_i, part.log_q_ik) - reference_m[r_i])
+        np.add.at(weight, (g_i, r_i), w_i)
+        feature_id = part.x_id.astype(np.int64) % classes + site
+        cell = (g_i * m + r_i)[:, None] * n_features + feature_id
+        flat = np.bincount(cell.ravel(), np.repeat(w_i, run.n_sites), total.size)
+        total += flat.reshape(total.shape)
     keep = np.concatenate([1.0 - np.eye(n_groups), np.ones((1, n_groups))])
     weight_jm = keep @ weight
     with np.errstate(invalid="ignore", divide="ignore"):

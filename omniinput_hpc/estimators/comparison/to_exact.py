@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
@@ -121,7 +121,7 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     known = np.isfinite(error) & (error > 0)
     score = delta[known] / error[known]
     rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
-    firm = (density.effective_b[both] >= FEWEST_EFFECTIVE)[known]
+    firm = (density.effective_b[both] >= MIN_EFFECTIVE_COUNT)[known]
     n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
     expected, spread = _chi_square_moments(len(density.lanes_g), n_independent)
     return Comparison(
@@ -265,7 +265,7 @@ def _agreements(
 ) -> tuple[Agreement, Agreement, Agreement]:
     """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
     firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
-        density.effective_b >= FEWEST_EFFECTIVE
+        density.effective_b >= MIN_EFFECTIVE_COUNT
     )
     half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
     r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
