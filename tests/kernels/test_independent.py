@@ -1,5 +1,7 @@
 """Independent samplers draw from the distribution that they claim, whatever the model forbids."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -30,7 +32,7 @@ def drawn(kernel, beta, moves=MOVES):
     for _ in range(moves):
         state, info = kernel.step(state, Canonical(beta), numbers)
         assert info.accepted.all()
-        states.append(state)
+        states.append(replace(state, cache=info.log_q))
     return states
 
 
@@ -110,20 +112,19 @@ def test_cached_decoding_gives_the_same_draws():
 
 
 def test_who_gets_an_anchor():
-    x = torch.zeros((W, 3), dtype=torch.int64)
-    anchors = Anchors(model_of(), x, True, None)
+    anchors = Anchors(model_of(), W, "cpu", True, None)
     assert anchors.model_beta == 2.0
     assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
     kernel, always = anchors.of(Canonical(2.0))
     assert isinstance(kernel, independent.AutoregressiveSampler) and not always
     assert anchors.of(Canonical(1.0)) == (None, False)
-    assert Anchors(model_of(), x, False, None).of(Canonical(0.0)) == (None, False)
+    assert Anchors(model_of(), W, "cpu", False, None).of(Canonical(0.0)) == (None, False)
 
 
 def test_rows_that_are_no_probabilities_are_not_drawn_from():
     model = model_of()
     model.table = model.table + 1.0
-    anchors = Anchors(model, torch.zeros((W, 3), dtype=torch.int64), True, None)
+    anchors = Anchors(model, W, "cpu", True, None)
     assert anchors.model_beta is None
     with pytest.raises(RuntimeError, match="no log-probabilities"):
         drawn(independent.AutoregressiveSampler(model, W), 2.0, 1)
