@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
     guideline = server.read_guideline(options.guideline, tasks.kind)
     path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
-        token, kept = security.keep_token(cookie)
+        token, stored = security.stored_token(cookie)
         work = session.Session(tasks, file, name, guideline.version)
         app = server.make_app(work, tasks, guideline, name, token)
 
@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> None:
             port, progress = listening.getsockname()[1], work.progress()
             if file.note:
                 print(f"note: {file.note}")
-            if not kept:
-                print("note: the token could not be kept: after a restart open the new address")
+            if not stored:
+                print("note: the token could not be stored: after a restart open the new address")
             print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
             print(f"open    http://localhost:{port}/?token={token}")
             print("from another machine, first (leave it running):")

@@ -9,7 +9,7 @@ from _common import beside, run_script
 
 from omniinput_hpc.annotation.choose import FEWEST, LAWS, bin_edges, choose, describe_law
 from omniinput_hpc.annotation.display import shown_of
-from omniinput_hpc.annotation.task_set import Part, common_kind, read_gold, write_task_set
+from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
         raise UserError("give --range once, or once for each run")
     ranges = options.range * (len(options.runs) if len(options.range) == 1 else 1)
 
-    parts, runs, copies = [], [], 0
+    drawn, runs, copies = [], [], 0
     for i, (path, (low, high)) in enumerate(zip(options.runs, ranges, strict=True)):
         edges = bin_edges(low, high, options.width)
         with open_run(path) as run:
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
             seed = options.seed + 1_000_003 * i
             chosen, reports = choose(run, density, edges, options.per_bin, options.law, seed)
             about = {"path": str(path), "model_fingerprint": run.fingerprint, "range": [low, high]}
-        parts.append(Part(chosen, shown))
+        drawn.append(DrawnRun(chosen, shown))
         runs.append(about)
         copies += sum(r.samples - r.distinct for r in reports)
         print(f"{path}: {shown.note}\nbin       samples  distinct  effective  drawn  near pairs")
@@ -59,9 +59,9 @@ def main(arguments: list[str]) -> None:
         "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],
         "per_bin": options.per_bin, "duplicates": copies, "seed": options.seed,
     }  # fmt: skip
-    gold = read_gold(options.gold, common_kind(parts)) if options.gold else []
+    gold = read_gold(options.gold, common_kind(drawn)) if options.gold else []
     output = options.output or beside(options.runs[0], ".tasks.jsonl")
-    n = write_task_set(output, parts, header, repeats=options.repeats, gold=gold, seed=options.seed)
+    n = write_task_set(output, drawn, header, repeats=options.repeats, gold=gold, seed=options.seed)
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
     print(f"{output}\n{key_path(output)} (not for annotators)")
 

@@ -12,8 +12,7 @@ from _common import beside, run_script, scores_arguments
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.density import save, z_label
 from omniinput_hpc.results.comparison import (

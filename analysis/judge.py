@@ -1,6 +1,6 @@
 """Let a program score a task file: RUN.scores.NAME.jsonl, marked as a judge's; or FID: RUN.fid.csv.
 
-A run that was stopped goes on where it stopped.
+A run that was stopped is resumed where it stopped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from _script import run_script
 
 from omniinput_hpc.annotation.judges import default_name, run_judge
-from omniinput_hpc.annotation.judges.options import add_arguments, check, choose_device, make_judge
+from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
 from omniinput_hpc.annotation.tasks import TaskSet, key_path, read_key, read_tasks, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.tables import write_table

@@ -12,8 +12,7 @@ from _common import beside, run_script, scored_of, scores_arguments
 
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots import density as figures
 from omniinput_hpc.plots import scores
 from omniinput_hpc.results.score_tables import summarize_scores

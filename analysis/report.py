@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from _common import beside, run_script, scores_arguments
@@ -14,6 +13,7 @@ from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
 from omniinput_hpc.results.representatives import PER_BIN
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str]) -> None:
@@ -51,10 +51,8 @@ def main(arguments: list[str]) -> None:
             parts.append(section(run, content, number, name))
     first = [overview(names, found)] if len(names) > 1 else []
     target = options.output or beside(options.run[0], ".report.html")
-    partial = target.with_name(target.name + ".partial")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], "".join(first + parts))
-    partial.write_text(html, encoding="utf-8", errors="backslashreplace")
-    os.replace(partial, target)
+    write_atomically(target, html)
     print(target)
 
 

@@ -6,7 +6,6 @@ Drawn in proportion to how many inputs of the space each recorded sample stands 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from _common import beside, run_script
@@ -18,6 +17,7 @@ from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.results.representatives import PER_BIN, csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str]) -> None:
@@ -45,9 +45,7 @@ def main(arguments: list[str]) -> None:
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
-    partial = table.with_name(table.name + ".partial")
-    partial.write_text(csv_text(found, source, with_values=not options.mask), encoding="utf-8")
-    os.replace(partial, table)
+    write_atomically(table, csv_text(found, source, with_values=not options.mask))
     figures.save(representatives_figure(found, options.side, label), picture)
     print(f"{source}\n{found.note}; {found.law}\n{table}\n{picture}")
 

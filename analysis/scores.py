@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _script import run_script
 
-from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS, STARS, Reading
+from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import read_tasks, stem_of
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="(default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="of the export")
     parser.add_argument("--annotator", metavar="NAME", help="who scored, of an import")
-    parser.add_argument("--stars", type=int, default=STARS, help="most stars of a rating")
+    parser.add_argument("--stars", type=int, default=DEFAULT_STARS, help="most stars of a rating")
     options = parser.parse_args(arguments)
     tasks = read_tasks(options.tasks)
 
@@ -47,8 +47,8 @@ def main(arguments: list[str]) -> None:
     format_ = options.format or endings.get(options.source.suffix)
     if format_ is None:
         raise UserError(f"{options.source}: say by --format what it is ({', '.join(IMPORTS)})")
-    reading = Reading(options.source, options.annotator, options.stars)
-    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, reading)):
+    source = ImportOptions(options.source, options.annotator, options.stars)
+    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, source)):
         print(f"{n} lines\n{path}")
 
 

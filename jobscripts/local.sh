@@ -9,7 +9,7 @@
 # What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
 # `rule` gives the precision-recall curve, `side` the confident end of z, `test_data` the outputs of
 # test sets. Where the input's folder holds exact/NAME.csv (the exact truth), the pictures show it.
-# Exit code: the program's own (2 bad input, 75 stopped early: run again to go on), or the analysis's.
+# Exit code: the program's own (2 bad input, 75 stopped early: run again to resume), or the analysis's.
 set -euo pipefail
 
 if [[ $# == 0 || $1 == -* ]]; then

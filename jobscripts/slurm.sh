@@ -57,8 +57,9 @@ committed() { # INPUT.toml [ARGUMENT]...: prints "ROUNDS RUN.h5", burn-in counte
     "${python[@]}" - "$@" <<'PYTHON' || true
 import argparse, os, sys
 from pathlib import Path
-from omniinput_hpc import input_file, run_reader
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile.reader import open_run
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("input", type=Path)
@@ -66,14 +67,14 @@ parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
 try:
     if args.input.suffix in (".h5", ".hdf5"):
-        with run_reader.open_run(args.input) as run:
+        with open_run(args.input) as run:
             text, here = run.config_toml, [f"run.output={str(args.input)!r}", *args.set]
         config = input_file.parse(text, str(args.input), here)
     else:
         config = input_file.load(args.input, args.set)
     path, rounds = config.run.output, 0
     if os.path.exists(path):
-        with run_reader.open_run(path) as run:
+        with open_run(path) as run:
             rounds = run.rounds + run.burn_in_committed
 except UserError:  # the run itself says what is wrong
     sys.exit()

@@ -1,16 +1,16 @@
-"""Command line: ``[mpirun -n R] python -m omniinput_hpc INPUT.toml``; see `launch.py`."""
+"""Command line: ``[mpirun -n R] python -m omniinput_hpc INPUT.toml``; see `cli.run`."""
 
 from omniinput_hpc.parallel.signals import request
 
-# Before torch and mpi4py: their imports take seconds, and a signal in them would kill the run.
+# Before importing torch and mpi4py: that takes seconds, in which a signal would kill the run.
 request.install()
 
 from omniinput_hpc.cli.run import main  # noqa: E402
 
-# Once more: MPICH's initialization takes SIGUSR1 for itself, and then hangs where it is alone.
+# Again, since MPICH's initialization installs its own handler of SIGUSR1, which hangs.
 request.install()
 
 code = main()
-# The interpreter's own end would give the signals back their deadly defaults.
+# The interpreter's shutdown would restore the default handlers, which end the process.
 request.ignore()
 raise SystemExit(code)

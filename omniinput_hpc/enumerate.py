@@ -1,8 +1,8 @@
-"""The exact truth: ``[mpirun -n R] python -m omniinput_hpc.enumerate INPUT.toml``.
+"""The exact density: ``[mpirun -n R] python -m omniinput_hpc.enumerate INPUT.toml``.
 
-Evaluates every input of a small space and counts them per bin of z. Where the model keeps keys
-and values (`begin`, `extend`, `branch`), the inputs are walked as a tree of prefixes, each
-evaluated once; any other model gets plain batches. The blocks are shared out over the ranks.
+Evaluates every input of a small space and counts them per bin of z. With a model that has a KV
+cache (`begin`, `extend`, `branch`), the inputs are walked as a tree of prefixes, each evaluated
+once; any other model evaluates batches. Ranks share the blocks of inputs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.rules import Rule, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.tables import write_table
@@ -29,11 +28,12 @@ from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
 
-LEAVES_PER_BLOCK = 100_000
+INPUTS_PER_BLOCK = 100_000
+BATCH = 4096
 SECONDS_BETWEEN_LINES = 10.0
 
 Block = Callable[[int], NDArray[np.float32]]
-"""From a block's number to z of its inputs, which are consecutive when read as numbers."""
+"""Returns z of a block's inputs, given its number; a block's inputs begin with the same values."""
 
 
 class Census:
@@ -72,15 +72,15 @@ class Census:
 
 
 def block_depth(n_values: int, n_sites: int) -> int:
-    """Return how many leading sites number the blocks, so that one holds 100,000 inputs or so."""
+    """Return how many leading sites make a block's number, for about 100,000 inputs a block."""
     depth = n_sites - 1
-    while depth > 1 and n_values ** (n_sites - depth + 1) <= LEAVES_PER_BLOCK:
+    while depth > 1 and n_values ** (n_sites - depth + 1) <= INPUTS_PER_BLOCK:
         depth -= 1
     return depth
 
 
 def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np.int64]:
-    """Return a block's inputs, int64 [n_values^(D - depth), D]: all that begin alike."""
+    """Return a block's inputs, int64 [n_values^(D - depth), D], the last site running fastest."""
     n_rest = n_sites - depth
     rest = np.indices((n_values,) * n_rest, dtype=np.int64).reshape(n_rest, -1).T
     x = np.empty((len(rest), n_sites), dtype=np.int64)
@@ -90,41 +90,22 @@ def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np
 
 
 def head_of(block: int, depth: int, n_values: int) -> list[int]:
-    """Return the leading values that a block's inputs share: its number as digits."""
+    """Return the leading values of a block's inputs: the digits of the block's number."""
     return [block // n_values**i % n_values for i in range(depth - 1, -1, -1)]
 
 
-def tree_walker(model: Any, depth: int) -> Block:
-    """Return the evaluation of a block by a tree of prefixes with kept keys and values."""
-    import torch
+def block_evaluator(model: Any, depth: int, device: str) -> Block:
+    """Return what evaluates a block: as a tree of prefixes where the model can, else in batches."""
+    from omniinput_hpc.models import batches  # imports torch
 
-    def evaluate(block: int) -> NDArray[np.float32]:
-        values = torch.tensor(head_of(block, depth, model.n_values), device=model.device)
-        prefixes = model.begin(values[None, :1])
-        log_p = torch.zeros(1, device=model.device)
-        for value in values[1:]:
-            log_p = log_p + prefixes.log_p[:, value]
-            prefixes = model.extend(prefixes, value[None])
-        for _ in range(model.n_sites - depth - 1):
-            log_p = (log_p[:, None] + prefixes.log_p).flatten()
-            prefixes = model.branch(prefixes)
-        log_p = (log_p[:, None] + prefixes.log_p).flatten()
-        z = -log_p / (model.n_sites - model.predicted_from)
-        return np.asarray(z.cpu().numpy())
+    def as_tree(block: int) -> NDArray[np.float32]:
+        return batches.evaluate_continuations(model, head_of(block, depth, model.n_values))
 
-    return evaluate
+    def in_batches(block: int) -> NDArray[np.float32]:
+        x_nd = inputs_of(block, depth, model.n_values, model.n_sites)
+        return batches.evaluate(model, x_nd, min(BATCH, len(x_nd)), device)
 
-
-def plain_batches(model: Any, depth: int, device: str) -> Block:
-    """Return the evaluation of a block by the model's `output` alone."""
-    import torch
-
-    def evaluate(block: int) -> NDArray[np.float32]:
-        x = torch.from_numpy(inputs_of(block, depth, model.n_values, model.n_sites)).to(device)
-        parts = [model.output(part) for part in x.split(4096)]
-        return np.asarray(torch.cat(parts).cpu().numpy())
-
-    return evaluate
+    return as_tree if hasattr(model, "branch") and model.predicted_from == 1 else in_batches
 
 
 def count_all(
@@ -140,14 +121,13 @@ def count_all(
     Raises
     ------
     UserError
-        It would take longer than `max_hours`, judged by the first block.
+        It would take longer than `max_hours`, by the time of the first block.
     """
     v, d = model.n_values, model.n_sites
     depth = block_depth(v, d)
     n_blocks = v**depth
-    by_tree = hasattr(model, "branch") and model.predicted_from == 1
-    evaluate = tree_walker(model, depth) if by_tree else plain_batches(model, depth, device)
-    evaluate(0)  # the first evaluation is always slow
+    evaluate = block_evaluator(model, depth, device)
+    evaluate(0)  # the first evaluation is slower than the others
     begin = time.monotonic()
     evaluate(0)
     seconds = float(world.max(np.array([time.monotonic() - begin]))[0]) * n_blocks / world.size
@@ -160,8 +140,8 @@ def count_all(
             f"{max_hours:g}; such a space can be sampled, not enumerated"
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
-    generates = hasattr(model, "conditional_logits")
-    m = d - model.predicted_from if generates else None
+    autoregressive = hasattr(model, "conditional_logits")
+    m = d - model.predicted_from if autoregressive else None
     census = Census(config.bins.edges, rule, m)
     for block in _reported(range(world.rank, n_blocks, world.size)):
         census.add(inputs_of(block, depth, v, d), evaluate(block))
@@ -219,12 +199,12 @@ def write(path: Path, census: Census, config: Config, source: list[str]) -> None
 
 
 def run(world: World, argv: Sequence[str] | None) -> int:
-    """Run the program on this rank; see `command.main`."""
+    """Run the program on this rank, and return its exit code."""
     args = world.together(lambda: _arguments(world, argv))
     config = input_file.parse(world.on_rank_0(lambda: common.read_input(args)), str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
-    rule = world.together(lambda: _rule(args.rule)) if args.rule else None
+    rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
 
     from omniinput_hpc.models import device as devices
 
@@ -245,13 +225,6 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     return EXIT_COMPLETE
 
 
-def _rule(name: str) -> Rule:
-    try:
-        return load_rule(name)
-    except EstimateError as error:
-        raise UserError(str(error)) from None
-
-
 def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     parser = common.Parser(
         prog="python -m omniinput_hpc.enumerate",
@@ -260,7 +233,9 @@ def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     parser.add_argument("input", type=Path, metavar="INPUT.toml")
     parser.add_argument("--rule", metavar="module:function", help="scores of inputs, for r(z)")
     parser.add_argument("--output", type=Path, help="default: inputs/exact/INPUT.csv")
-    parser.add_argument("--max-hours", type=float, default=1.0, help="refuse beyond (default 1)")
+    parser.add_argument(
+        "--max-hours", type=float, default=1.0, help="refuse to take longer (default 1)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
     return common.parse(parser, world.rank, argv)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """A mistake in what the user gave; its text is the whole message, and the exit code is 2."""
+    """A mistake in the user's input; its text is the whole message, and the exit code is 2."""
 
 
 class StopRun(Exception):

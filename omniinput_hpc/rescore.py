@@ -1,9 +1,9 @@
 """Another model's outputs: ``[mpirun -n R] python -m omniinput_hpc.rescore RUN.h5 INPUT.toml``.
 
-The model of INPUT.toml is given every recorded sample of the run, and its outputs go to the side
+The model of INPUT.toml evaluates every recorded sample of the run, and its outputs go to the side
 file ``RUN.rescored.INPUT.h5`` (see `rescored`), from which `analysis/normalize.py` and
-`analysis/compare.py` learn how the two models' distributions compare. Each rank takes an equal
-share of the rungs. A round is committed at a time: interrupted or killed, the same command goes on.
+`analysis/compare.py` compare the two models' distributions. Each rank takes an equal share of the
+rungs. One round is committed at a time: after a stop or a kill, the same command resumes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.models import input_space
@@ -32,11 +32,14 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import lock, rescored, writers
-from omniinput_hpc.runfile.guarded_writer import GuardedWriter
 from omniinput_hpc.runfile.reader import RunReader, open_run
+from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.tempering.ladder import placement
 from omniinput_hpc.text import duration
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.checked import CheckedModel
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -65,32 +68,30 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
             return EXIT_COMPLETE
 
-        from omniinput_hpc.models import device as devices  # imports torch
-        from omniinput_hpc.models.checked import CheckedModel
+        model, device = _build(world, run, config, args.input, about, rounds)
+        attributes = {
+            "config": text,
+            "model_fingerprint": about["fingerprint"],
+            "package_version": __version__,
+        }
+        with lock.hold(path, world, key="") as held_lock:
+            # once more: another job may have written meanwhile
+            first = world.on_rank_0(lambda: _prepare(path, run, attributes, args.input))
+            from omniinput_hpc.models import batches  # imports torch
 
-        device = world.together(
-            lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
-        )
-        model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
-        if model.n_values and about["n_values"] is None:  # known only now
-            shape = {"n_values": model.n_values, "n_sites": model.n_sites}
-            world.together(lambda: _check(run, config, args.input, shape, rounds))
-        checked = CheckedModel(model, f"the model of {args.input}")
-        with lock.hold(path, world, key="") as mine:
-            attributes = {
-                "config": text,
-                "model_fingerprint": about["fingerprint"],
-                "package_version": __version__,
-            }
+            stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
+            walkers = config.sampler.walkers  # of the other model's input file
+            batch = run.walkers if walkers == "auto" else walkers
 
-            def prepare() -> int:
-                return _prepare(path, run, attributes, args.input)
+            def evaluate(x_sd: NDArray[Any]) -> NDArray[np.float32]:
+                return batches.evaluate(model, x_sd, batch, device, stopping.after_move)
 
-            first = world.on_rank_0(prepare)  # another job may have written meanwhile
-            stopping = StopCheck(request, world, args.max_walltime, mine.heartbeat)
-            _rescore(
-                world, run, path, config, checked, device, range(first, rounds), stopping, mine
-            )
+            writer = _open_writer(world, run, path, config.run.writer, held_lock)
+            try:
+                with writer.or_end(str(path)):
+                    _rescore(world, run, writer, evaluate, model, range(first, rounds))
+            finally:
+                writer.close()
         if world.rank == 0 and rounds < run.rounds_planned:
             log.info(
                 "%s holds %d of %d rounds so far: run the same command again for the rest",
@@ -100,13 +101,30 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     return EXIT_COMPLETE
 
 
+def _build(
+    world: World, run: RunReader, config: Config, name: Path, about: dict[str, Any], rounds: int
+) -> tuple[CheckedModel, str]:
+    """Return the other model and its device on this rank."""
+    from omniinput_hpc.models import device as devices  # imports torch
+    from omniinput_hpc.models.checked import CheckedModel
+
+    device = world.together(
+        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
+    )
+    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
+    if model.n_values and about["n_values"] is None:  # known only now
+        shape = {"n_values": model.n_values, "n_sites": model.n_sites}
+        world.together(lambda: _check(run, config, name, shape, rounds))
+    return CheckedModel(model, f"the model of {name}"), device
+
+
 def _check_readable(path: Path) -> None:
-    """Open a run file once on rank 0, so that its mistakes are reported once."""
+    """Open a run file on rank 0 first, so that an error is reported once."""
     open_run(path).close()
 
 
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
-    """Check that there are samples, and that both models have one space of inputs."""
+    """Check that there are samples, and that both models have the same input space."""
     if rounds == 0:
         raise UserError(f"{run.path} holds no committed round yet: there are no samples")
     if shape["n_values"] is None:
@@ -132,12 +150,12 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
 
 
 def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
-    """Return the recorded inputs of some rungs in a round; refuse what is no input."""
-    x_ksd = run.slab("samples/x", round_, rungs)
+    """Return the recorded inputs of some rungs in a round; refuse values that do not exist."""
+    x_ksd = run.round(round_, rungs).samples_x
     if x_ksd.max(initial=0) >= run.n_values:
         raise UserError(
             f"{run.path} is damaged: round {round_} holds a value {x_ksd.max()}, of "
-            f"{run.n_values} values (--verify says more)"
+            f"{run.n_values} values (run --verify for details)"
         )
     return x_ksd
 
@@ -158,49 +176,48 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
     return done
 
 
+def _open_writer(
+    world: World, run: RunReader, path: Path, wanted: str, held_lock: lock.RunLock
+) -> GuardedWriter:
+    kind, _ = writers.choose_writer(wanted, path.absolute().parent, len(set(world.hosts())))
+    g = run.geometry
+    rungs = placement(g.n_rungs, world.size, world.rank)
+    opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))
+    return GuardedWriter(opened, held_lock, world)
+
+
 def _rescore(
     world: World,
     run: RunReader,
-    path: Path,
-    config: Config,
-    model: Any,
-    device: str,
+    writer: GuardedWriter,
+    evaluate: Callable[[NDArray[Any]], NDArray[np.float32]],
+    model: CheckedModel,
     rounds: range,
-    stopping: StopCheck,
-    mine: lock.RunLock,
 ) -> None:
-    """Evaluate and commit round by round."""
-    from omniinput_hpc.models.batches import evaluate
+    """Evaluate and commit round by round.
 
+    Parameters
+    ----------
+    evaluate : from inputs [S, D] to the other model's outputs, float32 [S]
+    model : that model, which has noted outputs that are not finite
+    """
     g = run.geometry
-    mine_k = placement(g.n_rungs, world.size, world.rank)
-    hosts = len(set(world.hosts()))
-    kind, _ = writers.choose_writer(config.run.writer, path.absolute().parent, hosts)
-    opened = writers.open_writer(kind, path, g, mine_k, world, rescored.fields_of(g))
-    writer = GuardedWriter(opened, mine, world)
+    rungs = placement(g.n_rungs, world.size, world.rank)
     begin = last = time.monotonic()
-    walkers = config.sampler.walkers  # of the other model's input file
-    batch = g.n_walkers if walkers == "auto" else walkers
-    try:
-        with writer.or_end(str(path)):
-            for round_ in rounds:
-                z_ks = np.empty((len(mine_k), g.samples_per_round), dtype=np.float32)
-                x_ksd = world.together(partial(_inputs, run, round_, mine_k))
-                for z_s, x_sd in zip(z_ks, x_ksd, strict=True):
-                    z_s[:] = evaluate(model, x_sd, batch, device, stopping.after_move)
-                model.raise_if_nonfinite()
-                writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
-                now = time.monotonic()
-                if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
-                    last, share = now, (round_ + 1 - rounds.start) / len(rounds)
-                    rate = share * len(rounds) * g.n_rungs * g.samples_per_round / (now - begin)
-                    left = duration((now - begin) * (1 / share - 1))
-                    log.info(
-                        "round %d of %d, %s samples/s, %s left",
-                        round_ + 1, rounds.stop, f"{rate:,.0f}", left,
-                    )  # fmt: skip
-    finally:
-        writer.close()
+    for round_ in rounds:
+        x_ksd = world.together(partial(_inputs, run, round_, rungs))
+        z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
+        model.raise_if_nonfinite()
+        writer.commit(round_, rescored.slabs_of(z_ks), round_ + 1)
+        now = time.monotonic()
+        if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
+            last, share = now, (round_ + 1 - rounds.start) / len(rounds)
+            rate = share * len(rounds) * g.n_rungs * g.samples_per_round / (now - begin)
+            left = duration((now - begin) * (1 / share - 1))
+            log.info(
+                "round %d of %d, %s samples/s, %s left",
+                round_ + 1, rounds.stop, f"{rate:,.0f}", left,
+            )  # fmt: skip
 
 
 def _arguments(world: World, argv: Sequence[str] | None) -> Any:
@@ -215,7 +232,7 @@ def _arguments(world: World, argv: Sequence[str] | None) -> Any:
     )
     parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
     parser.add_argument(
-        "--max-walltime", type=arguments.seconds, metavar="SECONDS", help="stop in good order"
+        "--max-walltime", type=common.positive_seconds, metavar="SECONDS", help="stop in good order"
     )
     return common.parse(parser, world.rank, argv)
 

@@ -1,6 +1,6 @@
-"""Counter-based random streams: what is drawn depends on (seed, purpose, indices), never on rank.
+"""Counter-based random streams, keyed by (seed, purpose, indices), never by rank.
 
-Nothing about random numbers needs to be saved: a resumed run makes the same streams again.
+No state of a stream is saved: a resumed run makes the same streams again.
 Philox4x64 (Salmon et al. 2011), keyed by numpy's SeedSequence hash.
 """
 
@@ -20,13 +20,13 @@ _PURPOSES = {
 
 
 def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
-    """Return the stream of one purpose.
+    """Return the random stream of a key; equal keys give equal streams.
 
     Parameters
     ----------
     seed : the run's seed, below 2^32
     purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices", "trial"
-    indices : what else the stream belongs to (rung, round, exchange), each below 2^32
+    indices : the rest of the key (rung, round, exchange), each below 2^32
     """
     words = (_PURPOSES[purpose], *indices)
     key = np.random.SeedSequence(seed, spawn_key=words).generate_state(2, np.uint64)

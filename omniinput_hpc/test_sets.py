@@ -31,7 +31,7 @@ BATCH = 256
 
 
 def read_set(text: str) -> Images:
-    """Return the images that ``NAME:FOLDER[:CLASSES]`` means.
+    """Return the images of a set given as ``NAME:FOLDER[:CLASSES]``.
 
     Raises
     ------
@@ -78,30 +78,25 @@ def scores(
 
 
 def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
-    """Return z of images, float64 [n], in batches of one shape.
+    """Return z of images, float64 [n].
 
     Raises
     ------
     UserError
-        The images have other sites than the model, or grey levels that it does not have.
+        The images' number of sites or grey levels differs from the model's.
     """
-    import torch
+    from omniinput_hpc.models import batches  # imports torch
 
     if images.x.shape[1] != model.n_sites or images.x.max() >= model.n_values:
         raise UserError(
             f"{name} has {images.x.shape[1]} sites with values up to {images.x.max()}; the model "
             f"takes {model.n_sites} sites with values up to {model.n_values - 1}"
         )
-    padded = np.concatenate([images.x, images.x[:1].repeat(-len(images) % BATCH, axis=0)])
-    parts = [
-        model.output(torch.from_numpy(padded[i : i + BATCH].astype(np.int64))).double().numpy()
-        for i in range(0, len(padded), BATCH)
-    ]
-    return np.concatenate(parts)[: len(images)]
+    return batches.evaluate(model, images.x, BATCH, "cpu").astype(np.float64)
 
 
 def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:
-    """Write the CSV ``set,role,z`` that analysis/overlay.py lays over rho(z)."""
+    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         print(f"# outputs z of test sets, {about}", "set,role,z", sep="\n", file=file)

@@ -1,6 +1,9 @@
-"""Small texts for people: durations, numbers of bytes, the first line of an error."""
+"""Small texts for people (durations, numbers of bytes, errors), and writing a whole text file."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 
 def duration(seconds: float) -> str:
@@ -29,3 +32,29 @@ def first_line(error: BaseException) -> str:
     # str() of a KeyError puts its message in quotation marks
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
     return next((line for line in str(message).strip().splitlines()), type(error).__name__)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all: beside it, made durable, then renamed.
+
+    Parameters
+    ----------
+    path : what is there already stays where the new content cannot be written
+    content : bytes, or a text, written as UTF-8 (what that lacks, lone surrogates, as its code)
+
+    Raises
+    ------
+    OSError
+        It cannot be written: a full disk, for instance.
+    """
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,17 +1,17 @@
-"""Enumeration: every input once, the tree as the plain batches, refusal of large spaces."""
+"""Enumeration: every input once, the tree equals plain batches, large spaces are refused."""
 
 import numpy as np
 import pytest
+from run_tools import ROOT
 from toy_models import LatticeModel
 
 from omniinput_hpc import enumerate
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import input_file
+from omniinput_hpc.models.batches import evaluate
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.toy import is_valid
-
-ROOT = "inputs/toy.toml"
 
 
 def call(capfd, *arguments):
@@ -29,11 +29,12 @@ def test_blocks_hold_every_input_once(n_values, n_sites):
 
 
 def test_the_tree_gives_the_outputs_of_the_plain_forward():
-    config = input_file.load(__import__("pathlib").Path(ROOT), ["model.length=5"])
+    config = input_file.load(ROOT / "inputs/toy.toml", ["model.length=5"])
     model = causal_lm.build(config.model, "cpu")
-    tree, plain = enumerate.tree_walker(model, 2), enumerate.plain_batches(model, 2, "cpu")
+    tree = enumerate.block_evaluator(model, 2, "cpu")
     for block in (0, 37, 99):
-        np.testing.assert_allclose(tree(block), plain(block), atol=1e-5)
+        x = enumerate.inputs_of(block, 2, model.n_values, model.n_sites)
+        np.testing.assert_allclose(tree(block), evaluate(model, x, 64, "cpu"), atol=1e-5)
 
 
 def test_exact_counts_of_a_model_with_a_known_answer(capfd, tmp_path, lattice_toml):

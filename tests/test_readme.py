@@ -1,4 +1,4 @@
-"""The README's own model runs as printed, and its statements about layout and keys hold."""
+"""README is one page, and its input file and the tutorial's own model run as printed."""
 
 import re
 import subprocess
@@ -6,22 +6,43 @@ import sys
 
 from run_tools import ROOT, environment
 
-from omniinput_hpc import config
-from omniinput_hpc.runfile import layout
+from omniinput_hpc.cli import run
 from omniinput_hpc.runfile.reader import open_run
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
 
 
-def block(language, after):
-    return re.search(rf"```{language}\n(.*?)```", TEXT[TEXT.index(after) :], re.DOTALL).group(1)
+def block(text, language, after):
+    return re.search(rf"```{language}\n(.*?)```", text[text.index(after) :], re.DOTALL).group(1)
 
 
-def test_the_model_of_ones_own_runs_as_printed(tmp_path):
-    code = block("python", "## A model of your own")
+def test_it_is_one_page():
+    lines = README.splitlines()
+    assert len(lines) <= 180
+    words = len(re.findall(r"\w+", README))
+    assert words < 2500, words
+
+
+def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, capfd):
+    """With the English model in the place of one from the hub."""
+    monkeypatch.chdir(ROOT)
+    toml = tmp_path / "my.toml"
+    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    words = [f"run.output={tmp_path / 'my.h5'}", "model.path=inputs/models/english",
+             "sampler.walkers=16"]  # fmt: skip
+    code = run.main([str(toml), "--check", *(w for word in words for w in ("--set", word))])
+    text = "".join(capfd.readouterr())
+    assert code == 0, text
+    assert "16 rungs" in text and "beta 0 to 24" in text
+
+
+def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
+    code = block(TUTORIAL, "python", "### A model that is not from Hugging Face")
     assert len(code.strip().splitlines()) <= 15
     (tmp_path / "my_model.py").write_text(code)
-    (tmp_path / "my_model.toml").write_text(block("toml", "## A model of your own"))
+    toml = block(TUTORIAL, "toml", "### A model that is not from Hugging Face")
+    (tmp_path / "my_model.toml").write_text(toml)
     done = subprocess.run(
         [sys.executable, "-m", "omniinput_hpc", "my_model.toml"],
         cwd=tmp_path,
@@ -30,33 +51,6 @@ def test_the_model_of_ones_own_runs_as_printed(tmp_path):
         env=environment(),
     )
     assert done.returncode == 0, done.stderr
-    with open_run(tmp_path / "runs/my_model.h5") as run:
-        assert run.rounds == 20
-        assert run.outside_k2().sum() == 0
-
-
-def test_every_dataset_is_in_the_readme():
-    table = TEXT[TEXT.index("## The run file") : TEXT.index("## What is where")]
-    for name in layout.layout(layout.Geometry(1, 2, 1, 1, 1, 1, 2, 1)):
-        group, _, leaf = name.partition("/")
-        assert f"{group}/" in table and f"{leaf}`" in table, name
-
-
-def test_every_key_is_in_the_readme():
-    table = TEXT[TEXT.index("## The input file") : TEXT.index("## The analysis")]
-    owners = [
-        owner
-        for owner in vars(config).values()
-        if isinstance(owner, type) and config.Table in owner.__mro__ and owner is not config.Config
-    ]
-    assert len(owners) > 8
-    for owner in owners:
-        for key in owner.model_fields:
-            assert f"`{key}" in table or f" {key}`" in table, key
-
-
-def test_every_file_of_the_package_has_its_place_in_the_tree():
-    tree = TEXT[TEXT.index("## What is where") : TEXT.index("## What is not built")]
-    for path in (ROOT / "omniinput_hpc").glob("*.py"):
-        if path.name not in ("__init__.py", "errors.py"):
-            assert path.name in tree, path.name
+    with open_run(tmp_path / "runs/my_model.h5") as made:
+        assert made.rounds == 20
+        assert made.outside_k2().sum() == 0

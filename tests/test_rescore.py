@@ -97,7 +97,7 @@ def slow(folder):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)])
-def test_a_killed_or_stopped_one_goes_on(number, code, capfd, folder):
+def test_a_killed_or_stopped_one_is_resumed(number, code, capfd, folder):
     """Killed, it ends at once; asked to stop, it says so and leaves with 75."""
     side = folder / "good.rescored.slow.h5"
     words = command(folder / "good.h5", slow(folder), module=MODULE)
@@ -113,7 +113,7 @@ def test_a_killed_or_stopped_one_goes_on(number, code, capfd, folder):
     process.send_signal(number)
     _, text = process.communicate(timeout=60)
     assert process.returncode == code, text
-    assert ("run again to go on" in text) == (code == 75)
+    assert ("run again to resume" in text) == (code == 75)
     with open_rescored(side) as so_far:
         assert 2 <= so_far.rounds < 5
         left = so_far.rounds

@@ -33,3 +33,18 @@ def test_amounts(n_bytes, expected):
 )
 def test_first_lines(error, expected):
     assert text.first_line(error) == expected
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    text.write_atomically(path, "\N{GREEK SMALL LETTER BETA} \udcff")
+    assert path.read_bytes() == b"\xce\xb2 \\udcff"
+    text.write_atomically(path, b"new")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(text.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        text.write_atomically(path, b"newer")
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]

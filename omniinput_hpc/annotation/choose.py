@@ -24,9 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.tasks import Law
+from omniinput_hpc.annotation.tasks import DrawMethod
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
 FloatArray = NDArray[np.float64]
@@ -119,20 +120,15 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
     rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
-    log_q = run.samples_log_q()
-    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
-        log_q_ksj = next(log_q) if log_q is not None else None
-        bin_ks = bin_of(z_ks.astype(np.float64), edges)
-        rung, index = np.nonzero((bin_ks >= 0) & (bin_ks < len(edges) - 1))
-        name = np.zeros((len(rung), 2), dtype=np.uint64)
-        for i in range(0, len(rung), 4096):
+    for some in samples_in_bins(run, edges):
+        name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
+        for i in range(0, len(name), 4096):
             part = slice(i, i + 4096)
-            name[part] = x_ksd[rung[part], index[part]].astype(np.uint64) @ mix_d2
-        z_i = z_ks[rung, index].astype(np.float64)
-        log_q_ij = None if log_q_ksj is None else log_q_ksj[rung, index]
-        log_w_i = -density.log_mixture(z_i, log_q_ij)
-        parts.append([np.full(len(rung), round_), rung, index, z_i, name, log_w_i])
-    if not any(len(part[0]) for part in parts):
+            name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
+        log_w_i = -density.log_mixture(some.z_i, some.log_q_ik)
+        place = np.broadcast_to([[some.round_], [some.rung]], (2, len(name)))
+        parts.append([*place, some.index_i, some.z_i, name, log_w_i])
+    if not parts:
         raise UserError(
             f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
         )
@@ -169,7 +165,7 @@ LAWS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 
 
 def choose(
-    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: Law, seed: int
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: DrawMethod, seed: int
 ) -> tuple[list[Chosen], list[BinReport]]:
     """Draw inputs in every bin that has recorded samples.
 
@@ -267,7 +263,7 @@ def near_pairs(x_nd: IntArray) -> int:
     return near
 
 
-def describe_law(law: Law) -> str:
+def describe_law(law: DrawMethod) -> str:
     """Return how inputs were drawn, in one sentence for the file's header."""
     if law == "uniform":
         return (
@@ -278,3 +274,77 @@ def describe_law(law: Law) -> str:
         "systematic draw of distinct recorded inputs in proportion to weight times copies: the "
         "mean score of a bin, each item counted `draws` times, estimates r"
     )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An input that was drawn from its bin.
+
+    Attributes
+    ----------
+    bin : index of its bin
+    z : its output
+    draws : how often it was drawn
+    values : int64 [D]
+    """
+
+    bin: int
+    z: float
+    draws: int
+    values: IntArray
+
+
+def draw_independently(
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, seed: int = 0
+) -> list[Drawn]:
+    """Draw inputs of each bin independently and in proportion to their weight.
+
+    One pass over the file in bounded memory: of samples that hold a share s of the weight seen so
+    far, each draw moves there with probability s. `choose` has the smaller variance, but keeps a
+    row per recorded sample and reads the file twice, which inputs that are only shown do not need.
+
+    Parameters
+    ----------
+    run, density : of one run
+    edges : float64 [B + 1]
+    per_bin : draws a bin; an input that is drawn again is counted, not listed again
+    seed : of the draws
+
+    Raises
+    ------
+    UserError
+        No recorded samples inside the edges.
+    """
+    n_bins = len(edges) - 1
+    rng = np.random.default_rng(seed)
+    total_b = np.full(n_bins, -np.inf)
+    kept: list[list[tuple[float, NDArray[np.int64]] | None]] = [
+        [None] * per_bin for _ in range(n_bins)
+    ]
+    for part in samples_in_bins(run, edges):
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        for b in np.unique(part.bin_i):
+            mine = np.flatnonzero(part.bin_i == b)
+            sum_i = np.logaddexp.accumulate(log_w_i[mine])
+            total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
+            moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
+            points = sum_i[-1] + np.log(rng.random(len(moves)))
+            places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
+            for n, i in zip(moves, mine[places], strict=True):
+                kept[b][n] = (float(part.z_i[i]), part.x_id[i].astype(np.int64))
+    items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
+    if not items:
+        raise UserError(
+            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
+        )
+    return items
+
+
+def _distinct(bin_: int, row: Sequence[tuple[float, NDArray[np.int64]] | None]) -> list[Drawn]:
+    """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
+    found: dict[bytes, Drawn] = {}
+    for z, x in (drawn for drawn in row if drawn is not None):
+        known = found.get(x.tobytes())
+        draws = 1 if known is None else known.draws + 1
+        found[x.tobytes()] = Drawn(bin_, z, draws, x)
+    return sorted(found.values(), key=lambda item: item.z)

@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Joined:
-    """What annotators said of one model's inputs.
+    """The scores of one model's inputs.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Joined:
     judges : what kind of judge each annotator is, None for a person
     first_ar, second_ar : float64 [A, R], scores of items shown twice (NaN where not scored)
     given_ag, gold_g : float64 [A, G] and [G], scores of gold items and the known ones
-    notes : what was odd and is not an error
+    notes : what a user should know and is no error
     """
 
     scored: Scored
@@ -75,61 +75,39 @@ def join_scores(
     Raises
     ------
     UserError
-        Unreadable files, no task of this model, keys of different widths or laws, unknown ids.
+        Unreadable files, no task of this model, keys that differ in bin width or in how tasks were
+        drawn, unknown ids.
     """
     by_key: dict[Path, list[Scores]] = defaultdict(list)
     for path in score_paths:
         by_key[key_path or key_beside(path)].append(read_scores(path))
     keys = {path: read_key(path) for path in by_key}
-    names = sorted({file.annotator for files in by_key.values() for file in files})
+    files = [file for path in keys for file in by_key[path]]
+    names = sorted({file.annotator for file in files})
     lower, width, n_bins = _bins(keys.values(), fingerprint)
-    words: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    rows: dict[tuple[int, ...], tuple[int, int, float]] = {}
-    order: dict[tuple[int, ...], int] = {}
-    twice: list[FloatArray] = []
-    golds: list[tuple[FloatArray, float]] = []
-    judges: dict[str, str | None] = {}
-    notes: list[str] = []
-    lanes: dict[tuple[Path, int | None, int | None], int] = {}
+    inputs, repeats, golds = _Inputs(names), [], []
     for path, key in keys.items():
         items = key.by_id()
-        said: dict[str, dict[str, float]] = {name: {} for name in names}
-        said |= _words(by_key[path], items, path)
-        for file in by_key[path]:
-            judges[file.annotator] = file.judge
-            notes += file.notes
+        given = _scores_by_annotator(by_key[path], items, path)
+        scores = [given.get(name, {}) for name in names]
         for item in key.items:
-            given = np.array([said[name].get(item.id, np.nan) for name in names])
+            score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
-                golds.append((given, item.gold))
+                golds.append((score_a, item.gold))
+            elif item.run is None or key.runs[item.run].model_fingerprint != fingerprint:
                 continue
-            if not _is_of(key, item, fingerprint):
-                continue
-            if item.repeats is not None:
-                first = [said[name].get(item.repeats, np.nan) for name in names]
-                twice.append(np.stack([np.array(first), given]))
-            x = tuple(item.x)
-            i = order.setdefault(x, len(order))
-            lane = lanes.setdefault((path, item.run, item.lane), len(lanes))
-            assert item.bin_lower is not None and item.log_weight is not None  # not gold
-            weight = float(item.draws) if key.law == "by-weight" else np.exp(item.log_weight)
-            bin_ = round((item.bin_lower - lower) / width)
-            known = rows.get(x)
-            if known is None:
-                rows[x] = (bin_, lane, weight)
-            elif item.repeats is None and key.law == "by-weight":
-                rows[x] = (*known[:2], known[2] + weight)  # drawn again, of another set or run
-            for name, score in zip(names, given, strict=True):
-                if not np.isnan(score):
-                    words[name][i].append(float(score))
-    columns = np.array(list(rows.values()))
-    score_ai = np.full((len(names), len(rows)), np.nan)
-    for a, name in enumerate(names):
-        for i, scores in words[name].items():
-            score_ai[a, i] = np.mean(scores)
+            else:
+                if item.repeats is not None:
+                    first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
+                    repeats.append(np.stack([np.array(first_a), score_a]))
+                assert item.bin_lower is not None  # not gold
+                inputs.add(key, item, round((item.bin_lower - lower) / width), score_a)
+    score_ai = inputs.mean_scores()
     if np.isnan(score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
-    both = np.array(twice).reshape(-1, 2, len(names))
+    columns = np.array(list(inputs.rows.values()))
+    both_ra = np.array(repeats).reshape(-1, 2, len(names))
+    judges = {file.annotator: file.judge for file in files}
     return Joined(
         scored=Scored(
             edges=lower + width * np.arange(n_bins + 1, dtype=np.float64),
@@ -140,33 +118,69 @@ def join_scores(
             annotators=names,
         ),
         judges=[judges[name] for name in names],
-        first_ar=both[:, 0].T,
-        second_ar=both[:, 1].T,
-        given_ag=np.array([given for given, _ in golds]).reshape(-1, len(names)).T,
+        first_ar=both_ra[:, 0].T,
+        second_ar=both_ra[:, 1].T,
+        given_ag=np.array([score_a for score_a, _ in golds]).reshape(-1, len(names)).T,
         gold_g=np.array([gold for _, gold in golds]),
-        notes=notes,
+        notes=[note for file in files for note in file.notes],
     )
 
 
-def _is_of(key: Key, item: KeyItem, fingerprint: str) -> bool:
-    return item.run is not None and key.runs[item.run].model_fingerprint == fingerprint
+class _Inputs:
+    """The distinct scored inputs i = 0 ... I - 1 of several keys, in the order of their first item.
+
+    Attributes
+    ----------
+    rows : by an input's values: its bin, lane and weight
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows: dict[tuple[int, ...], tuple[int, int, float]] = {}
+        self._scores: dict[tuple[int, ...], list[list[float]]] = {}
+        self._lanes: dict[tuple[Path, int | None, int | None], int] = {}
+        self._n_annotators = len(names)
+
+    def add(self, key: Key, item: KeyItem, bin_: int, score_a: FloatArray) -> None:
+        """Add an item and its scores, float64 [A]."""
+        by_weight = key.draw_method == "by-weight"
+        assert item.log_weight is not None  # not gold
+        weight = float(item.draws) if by_weight else np.exp(item.log_weight)
+        x = tuple(item.x)
+        lane = self._lanes.setdefault((key.path, item.run, item.lane), len(self._lanes))
+        known = self.rows.get(x)
+        if known is None:
+            self.rows[x] = (bin_, lane, weight)
+            self._scores[x] = [[] for _ in range(self._n_annotators)]
+        elif item.repeats is None and by_weight:  # drawn again, of another set or run
+            self.rows[x] = (*known[:2], known[2] + weight)
+        for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
+            if not np.isnan(score):
+                scores.append(score)
+
+    def mean_scores(self) -> FloatArray:
+        """Return each annotator's mean score of each input, float64 [A, I], NaN without one."""
+        mean_ia = [
+            [np.mean(scores) if scores else np.nan for scores in of_input]
+            for of_input in self._scores.values()
+        ]
+        return np.array(mean_ia, dtype=np.float64).reshape(-1, self._n_annotators).T.copy()
 
 
-def _words(
+def _scores_by_annotator(
     files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path
 ) -> dict[str, dict[str, float]]:
-    """Return the scores that count by annotator and id."""
-    said: dict[str, dict[str, float]] = {}
+    """Return the scores that count, by annotator and id."""
+    scores: dict[str, dict[str, float]] = {}
     for file in files:
-        scores = file.by_id()
-        unknown = next((id_ for id_ in scores if id_ not in items), None)
+        by_id = file.by_id()
+        unknown = next((id_ for id_ in by_id if id_ not in items), None)
         if unknown is not None:
             raise UserError(
                 f"{file.path} has a score of {unknown}, which is not in {key_path}: are these the "
                 "scores of another task file?"
             )
-        said.setdefault(file.annotator, {}).update(scores)
-    return said
+        scores.setdefault(file.annotator, {}).update(by_id)
+    return scores
 
 
 def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
@@ -179,7 +193,7 @@ def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
             f"{paths}: no task is of this run's model ({fingerprint}); were the tasks chosen from "
             "another run?"
         )
-    if len({key.law for key in keys}) > 1 or len({round(key.width, 9) for key in keys}) > 1:
+    if len({key.draw_method for key in keys}) > 1 or len({round(key.width, 9) for key in keys}) > 1:
         raise UserError(
             "the task files differ in how tasks were drawn or in the bins' width: analyse them "
             "one by one"

@@ -1,50 +1,169 @@
-"""Lines of JSON: reading with the line's number in every complaint, writing whole or not at all."""
+"""JSON lines: read within limits, checked by pydantic, written whole or not at all.
+
+A record is a frozen dataclass whose fields have the types below; `checked` makes one from a parsed
+object. Whatever is wrong is a UserError of one sentence that names the file, the line and the key.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import write_atomically
+
+MAX_FILE_BYTES = 2**30
+MAX_DEPTH = 32
+"""Lists and objects inside each other, at most; the formats need 6."""
+
+Record = TypeVar("Record")
 
 
-def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
-    """Return the objects of a file of JSON lines.
+def expected(words: str) -> WrapValidator:
+    """Return the annotation that makes a field's message ``"key" must be WORDS``."""
+
+    def validate(value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("expected", words) from None
+
+    return WrapValidator(validate)
+
+
+def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
+    if not ends[0] < ends[1]:
+        raise ValueError
+    return ends
+
+
+Text = Annotated[str, Field(strict=True, min_length=1), expected("a text that is not empty")]
+AnyText = Annotated[str, Field(strict=True), expected("a text")]
+Flag = Annotated[bool, Field(strict=True), expected("true or false")]
+Whole = Annotated[int, Field(strict=True, ge=0, lt=2**63), expected("a whole number >= 0")]
+Wholes = Annotated[
+    list[Annotated[int, Field(strict=True, ge=0, lt=2**63)]],
+    Field(strict=True),
+    expected("a list of whole numbers >= 0"),
+]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), expected("a finite number")]
+Positive = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, gt=0), expected("a finite number > 0")
+]
+NonNegative = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, ge=0), expected("a finite number >= 0")
+]
+UnitScore = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, ge=0, le=1), expected("a score from 0 to 1")
+]
+Range = Annotated[
+    tuple[Finite, Finite], AfterValidator(_ordered), expected("[lowest, highest], two numbers")
+]
+
+
+_SHAPES = {"dataclass_type": "an object {...}", "list_type": "a list"}
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def checked(kind: type[Record], value: Any, where: str) -> Record:
+    """Return a record made from a parsed JSON object; unknown keys are ignored.
+
+    Parameters
+    ----------
+    kind : the record's class, a dataclass
+    value : the object
+    where : its place in words, for messages: ``FILE, line 3``
+
+    Raises
+    ------
+    UserError
+        A key is missing or its value is not what the record's field allows.
+    """
+    try:
+        record: Record = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
+        return record
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+    name = ".".join(map(str, problem["loc"]))
+    if not name:
+        raise UserError(f"{where}: expected an object {{...}} with plain texts as keys")
+    if problem["type"] == "missing":
+        raise UserError(f'{where}: "{name}" is missing')
+    words = problem["msg"] if problem["type"] == "expected" else _SHAPES[problem["type"]]
+    raise UserError(f'{where}: "{name}" must be {words}, got {json.dumps(problem["input"])[:60]}')
+
+
+def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects of a file of JSON lines, each with its place in words.
 
     Raises
     ------
     UserError
         No such file, not UTF-8, or a line that is no whole object; ``what`` names the file's kind.
     """
-    text = read_bytes(path, what)
-    objects = [parse_object(line, path, n) for n, line in enumerate(text.split(b"\n"), 1) if line]
-    if not objects:
+    lines = enumerate(read_bytes(path, what).split(b"\n"), 1)
+    places = [(f"{path}, line {n}", line) for n, line in lines if line]
+    if not places:
         raise UserError(f"{path} is empty: it is no {what}")
-    return objects
+    return [(where, parse_object(line, where)) for where, line in places]
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Return a file's bytes, or raise a plain UserError."""
+    """Return a file's bytes; a UserError where it cannot be read or exceeds MAX_FILE_BYTES."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size <= MAX_FILE_BYTES:
+                data = file.read(MAX_FILE_BYTES + 1)
+                if len(data) <= MAX_FILE_BYTES:
+                    return data
     except FileNotFoundError:
         raise UserError(f"{path}: no such file (expected a {what})") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    raise UserError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, too large for a {what}")
 
 
-def parse_object(line: bytes, path: Path, number: int) -> dict[str, Any]:
+def parse_object(line: bytes, where: str) -> dict[str, Any]:
     """Return one line's object, or raise a UserError that names the line."""
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}, line {number}: cut short or damaged (no whole JSON)") from None
+        value = parse_json(line)
+    except ValueError:
+        raise UserError(f"{where}: cut short or damaged (no whole JSON)") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path}, line {number}: expected an object {{...}}")
+        raise UserError(f"{where}: expected an object {{...}}")
+    return value
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or nested deeper than `MAX_DEPTH`.
+    """
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:  # only then it can be nested so deeply
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            children = (v.values() if isinstance(v, dict) else v for v in level)
+            level = [v for values in children for v in values if isinstance(v, dict | list)]
+        if level:
+            raise ValueError("nested too deeply")
     return value
 
 
@@ -59,79 +178,14 @@ def write_objects(path: Path, objects: Iterable[dict[str, Any]]) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all (beside, fsynced, then renamed).
+    """Write a file, whole or not at all (see `omniinput_hpc.text.write_atomically`).
 
     Raises
     ------
     UserError
         It cannot be written: a full disk, for instance. What was there before stays.
     """
-    partial = path.with_name(path.name + ".partial")
     try:
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_atomically(path, data)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-class Fields:
-    """One line's object; every accessor raises a UserError that names line and field.
-
-    Attributes
-    ----------
-    value : the object
-    where : it stands, in words
-    """
-
-    def __init__(self, value: dict[str, Any], path: Path, number: int, where: str = "") -> None:
-        self.value, self.where = value, where or f"{path}, line {number}"
-
-    def wrong(self, name: str, expected: str) -> UserError:
-        """Return the complaint about a field."""
-        got = json.dumps(self.value[name])[:60] if name in self.value else "nothing"
-        return UserError(f'{self.where}: "{name}" must be {expected}, got {got}')
-
-    def text(self, name: str) -> str:
-        """Return a text that is not empty."""
-        value = self.value.get(name)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(name, "a text")
-        return value
-
-    def text_or_none(self, name: str) -> str | None:
-        """Return a text, None where there is none."""
-        return None if self.value.get(name) is None else self.text(name)
-
-    def number(self, name: str) -> float:
-        """Return a finite number."""
-        value = self.value.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(name, "a number")
-        if not math.isfinite(value):
-            raise self.wrong(name, "a finite number")
-        return float(value)
-
-    def number_or_none(self, name: str) -> float | None:
-        """Return a finite number, None where there is none."""
-        return None if self.value.get(name) is None else self.number(name)
-
-    def whole(self, name: str, lowest: int = 0) -> int:
-        """Return a whole number, at least the lowest."""
-        value = self.value.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise self.wrong(name, f"a whole number >= {lowest}")
-        return value
-
-    def score_or_none(self, name: str) -> float | None:
-        """Return a score in [0, 1], None where it is null."""
-        value = self.number_or_none(name)
-        if value is not None and not 0.0 <= value <= 1.0:
-            raise self.wrong(name, "a score from 0 to 1")
-        return value

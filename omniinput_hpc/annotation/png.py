@@ -1,42 +1,24 @@
-"""PNG from arrays, by zlib alone (W3C PNG specification, third edition)."""
+"""PNG pictures as data URIs, by Pillow: made of arrays, read from files that may be hostile."""
 
 from __future__ import annotations
 
 import base64
 import io
 import struct
-import zlib
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from omniinput_hpc.annotation.tasks import PNG
+from omniinput_hpc.annotation.tasks import PNG_URI
 from omniinput_hpc.errors import UserError
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-
-def png_bytes(image: NDArray[np.uint8]) -> bytes:
-    """Return a PNG of an image, uint8 [h, w] (grey) or [h, w, 3] (red, green, blue)."""
-    height, width = image.shape[:2]
-    colour = 2 if image.ndim == 3 else 0
-    rows = image.reshape(height, -1)
-    unfiltered = np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes()
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    return b"".join(
-        [
-            _SIGNATURE,
-            _chunk(b"IHDR", header),
-            _chunk(b"IDAT", zlib.compress(unfiltered, 9)),
-            _chunk(b"IEND", b""),
-        ]
-    )
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(name + data)
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
+MAX_PIXELS = 2**25
+_HEADER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
 def data_uri(image: Any) -> str:
@@ -49,12 +31,35 @@ def data_uri(image: Any) -> str:
     """
     array = np.asarray(image)
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or 0 in array.shape:
-        raise UserError(f"expected a picture uint8 [h, w] or [h, w, 3], got {_describe(array)}")
+        raise UserError(
+            f"expected a picture uint8 [h, w] or [h, w, 3], got {array.dtype} {list(array.shape)}"
+        )
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim == 3 and array.shape[2] != 3:
         raise UserError(f"expected a picture of 1 or 3 channels, got {array.shape[2]}")
-    return PNG + base64.b64encode(png_bytes(array)).decode("ascii")
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG", compress_level=9)
+    return _uri(file.getvalue())
+
+
+def file_data_uri(path: Path) -> str:
+    """Return a PNG file as a data URI.
+
+    Raises
+    ------
+    UserError
+        It cannot be read, or is no whole PNG.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        check_header(data)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return _uri(data)
 
 
 def pixels(uri: str) -> NDArray[np.uint8]:
@@ -63,47 +68,50 @@ def pixels(uri: str) -> NDArray[np.uint8]:
     Raises
     ------
     UserError
-        It is no whole PNG.
+        It is no whole PNG, or has more than `MAX_PIXELS` pixels.
     """
-    from matplotlib.image import imread
-
-    data = _decoded(uri)
-    read_png_header(data)
     try:
-        image = np.asarray(imread(io.BytesIO(data), format="png"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"a picture cannot be read: {error}") from None
-    if image.ndim == 3:
-        image = image[..., :3]
-    return np.asarray(np.rint(image * 255.0), dtype=np.uint8)
+        data = base64.b64decode(uri.removeprefix(PNG_URI), validate=True)
+    except ValueError:
+        raise UserError("a picture's data URI is not whole base64") from None
+    size = check_header(data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=["PNG"])
+            if image.size != size:  # a second header
+                raise ValueError("its size is not that of its header")
+            image.load()
+    # Pillow's errors for a damaged file; SyntaxError is the one for a wrong checksum
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as e:
+        raise UserError(f"a picture cannot be read: {e}") from None
+    if image.mode.startswith("I"):  # 16 bits of grey
+        return np.asarray(np.rint(np.asarray(image, dtype=np.float64) / 257.0), dtype=np.uint8)
+    return np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"), dtype=np.uint8)
 
 
-def _describe(array: NDArray[Any]) -> str:
-    return f"{array.dtype} {list(array.shape)}"
-
-
-def size_of(uri: str) -> tuple[int, int]:
-    """Return width and height of a PNG's data URI.
+def check_header(data: bytes) -> tuple[int, int]:
+    """Return a PNG's width and height, of its header; nothing is decoded.
 
     Raises
     ------
     UserError
-        It is no whole PNG.
+        It is no PNG with a header and an end, or has more than `MAX_PIXELS` pixels.
     """
-    return read_png_header(_decoded(uri))
-
-
-def _decoded(uri: str) -> bytes:
-    try:
-        return base64.b64decode(uri.removeprefix(PNG), validate=True)
-    except ValueError:
-        raise UserError("a picture's data URI is not whole base64") from None
-
-
-def read_png_header(data: bytes) -> tuple[int, int]:
-    """Return width and height of a PNG, having made sure that it is whole."""
-    whole = data.startswith(_SIGNATURE + b"\0\0\0\rIHDR") and data.endswith(_chunk(b"IEND", b""))
-    if not whole:
-        raise UserError("a picture is not a whole PNG")
+    if not (data.startswith(_HEADER) and data.endswith(_END) and len(data) >= 24):
+        raise UserError("not a whole PNG")
     width, height = struct.unpack(">II", data[16:24])
+    if not 0 < width * height <= MAX_PIXELS:
+        raise UserError(f"a picture of {width} x {height} pixels; at most {MAX_PIXELS:,} are read")
     return width, height
+
+
+def _uri(data: bytes) -> str:
+    return PNG_URI + base64.b64encode(data).decode("ascii")

@@ -1,8 +1,8 @@
 """Score files: ``RUN.scores.NAME.jsonl``, one append-only file per annotator or judge.
 
-Every line is one word: ``{"id", "score", "seconds", "when", "guideline", "annotator"}``; the last
-word per id counts, and a null score takes the earlier ones back. A line is on the disk (fsync)
-before `ScoreFile.append` returns. Needs neither torch nor MPI.
+Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``; the last line per id
+counts, and a null score withdraws the earlier ones. A line is on the disk (fsync) before
+`ScoreFile.append` returns. Needs neither torch nor MPI.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from omniinput_hpc.annotation.jsonl import Fields, line_of, parse_object, read_bytes
+from omniinput_hpc.annotation.jsonl import (
+    Flag,
+    NonNegative,
+    Text,
+    UnitScore,
+    checked,
+    line_of,
+    parse_object,
+    read_bytes,
+)
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
@@ -24,45 +33,45 @@ from omniinput_hpc.text import duration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """One line of a score file.
 
     Attributes
     ----------
     id : of the task
-    score : in [0, 1]; None takes back what was said before
+    score : in [0, 1]; None withdraws the earlier scores of the task
     seconds : time taken, None where it is not known
     when : ISO 8601 with the zone
     guideline : version of the guideline text that was in view, None where there was none
-    annotator : who
+    annotator : name of the person or judge
     judge : what kind of judge and which, None for a person
-    undo : whether this line only takes the last change back
+    undo : whether this line only undoes the last change
     nonce : of the request, so that one sent twice counts once
     """
 
-    id: str
-    score: float | None
-    seconds: float | None
-    when: str
-    guideline: str | None
-    annotator: str
-    judge: str | None = None
-    undo: bool = False
-    nonce: str | None = None
+    id: Text
+    score: UnitScore | None
+    seconds: NonNegative | None = None
+    when: Text
+    guideline: Text | None = None
+    annotator: Text
+    judge: Text | None = None
+    undo: Flag = False
+    nonce: Text | None = None
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What one annotator or judge said.
+    """The score file of one annotator or judge.
 
     Attributes
     ----------
     path : Path
     annotator : str
     judge : what kind of judge, None for a person
-    lines : all words, in order
-    notes : what was odd and is not an error: a last line that was cut short, for instance
+    lines : all lines, in order
+    notes : what a user should know and is no error: a last line that was cut short, for instance
     """
 
     path: Path
@@ -71,16 +80,14 @@ class Scores:
     lines: Sequence[Score] = field(repr=False)
     notes: Sequence[str] = ()
 
-    def last_words(self) -> dict[str, Score]:
-        """Return the word that counts, by id; ids whose score was taken back are left out."""
+    def latest(self) -> dict[str, Score]:
+        """Return the line that counts, by id; ids whose score was withdrawn are left out."""
         last = {line.id: line for line in self.lines}
         return {id_: line for id_, line in last.items() if line.score is not None}
 
     def by_id(self) -> dict[str, float]:
         """Return the score that counts, by id."""
-        return {
-            id_: line.score for id_, line in self.last_words().items() if line.score is not None
-        }
+        return {id_: line.score for id_, line in self.latest().items() if line.score is not None}
 
 
 def check_name(name: str) -> str:
@@ -132,18 +139,18 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
         is left out and named in `Scores.notes`.
     """
     *whole, tail = read_bytes(path, "score file").split(b"\n")
-    rows = [(n, line) for n, line in enumerate(whole, 1) if line.strip()]
-    lines = [_score(Fields(parse_object(line, path, n), path, n)) for n, line in rows]
+    rows = [(f"{path}, line {n}", line) for n, line in enumerate(whole, 1) if line.strip()]
+    lines = [checked(Score, parse_object(line, where), where) for where, line in rows]
     notes = [f"{path}: the last line is cut short and is left out"] if tail else []
     names = sorted({line.annotator for line in lines})
     if len(names) > 1:
         raise UserError(f"{path} holds lines of several annotators ({', '.join(names)})")
     if tasks is not None:
         ids = tasks.ids
-        for (n, _), line in zip(rows, lines, strict=True):
+        for (where, _), line in zip(rows, lines, strict=True):
             if line.id not in ids:
                 raise UserError(
-                    f"{path}, line {n}: {tasks.path} holds no task with the id {line.id}; are "
+                    f"{where}: {tasks.path} holds no task with the id {line.id}; are "
                     "these the scores of another task file?"
                 )
     judge = next((line.judge for line in lines if line.judge), None)
@@ -156,27 +163,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _score(row: Fields) -> Score:
-    if "score" not in row.value:
-        raise row.wrong("score", "a score from 0 to 1, or null")
-    seconds = row.number_or_none("seconds")
-    if seconds is not None and seconds < 0:
-        raise row.wrong("seconds", "a number >= 0")
-    return Score(
-        id=row.text("id"),
-        score=row.score_or_none("score"),
-        seconds=seconds,
-        when=row.text("when"),
-        guideline=row.text_or_none("guideline"),
-        annotator=row.text("annotator"),
-        judge=row.text_or_none("judge"),
-        undo=row.value.get("undo") is True,
-        nonce=row.text_or_none("nonce"),
-    )
-
-
 class _ScoreLock(RunLock):
-    """The lock of a score file: `lock.RunLock` with words of its own."""
+    """The lock of a score file: `RunLock` with a message for annotators."""
 
     def refusal(self, owner: Owner, age: float) -> str:
         return (
@@ -191,11 +179,11 @@ class NotSaved(UserError):
 
 
 class ScoreFile(AbstractContextManager["ScoreFile"]):
-    """A score file open for writing; use as a context manager. One process at a time has it.
+    """A score file open for writing, as a context manager; one process at a time can hold it.
 
     Parameters
     ----------
-    path : made where there is none
+    path : created if missing
     tasks : the task set whose ids may be written
 
     Raises
@@ -209,10 +197,10 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         self.path, self._ids = path, tasks.ids
         self._lock = _ScoreLock(path)
         self._lock.take()
-        with ExitStack() as undo:  # whatever goes wrong, the lock is given up
+        with ExitStack() as undo:  # on any error the lock is released
             undo.callback(self._lock.release)
             try:
-                self.note = _mend(path)
+                self.note = _repair_last_line(path)
                 self.scores = read_scores(path, tasks) if path.exists() else None
                 self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
                 undo.callback(os.close, self._descriptor)
@@ -222,15 +210,12 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
             undo.pop_all()
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file and give up the lock."""
+        """Close the file and release the lock."""
         os.close(self._descriptor)
         self._lock.release()
 
     def heartbeat(self) -> None:
-        """Keep the lock alive; call it often (see `lock.RunLock.heartbeat`)."""
+        """Keep the lock fresh; call it often (see `RunLock`)."""
         self._lock.heartbeat()
 
     def append(self, *scores: Score) -> None:
@@ -239,7 +224,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         Raises
         ------
         NotSaved
-            The disk is full, the file was taken away, or another process has taken it over.
+            The disk is full, the file was moved or replaced, or another process took over its lock.
         UserError
             An id that is not of the task set, or a score outside [0, 1].
         """
@@ -264,15 +249,15 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         raise NotSaved(f"not saved in {self.path}: {reason}")
 
     def _size(self) -> int:
-        """Return the file's size, having made sure that its path still leads to it."""
-        mine = os.fstat(self._descriptor)
+        """Return the file's size; `NotSaved` if its path does not lead to it any more."""
+        opened = os.fstat(self._descriptor)
         try:
-            there = os.stat(self.path)
+            found = os.stat(self.path)
         except OSError:
-            raise NotSaved(f"not saved: {self.path} was taken away; start again") from None
-        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise NotSaved(f"not saved: {self.path} was moved or removed; start again") from None
+        if (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
             raise NotSaved(f"not saved: {self.path} was replaced by another file; start again")
-        return mine.st_size
+        return opened.st_size
 
 
 def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> list[tuple[Path, int]]:
@@ -286,25 +271,25 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     if not any(lines.values()):
         raise UserError(f"there is no score of {tasks.path} to add")
     paths = {name: scores_path(tasks.path, name) for name in lines}
-    there = [path for path in paths.values() if path.exists() and path.stat().st_size]
-    if there:
+    existing = [path for path in paths.values() if path.exists() and path.stat().st_size]
+    if existing:
         raise UserError(
-            f"{there[0]} is there already; move it away, or choose another name by --annotator"
+            f"{existing[0]} exists already; move it away, or choose another name by --annotator"
         )
-    for name, said in lines.items():
+    for name, scores in lines.items():
         with ScoreFile(paths[name], tasks) as file:
-            file.append(*said)
-    return [(paths[name], len(said)) for name, said in lines.items()]
+            file.append(*scores)
+    return [(paths[name], len(scores)) for name, scores in lines.items()]
 
 
 def _without_defaults(score: Score) -> dict[str, object]:
-    """Return what a line holds: of the last three fields only those that say something."""
+    """Return a line's object; the last three fields are left out where they are empty."""
     optional = ("judge", "undo", "nonce")
     return {k: v for k, v in asdict(score).items() if k not in optional or v}
 
 
-def _mend(path: Path) -> str:
-    """Complete a last line that lacks its newline alone, cut off one that is not whole."""
+def _repair_last_line(path: Path) -> str:
+    """Add the newline that a whole last line lacks, or cut off a partial one; say what was done."""
     if not path.exists():
         return ""
     data = read_bytes(path, "score file")
@@ -313,10 +298,10 @@ def _mend(path: Path) -> str:
         return ""
     with path.open("r+b") as file:
         try:
-            parse_object(tail, path, data.count(b"\n") + 1)
+            parse_object(tail, str(path))
         except UserError:
             file.truncate(len(data) - len(tail))
-            done = "cut off; nothing that was acknowledged is lost"
+            done = "cut off; no acknowledged score is lost"
         else:
             file.seek(0, os.SEEK_END)
             file.write(b"\n")

@@ -1,8 +1,8 @@
-"""What every request to the page must pass: the right host, a token, the page's own origin, a size.
+"""Checks of every request to the page: its host, its token, its origin and its size.
 
 The server listens on loopback, which all users of a login node share: the token in the printed
 address keeps the others out. It becomes a cookie that no other site's pages can send. ``Host`` must
-name loopback (else another site could lead its own name here), and ``Origin`` the same host.
+name loopback (else another site could point its own name here), and ``Origin`` the same host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST_BODY = 4096
+MAX_BODY_BYTES = 4096
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
     "content-security-policy": (
@@ -36,11 +36,11 @@ _RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
 
 
 class Guard:
-    """ASGI middleware: refuses what may not pass, and adds the headers above to every answer.
+    """ASGI middleware: refuses requests that fail a check, adds `HEADERS` to every answer.
 
     Parameters
     ----------
-    app : what is guarded
+    app : the guarded application
     token : of this annotator
     cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
         annotators may tunnel to one laptop
@@ -50,12 +50,12 @@ class Guard:
         self._app, self._token, self._cookie = app, token, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Judge a request, and pass it on."""
+        """Check a request, and pass it on or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        new_cookie, refused = self._judge(scope)
+        new_cookie, refused = self._check(scope)
         if refused is None:
             body = await _whole_body(receive, Headers(scope=scope))
             if body is None:
@@ -81,8 +81,8 @@ class Guard:
 
         await self._app(scope, replay, guarded_send)
 
-    def _judge(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
-        """Return the cookie to set, and why the request is refused (None: it is not)."""
+    def _check(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
+        """Return the cookie to set, and status and reason of a refusal (None: accepted)."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
@@ -95,14 +95,14 @@ class Guard:
         if origin is not None and origin != f"http://{host}":
             return [], (403, "the request comes from another site")
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and self._right(given):
+        if scope["path"] == "/" and self._is_token(given):
             cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
             return [(b"set-cookie", cookie.encode())], None
-        if self._right(_cookies(headers).get(self._cookie, "")):
+        if self._is_token(_cookies(headers).get(self._cookie, "")):
             return [], None
         return [], (403, "open the address with the token that the server printed")
 
-    def _right(self, given: str) -> bool:
+    def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())
 
 
@@ -112,9 +112,9 @@ def _cookies(headers: Headers) -> dict[str, str]:
 
 
 async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
-    """Return the body, None where it is larger than `LARGEST_BODY`."""
+    """Return the body, None where it is larger than `MAX_BODY_BYTES`."""
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > LARGEST_BODY:
+    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
         return None
     body: bytes = b""
     while True:
@@ -122,24 +122,24 @@ async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
         if message["type"] != "http.request":
             return body
         body += bytes(message.get("body", b""))
-        if len(body) > LARGEST_BODY:
+        if len(body) > MAX_BODY_BYTES:
             return None
         if not message.get("more_body", False):
             return body
 
 
-async def _answer(send: Any, status: int, words: str) -> None:
-    body = json.dumps({"error": words}).encode()
+async def _answer(send: Any, status: int, message: str) -> None:
+    body = json.dumps({"error": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def keep_token(name: str) -> tuple[str, bool]:
-    """Return this user's token of a task set and annotator, and whether it will be kept.
+def stored_token(name: str) -> tuple[str, bool]:
+    """Return this user's token of a task set and annotator, and whether it could be stored.
 
-    It is kept where only this user can read it, so that an open page finds a server again that was
-    started anew.
+    It is stored where only this user can read it, so that an open page still works after the server
+    was started again.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "omniinput_hpc" / f"{name}.token"
@@ -149,10 +149,10 @@ def keep_token(name: str) -> tuple[str, bool]:
         try:
             descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            kept = file.read_text(encoding="ascii", errors="replace").strip()
+            stored = file.read_text(encoding="ascii", errors="replace").strip()
             private = file.stat().st_uid == os.getuid() and not file.stat().st_mode & 0o077
-            if private and len(kept) == len(token) and kept.isascii():
-                return kept, True
+            if private and len(stored) == len(token) and stored.isascii():
+                return stored, True
             file.unlink()
             descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w") as handle:

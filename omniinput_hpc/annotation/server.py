@@ -7,44 +7,54 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any
 
 import uvicorn
 from markdown_it import MarkdownIt
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
 from omniinput_hpc.annotation.security import Guard
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
 
-_PAGE = Path(__file__).with_name("page")
 PORTS = range(20_000, 30_000)
-"""Below those that systems hand out by themselves."""
+"""Below the ports that operating systems assign by themselves."""
+_PAGE = Path(__file__).with_name("page")
+_STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+_Nonce = Annotated[
+    str,
+    Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"),
+    expected("8 to 64 letters and digits"),
+]
+_Seconds = Annotated[
+    float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number from 0 on")
+]
 
 
 @dataclass(frozen=True)
 class Guideline:
-    """What annotators are told: its version (of its text), and the HTML made from it."""
+    """Instructions for annotators: a version, which is a hash of the text, and the text as HTML."""
 
     version: str
     html: str
 
 
 def read_guideline(path: Path | None, kind: Kind) -> Guideline:
-    """Return the guideline of a Markdown file, or the one that comes with the package.
+    """Return the guideline in a Markdown file; without one, the package's for this kind of task.
 
     HTML in the file is shown as text, and pictures are left out: the page loads nothing.
 
@@ -64,7 +74,7 @@ def read_guideline(path: Path | None, kind: Kind) -> Guideline:
 
 
 class _Json(Response):
-    """JSON in ASCII, so that lone surrogates in a text pass, too."""
+    """JSON in ASCII, which can carry lone surrogates."""
 
     media_type = "application/json"
 
@@ -72,104 +82,107 @@ class _Json(Response):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
+@dataclass(frozen=True)
+class _ScoreRequest:
+    """Body of /api/score."""
+
+    id: Text
+    score: UnitScore
+    nonce: _Nonce
+    seconds: _Seconds | None = None
+
+
+@dataclass(frozen=True)
+class _UndoRequest:
+    """Body of /api/undo."""
+
+    nonce: _Nonce
+
+
+class _Page:
+    """The page's files and its requests; a position is a task's place in the annotator's order."""
+
+    def __init__(self, session: Session, tasks: TaskSet, guideline: Guideline, name: str) -> None:
+        self._session = session
+        self._files = {file: (_PAGE / file).read_text(encoding="utf-8") for file in _STATIC}
+        html = (_PAGE / "page.html").read_text(encoding="utf-8")
+        html = html.replace("{annotator}", escape(name)).replace("{guideline}", guideline.html)
+        self._html = html.replace("{session}", escape(cookie_name(tasks, name)), 1)
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self._index),
+            *(Route(f"/{file}", self._static) for file in _STATIC),
+            Route("/api/first", self._first),
+            Route("/api/item/{position:int}", self._item),
+            Route("/api/after/{position:int}", self._after),
+            Route("/api/score", self._score, methods=["POST"]),
+            Route("/api/undo", self._undo, methods=["POST"]),
+        ]
+
+    async def _index(self, request: Request) -> Response:
+        return HTMLResponse(self._html)
+
+    async def _static(self, request: Request) -> Response:
+        file = request.url.path[1:]
+        return Response(self._files[file], media_type=_STATIC[file])
+
+    async def _first(self, request: Request) -> Response:
+        return self._next_unscored(-1)
+
+    async def _item(self, request: Request) -> Response:
+        return _Json(self._session.view(int(request.path_params["position"])))
+
+    async def _after(self, request: Request) -> Response:
+        return self._next_unscored(int(request.path_params["position"]))
+
+    def _next_unscored(self, position: int) -> Response:
+        return _Json(self._session.view(self._session.unscored_after(position)))
+
+    async def _score(self, request: Request) -> Response:
+        body = checked(_ScoreRequest, await _body(request), "the request")
+        return _Json(self._session.score(body.id, body.score, body.seconds, body.nonce))
+
+    async def _undo(self, request: Request) -> Response:
+        body = checked(_UndoRequest, await _body(request), "the request")
+        return _Json(self._session.undo(body.nonce))
+
+
 def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
 ) -> Starlette:
     """Return the application of one annotator."""
-    files = {name: (_PAGE / name).read_text(encoding="utf-8") for name in _STATIC}
-    page = (_PAGE / "page.html").read_text(encoding="utf-8")
-    page = page.replace("{annotator}", escape(annotator)).replace("{guideline}", guideline.html)
-    page = page.replace("{session}", escape(cookie_name(tasks, annotator)), 1)
-
-    async def index(request: Request) -> Response:
-        return HTMLResponse(page)
-
-    async def static(request: Request) -> Response:
-        name = request.url.path[1:]
-        return Response(files[name], media_type=_STATIC[name])
-
-    async def first(request: Request) -> Response:
-        return _Json(session.view(session.unscored_after(-1)))
-
-    async def item(request: Request) -> Response:
-        return _Json(session.view(int(request.path_params["position"])))
-
-    async def after(request: Request) -> Response:
-        return _Json(session.view(session.unscored_after(int(request.path_params["position"]))))
-
-    async def score(request: Request) -> Response:
-        body = await _body(request)
-        id_, value, nonce = body.get("id"), body.get("score"), body.get("nonce")
-        seconds = body.get("seconds")
-        if not isinstance(id_, str) or not _is_nonce(nonce):
-            raise UserError("a score needs an id and a nonce")
-        if not _is_number(value) or not 0.0 <= value <= 1.0:
-            raise UserError("a score must be a number from 0 to 1")
-        if seconds is not None and not (_is_number(seconds) and 0.0 <= seconds < 1e6):
-            raise UserError("the seconds must be a number from 0 on")
-        return _Json(session.score(id_, float(value), seconds, nonce))
-
-    async def undo(request: Request) -> Response:
-        nonce = (await _body(request)).get("nonce")
-        if not _is_nonce(nonce):
-            raise UserError("an undo needs a nonce")
-        return _Json(session.undo(nonce))
-
     return Starlette(
-        routes=[
-            Route("/", index),
-            *(Route(f"/{name}", static) for name in _STATIC),
-            Route("/api/first", first),
-            Route("/api/item/{position:int}", item),
-            Route("/api/after/{position:int}", after),
-            Route("/api/score", score, methods=["POST"]),
-            Route("/api/undo", undo, methods=["POST"]),
-        ],
+        routes=_Page(session, tasks, guideline, annotator).routes,
         middleware=[Middleware(Guard, token=token, cookie=cookie_name(tasks, annotator))],
-        exception_handlers={UserError: _plain, NotSaved: _plain},
-        lifespan=_signs_of_life(session),
+        exception_handlers={UserError: _refusal, NotSaved: _refusal},
+        lifespan=_heartbeats(session),
     )
 
 
-_STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
-
-
 def cookie_name(tasks: TaskSet, annotator: str) -> str:
-    """Return the name of the cookie."""
+    """Return the name of the cookie of a task set and annotator."""
     return f"omniinput-{tasks.tasks_id}-{annotator}"
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    try:
-        value = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise UserError("the request is no JSON") from None
-    if not isinstance(value, dict):
-        raise UserError("the request is no JSON object")
-    return value
+    return parse_object(await request.body(), "the request")
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_nonce(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and 8 <= len(value) <= 64 and value.isalnum()
-
-
-async def _plain(request: Request, error: Exception) -> Response:
+async def _refusal(request: Request, error: Exception) -> Response:
     return _Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
 
 
-def _signs_of_life(session: Session) -> Any:
+def _heartbeats(session: Session) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async def touch() -> None:
+        async def repeat() -> None:
             while True:
                 session.heartbeat()
                 await asyncio.sleep(5)
 
-        task = asyncio.create_task(touch())
+        task = asyncio.create_task(repeat())
         yield
         task.cancel()
 
@@ -177,14 +190,14 @@ def _signs_of_life(session: Session) -> Any:
 
 
 def bind(port: int | None, name: str) -> socket.socket:
-    """Return a socket on loopback: on the port, or on the first free one from the name's own on.
+    """Return a listening socket on loopback.
 
-    An annotator's port stays the same, in whatever order servers start again, so that open pages
-    and tunnels find theirs.
+    The default port is a hash of the name, or the next free one after it: an annotator's port stays
+    the same when servers are started again, so that open pages and tunnels still work.
 
     Parameters
     ----------
-    port : None for the name's own
+    port : None for the default
     name : of task set and annotator
 
     Raises
@@ -193,8 +206,8 @@ def bind(port: int | None, name: str) -> socket.socket:
         The port is taken.
     """
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-    own = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
-    for candidate in [port] if port is not None else [*own, 0]:
+    defaults = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+    for candidate in [port] if port is not None else [*defaults, 0]:
         # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -215,7 +228,7 @@ def bind(port: int | None, name: str) -> socket.socket:
 
 
 def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, and return; what `announce` says holds from then on."""
+    """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -231,7 +244,7 @@ def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    # until uvicorn's own handlers are there, and where it raises the signal again at its end
+    # for the time before uvicorn's own handlers, and for its raising the signal again at its end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     announce()

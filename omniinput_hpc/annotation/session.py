@@ -1,7 +1,7 @@
 """One annotator's session: the order of the tasks, what was scored, undo, and time left.
 
-What the page may know is exactly what `Session.item` and `Session.progress` return: no key is ever
-read here, nor anybody else's scores.
+The page learns what `Session.item` and `Session.progress` return and nothing else: neither the key
+nor other annotators' scores are read here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from omniinput_hpc.annotation.scores import Score, ScoreFile, now
 from omniinput_hpc.annotation.tasks import Task, TaskSet
 from omniinput_hpc.errors import UserError
 
-APART = 20
-"""Tasks that show the same are at least so many positions apart, where there is room."""
+MIN_REPEAT_DISTANCE = 20
+"""Positions between two tasks that show the same, where there are tasks enough."""
 
 
 class Session:
@@ -38,18 +38,18 @@ class Session:
         self._position = {task.id: i for i, task in enumerate(self._tasks)}
         self._score: dict[str, float] = {}
         self._history: list[tuple[str, float | None]] = []  # what each change replaced
-        self._undone = ""  # the item of the last undo
+        self._undone_id = ""  # of the last undo
         self._nonces: set[str] = set()
         self._seconds: list[float] = []
         for line in file.scores.lines if file.scores else ():
-            self._take_in(line)
+            self._apply(line)
 
-    def _take_in(self, line: Score) -> None:
-        """Bring the state up to a line of the file."""
+    def _apply(self, line: Score) -> None:
+        """Update the state by one line of the file."""
         if line.undo:
             if self._history:
                 self._history.pop()
-            self._undone = line.id
+            self._undone_id = line.id
         else:
             self._history.append((line.id, self._score.get(line.id)))
             if line.seconds is not None:
@@ -77,20 +77,20 @@ class Session:
         }
 
     def progress(self) -> dict[str, Any]:
-        """Return how much is done, and how many seconds the rest will take (None: not known)."""
+        """Return how many tasks are done, and seconds left for the rest (None: unknown)."""
         n, done = len(self._tasks), len(self._score)
         recent = self._seconds[-50:]
-        left = statistics.median(recent) * (n - done) if recent else None
-        return {"n": n, "done": done, "seconds_left": left, "undoable": len(self._history)}
+        seconds_left = statistics.median(recent) * (n - done) if recent else None
+        return {"n": n, "done": done, "seconds_left": seconds_left, "undoable": len(self._history)}
 
     def unscored_after(self, position: int) -> int | None:
-        """Return the next position without a score, going round; None where all have one."""
+        """Return the next position without a score, cyclically; None where all have one."""
         n = len(self._tasks)
-        places = ((position + step) % n for step in range(1, n + 1))
-        return next((p for p in places if self._tasks[p].id not in self._score), None)
+        positions = ((position + step) % n for step in range(1, n + 1))
+        return next((p for p in positions if self._tasks[p].id not in self._score), None)
 
     def view(self, position: int | None) -> dict[str, Any]:
-        """Return an item (None: all is done) with the progress."""
+        """Return an item (None: all are scored) with the progress."""
         item = None if position is None else self.item(position)
         return {"item": item, "progress": self.progress()}
 
@@ -109,28 +109,27 @@ class Session:
         if id_ not in self._position:
             raise UserError("this task file holds no such item")
         if nonce not in self._nonces:
-            line = Score(id_, score, seconds, now(), self._guideline, self._annotator, nonce=nonce)
-            self._file.append(line)
-            self._take_in(line)
+            self._append(id=id_, score=score, seconds=seconds, nonce=nonce)
         return self.view(self.unscored_after(self._position[id_]))
 
     def undo(self, nonce: str) -> dict[str, Any]:
-        """Take the last change back, on the disk too, and return that item."""
-        if nonce in self._nonces:  # done already: the answer got lost
-            last = self._undone
+        """Undo the last change, on the disk too, and return that item."""
+        if nonce in self._nonces:  # done already: the page did not get the answer
+            last = self._undone_id
         elif not self._history:
             raise UserError("there is nothing to undo")
         else:
             last, before = self._history[-1]
-            line = Score(
-                last, before, None, now(), self._guideline, self._annotator, undo=True, nonce=nonce
-            )
-            self._file.append(line)
-            self._take_in(line)
+            self._append(id=last, score=before, undo=True, nonce=nonce)
         return self.view(self._position[last])
 
+    def _append(self, **fields: Any) -> None:
+        line = Score(when=now(), guideline=self._guideline, annotator=self._annotator, **fields)
+        self._file.append(line)
+        self._apply(line)
+
     def heartbeat(self) -> None:
-        """Touch the score file's lock now and then."""
+        """Keep the score file's lock fresh."""
         self._file.heartbeat()
 
 
@@ -143,16 +142,16 @@ def order_of(tasks: TaskSet, annotator: str) -> list[Task]:
     rng = np.random.default_rng(np.frombuffer(seed, dtype=np.uint32))
     pool = sorted(tasks.tasks, key=lambda task: task.id)
     order = [pool[i] for i in rng.permutation(len(pool))]
-    apart = min(APART, len(order) // 4)
-    bare = [replace(task, id="") for task in order]
+    distance = min(MIN_REPEAT_DISTANCE, len(order) // 4)
+    shown = [replace(task, id="") for task in order]
 
     def too_near(i: int) -> bool:
-        near = range(max(0, i - apart + 1), min(i + apart, len(bare)))
-        return any(j != i and bare[j] == bare[i] for j in near)
+        near = range(max(0, i - distance + 1), min(i + distance, len(shown)))
+        return any(j != i and shown[j] == shown[i] for j in near)
 
     def swap(i: int, j: int) -> None:
         order[i], order[j] = order[j], order[i]
-        bare[i], bare[j] = bare[j], bare[i]
+        shown[i], shown[j] = shown[j], shown[i]
 
     for i in range(len(order)):
         if too_near(i):

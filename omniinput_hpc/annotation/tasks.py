@@ -2,29 +2,51 @@
 
 ``RUN.tasks.jsonl`` begins with a header; every further line is a task: an opaque id and a text or
 a picture, in random order, with nothing that tells z, model or rung. ``RUN.tasks.key.jsonl`` says
-where each task comes from. Needs numpy alone.
+which input of which run each task shows. Needs neither torch nor MPI.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from omniinput_hpc.annotation.jsonl import Fields, read_objects, write_objects
+from pydantic import Field
+
+from omniinput_hpc.annotation.jsonl import (
+    AnyText,
+    Finite,
+    Positive,
+    Range,
+    Record,
+    Text,
+    UnitScore,
+    Whole,
+    Wholes,
+    checked,
+    expected,
+    read_objects,
+    write_objects,
+)
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import MAX_BINS
 
 TASKS_FORMAT, KEY_FORMAT, VERSION = "omniinput-tasks", "omniinput-key", 1
-PNG = "data:image/png;base64,"
+PNG_URI = "data:image/png;base64,"
+"""What the data URI of a PNG begins with."""
 Kind = Literal["text", "image"]
-Law = Literal["by-weight", "uniform"]
+DrawMethod = Literal["by-weight", "uniform"]
+_PngUri = Annotated[
+    str, Field(strict=True, pattern=f"^{PNG_URI}"), expected(f"a data URI ({PNG_URI}...)")
+]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to score.
+    """One text or picture to score.
 
     Attributes
     ----------
@@ -33,10 +55,10 @@ class Task:
     prefix : a fixed beginning that all inputs of the model share, shown apart
     """
 
-    id: str
-    text: str | None = None
-    png: str | None = None
-    prefix: str | None = None
+    id: Text
+    text: AnyText | None = None
+    png: _PngUri | None = None
+    prefix: AnyText | None = None
 
 
 @dataclass(frozen=True)
@@ -58,14 +80,14 @@ class TaskSet:
 class KeyRun:
     """A run that tasks were drawn from, and the range of z that they were drawn from."""
 
-    path: str
-    model_fingerprint: str
-    range: tuple[float, float]
+    path: Text
+    model_fingerprint: Text
+    range: Range
 
 
 @dataclass(frozen=True)
 class KeyItem:
-    """Where a task comes from.
+    """Which input a task shows.
 
     Attributes
     ----------
@@ -75,23 +97,23 @@ class KeyItem:
     z : output of the input; None for gold items
     log_weight : ln of the input's share of its bin's weight before the draw (shares of all distinct
         recorded inputs of the bin and run sum to 1); None for gold items
-    draws : how often the draw took this input (see `Key.law`); 0 for repeats and gold items
+    draws : how often the input was drawn (see `Key.draw_method`); 0 for repeats and gold items
     x : the input's values; empty for gold items
     lane : the lane of the recorded sample that was drawn; None for gold items
     repeats : for a repeated item the id of the task that shows the same; else None
     gold : for a gold item its known score; else None
     """
 
-    id: str
-    run: int | None
-    bin_lower: float | None
-    z: float | None
-    log_weight: float | None
-    draws: int
-    x: Sequence[int] = field(repr=False)
-    lane: int | None
-    repeats: str | None = None
-    gold: float | None = None
+    id: Text
+    run: Whole | None
+    bin_lower: Finite | None
+    z: Finite | None
+    log_weight: Finite | None
+    draws: Whole
+    x: Wholes = field(repr=False)
+    lane: Whole | None
+    repeats: Text | None = None
+    gold: UnitScore | None = None
 
 
 @dataclass(frozen=True)
@@ -100,31 +122,55 @@ class Key:
 
     Attributes
     ----------
-    law : "by-weight": inputs were drawn in proportion to their weight, so that the mean score of a
-        bin, each item counted ``draws`` times, estimates r without bias; "uniform": distinct inputs
-        were drawn alike, and scores must be weighted by exp(log_weight)
+    draw_method : "by-weight": inputs were drawn in proportion to their weight, so that the mean
+        score of a bin, each item counted ``draws`` times, estimates r without bias; "uniform":
+        distinct inputs were drawn with equal probability, and scores must be weighted by
+        exp(log_weight). The file calls it "law"
     runs : of which models
     width : of the bins
     range : lowest and highest output of all runs' ranges
     per_bin : draws asked for per bin and run
     duplicates : recorded samples in range that were copies of others
-    header : the whole header, as in the file
     """
 
     path: Path
     tasks_id: str
-    law: Law
+    draw_method: DrawMethod
     runs: Sequence[KeyRun]
     width: float
     range: tuple[float, float]
     per_bin: int
     duplicates: int
-    header: dict[str, Any]
     items: Sequence[KeyItem]
 
     def by_id(self) -> dict[str, KeyItem]:
         """Return the items by their id."""
         return {item.id: item for item in self.items}
+
+
+@dataclass(frozen=True)
+class _TasksHeader:
+    """First line of a task file."""
+
+    version: Annotated[Literal[1], expected(str(VERSION))]
+    tasks_id: Text
+    kind: Annotated[Kind, expected('"text" or "image"')]
+    tasks: Whole
+
+
+@dataclass(frozen=True)
+class _KeyHeader:
+    """First line of a key: the fields of `Key`, and the number of its items."""
+
+    version: Annotated[Literal[1], expected(str(VERSION))]
+    tasks_id: Text
+    law: Annotated[DrawMethod, expected('"by-weight" or "uniform"')]
+    runs: list[KeyRun]
+    width: Positive
+    range: Range
+    per_bin: Whole
+    duplicates: Whole
+    items: Whole
 
 
 def key_path(tasks_path: Path) -> Path:
@@ -138,7 +184,7 @@ def stem_of(tasks_path: Path) -> str:
 
 
 def tasks_id_of(ids: Iterable[str]) -> str:
-    """Return the name of the set of these ids: the text of a task may be masked, not its id."""
+    """Return the set's id, a hash of its tasks' ids: it stays where the texts are masked."""
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16]
 
 
@@ -173,14 +219,17 @@ def read_tasks(path: Path) -> TaskSet:
     UserError
         No such file, another format, cut short, lines added or lost, the same id twice.
     """
-    header, rows = _open(path, TASKS_FORMAT, "task file", "tasks")
-    kind = header.text("kind")
-    if kind not in ("text", "image"):
-        raise header.wrong("kind", '"text" or "image"')
-    tasks = [_task(row, kind) for row in rows]
-    tasks_id = header.text("tasks_id")
-    _check_ids(path, tasks_id, [task.id for task in tasks])
-    return TaskSet(path, tasks_id, "text" if kind == "text" else "image", tasks)
+    header, rows = _read(path, TASKS_FORMAT, "task file", _TasksHeader)
+    _check_count(path, len(rows), header.tasks, "tasks")
+    shown, hidden = ("png", "text") if header.kind == "image" else ("text", "png")
+    tasks = []
+    for where, row in rows:
+        task = checked(Task, {**row, hidden: None}, where)
+        if getattr(task, shown) is None:
+            raise UserError(f'{where}: "{shown}" is missing')
+        tasks.append(task)
+    _check_ids(path, header.tasks_id, [task.id for task in tasks])
+    return TaskSet(path, header.tasks_id, header.kind, tasks)
 
 
 def read_key(path: Path, tasks_id: str | None = None) -> Key:
@@ -194,101 +243,78 @@ def read_key(path: Path, tasks_id: str | None = None) -> Key:
     Raises
     ------
     UserError
-        No such file, another format, cut short, or of another task set.
+        No such file, another format, cut short, of another task set, or with items that are in
+        none of its runs' bins.
     """
-    header, rows = _open(path, KEY_FORMAT, "key of a task file", "items")
-    items = [_key_item(row) for row in rows]
-    found = header.text("tasks_id")
-    _check_ids(path, found, [item.id for item in items])
-    if tasks_id not in (None, found):
-        raise UserError(f"{path} is the key of another task set ({found}, not {tasks_id})")
-    law = header.text("law")
-    if law not in ("by-weight", "uniform"):
-        raise header.wrong("law", '"by-weight" or "uniform"')
-    runs = header.value.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise header.wrong("runs", "a list of runs")
-    return Key(
+    header, rows = _read(path, KEY_FORMAT, "key of a task file", _KeyHeader)
+    _check_count(path, len(rows), header.items, "items")
+    items = [checked(KeyItem, row, where) for where, row in rows]
+    _check_ids(path, header.tasks_id, [item.id for item in items])
+    if tasks_id not in (None, header.tasks_id):
+        raise UserError(
+            f"{path} is the key of another task set ({header.tasks_id}, not {tasks_id})"
+        )
+    key = Key(
         path=path,
-        tasks_id=found,
-        law="by-weight" if law == "by-weight" else "uniform",
-        runs=[_key_run(Fields(run, path, 1)) for run in runs],
-        width=header.number("width"),
-        range=_range(header),
-        per_bin=header.whole("per_bin"),
-        duplicates=header.whole("duplicates"),
-        header=header.value,
+        tasks_id=header.tasks_id,
+        draw_method=header.law,
+        runs=header.runs,
+        width=header.width,
+        range=header.range,
+        per_bin=header.per_bin,
+        duplicates=header.duplicates,
         items=items,
     )
+    _check_drawn_items(key, [where for where, _ in rows])
+    return key
 
 
-def _open(path: Path, format_: str, what: str, count: str) -> tuple[Fields, list[Fields]]:
-    """Return header and rows; the header says how many rows there must be."""
-    objects = read_objects(path, what)
-    header = Fields(objects[0], path, 1)
-    if header.value.get("format") != format_:
+def _read(
+    path: Path, format_: str, what: str, header: type[Record]
+) -> tuple[Record, list[tuple[str, dict[str, Any]]]]:
+    """Return the header, and the other lines' objects with their places."""
+    (where, first), *rows = read_objects(path, what)
+    if first.get("format") != format_:
         raise UserError(
             f"{path} is no {what} of omniinput_hpc (its first line names no such format)"
         )
-    if header.value.get("version") != VERSION:
-        raise header.wrong("version", str(VERSION))
-    rows = [Fields(value, path, n) for n, value in enumerate(objects[1:], 2)]
-    wanted = header.whole(count)
-    if len(rows) != wanted:
-        what_happened = "cut short" if len(rows) < wanted else "longer than it was"
-        raise UserError(f"{path} is {what_happened}: it holds {len(rows)} of {wanted} {count}")
-    return header, rows
+    return checked(header, first, where), rows
+
+
+def _check_count(path: Path, found: int, written: int, what: str) -> None:
+    if found != written:
+        problem = "cut short" if found < written else "longer than it was"
+        raise UserError(f"{path} is {problem}: it holds {found} of {written} {what}")
 
 
 def _check_ids(path: Path, tasks_id: str, ids: Sequence[str]) -> None:
     seen: set[str] = set()
     for id_ in ids:
         if id_ in seen:
-            raise UserError(f"{path}: the id {id_} is there twice")
+            raise UserError(f"{path}: the id {id_} occurs twice")
         seen.add(id_)
     if tasks_id_of(ids) != tasks_id:
         raise UserError(f"{path}: its ids are not those that it was written with (tasks_id)")
 
 
-def _task(row: Fields, kind: str) -> Task:
-    if kind == "image":
-        png = row.text("png")
-        if not png.startswith(PNG):
-            raise row.wrong("png", f"a data URI ({PNG}...)")
-        return Task(row.text("id"), png=png, prefix=row.text_or_none("prefix"))
-    text = row.value.get("text")
-    if not isinstance(text, str):
-        raise row.wrong("text", "a text")
-    return Task(row.text("id"), text=text, prefix=row.text_or_none("prefix"))
-
-
-def _key_item(row: Fields) -> KeyItem:
-    gold = row.score_or_none("gold")
-    drawn = gold is None
-    x = row.value.get("x")
-    if not isinstance(x, list) or not all(type(value) is int for value in x):
-        raise row.wrong("x", "a list of whole numbers")
-    return KeyItem(
-        id=row.text("id"),
-        run=row.whole("run") if drawn else None,
-        bin_lower=row.number("bin_lower") if drawn else None,
-        z=row.number("z") if drawn else None,
-        log_weight=row.number("log_weight") if drawn else None,
-        draws=row.whole("draws"),
-        x=x,
-        lane=row.whole("lane") if drawn else None,
-        repeats=row.text_or_none("repeats"),
-        gold=gold,
-    )
-
-
-def _key_run(run: Fields) -> KeyRun:
-    return KeyRun(run.text("path"), run.text("model_fingerprint"), _range(run))
-
-
-def _range(fields: Fields) -> tuple[float, float]:
-    value = fields.value.get("range")
-    if not isinstance(value, list) or len(value) != 2:
-        raise fields.wrong("range", "[lowest, highest]")
-    low, high = (Fields({"range": v}, Path("range"), 1).number("range") for v in value)
-    return low, high
+def _check_drawn_items(key: Key, places: Sequence[str]) -> None:
+    """Check that every item but gold ones is in a bin of a run of the key."""
+    for run in key.runs:
+        if (run.range[1] - run.range[0]) / key.width > MAX_BINS:
+            raise UserError(f"{key.path}, line 1: more than {MAX_BINS:,} bins of {key.width:g}")
+    sites: dict[int, set[int]] = defaultdict(set)
+    for where, item in zip(places, key.items, strict=True):
+        if item.gold is not None:
+            continue
+        for name in ("run", "bin_lower", "z", "log_weight", "lane"):
+            if getattr(item, name) is None:
+                raise UserError(f'{where}: "{name}" must be a number, got null')
+        assert item.run is not None and item.bin_lower is not None
+        if item.run >= len(key.runs):
+            raise UserError(f'{where}: "run" is {item.run}, and the key names {len(key.runs)} runs')
+        low, high = key.runs[item.run].range
+        if not low - key.width / 2 < item.bin_lower < high - key.width / 2:
+            raise UserError(f'{where}: "bin_lower" is {item.bin_lower:g}, outside the run\'s range')
+        sites[item.run].add(len(item.x))
+        if len(sites[item.run]) > 1:
+            raise UserError(f'{where}: "x" is not as long as the other inputs of its run')

@@ -1,4 +1,4 @@
-"""What every command of the package does alike: arguments, messages, exit codes."""
+"""Shared by all commands of the package: arguments, messages, exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Command = Callable[[World, Sequence[str] | None], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument errors are bad input like any other: one message, on rank 0."""
+    """A parser whose errors are `UserError`, so that rank 0 prints one message."""
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a `UserError`."""
@@ -51,7 +51,7 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
         world.barrier()
         return EXIT_BAD_INPUT
     except StopRun as stop:
-        log.info("stopped early (%s); everything committed is safe: run again to go on", stop)
+        log.info("stopped early (%s); everything committed is safe: run again to resume", stop)
         world.barrier()
         return EXIT_STOPPED
     except SystemExit as leaving:  # --help
@@ -68,8 +68,16 @@ def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Nam
     return parser.parse_args(argv)
 
 
+def positive_seconds(text: str) -> float:
+    """Return a positive number of seconds from the command line."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
 def read_input(args: argparse.Namespace) -> str:
-    """Return the resolved input file as TOML; a run file stands for the input that it holds."""
+    """Return the resolved input file as TOML; given a run file, the input stored in it."""
     if args.input.suffix not in (".h5", ".hdf5"):
         return to_toml(input_file.load(args.input, args.set))
     with reader.open_run(args.input) as run:
@@ -84,7 +92,7 @@ def to_toml(config: Config) -> str:
 
 
 def _start_logging(rank: int) -> None:
-    """Log to stderr, the rank in every line; other ranks than 0 speak up for warnings only."""
+    """Log to stderr with the rank in every line; ranks other than 0 log warnings only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"[rank {rank}] %(message)s"))
     log.handlers = [handler]

@@ -1,8 +1,8 @@
-"""Is this machine fit for a run: ``[mpirun -n R] python -m omniinput_hpc --doctor [FOLDER]``.
+"""Check a machine before a run: ``[mpirun -n R] python -m omniinput_hpc --doctor [FOLDER]``.
 
 One line for each thing that a run needs, with a remedy where something is wrong; exit code 0 if
-nothing is, else 1. FOLDER is where the run file will be (default: the current directory). Start it
-as the run will be started: same launcher, same number of ranks, same nodes.
+nothing is wrong, else 1. FOLDER is where the run file will be (default: the current
+directory). Start it as the run will be started: same launcher, number of ranks and nodes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from omniinput_hpc import __version__
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import layout, writers
+from omniinput_hpc.runfile import layout, reader, trial_file, writers
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.text import amount, first_line
 
@@ -33,12 +36,17 @@ PACKAGES = ("numpy", "scipy", "h5py", "mpi4py", "torch", "transformers", "safete
 IN_MEMORY = ("tmpfs", "ramfs")
 PROBE_BYTES = 1 << 20
 SECONDS_TO_APPEAR = 10.0
-"""How long a file of rank 0 may take to be seen by another host (NFS looks every few seconds)."""
+"""How long a file of rank 0 may take to appear on another host (NFS caches for seconds)."""
+SMALL_MESSAGE, LARGE_MESSAGE = 1_000, 1_000_000
+SLOW_EXCHANGE = 0.1
+"""Seconds for a small message."""
+SLOW_WRITE = 1e6
+"""Bytes a second."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is said of one thing; a remedy without `wrong` is a hint."""
+    """The result of one check; a remedy without `wrong` is a hint."""
 
     name: str
     text: str
@@ -63,8 +71,6 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
     UserError
         There is no such folder.
     """
-    from omniinput_hpc.cli import trials
-
     world.on_rank_0(lambda: _check_folder(folder))
     hosts = world.hosts()
     kind, reason = writers.choose_writer("auto", folder, len(set(hosts)))
@@ -81,12 +87,12 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
         show(line())
     show(hdf5(kind, reason))
     show(devices(world, hosts))
-    show(trials.exchanges(world, seconds))
+    show(exchanges(world, seconds))
     with Scratch(world, folder) as scratch:
         show(file_system(world, folder, scratch))
         if scratch.path is not None:
             show(durable(world, hosts, scratch.path))
-            show(trials.writing(world, scratch.path, kind, seconds))
+            show(writing(world, scratch.path, kind, seconds))
     if world.rank == 0:
         print(f"{n_wrong} thing(s) wrong" if n_wrong else "nothing wrong", flush=True)
     return EXIT_COMPLETE if world.all(n_wrong == 0) else EXIT_FAILURE
@@ -98,24 +104,22 @@ def _check_folder(folder: Path) -> None:
 
 
 def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:
-    """Call a function on every rank; return its value, and the first failure's words ("": none).
+    """Call a function on every rank; return its value and the first failure's message ("": none).
 
-    A function in which ranks wait for each other must fail on all of them alike.
+    If the ranks wait for each other within the function, it must fail on all of them.
     """
-    value, words = None, ""
+    value, message = None, ""
     try:
         value = action()
     except Exception as error:
-        words = f"rank {world.rank} on {platform.node()}: {first_line(error)}"
-    if world.all(not words):
+        message = f"rank {world.rank} on {platform.node()}: {first_line(error)}"
+    if world.all(not message):
         return value, ""
-    return value, next(text for text in world.texts(words) if text)
+    return value, next(text for text in world.texts(message) if text)
 
 
 def packages(world: World) -> Line:
-    """Say which versions run, and whether they are the same on all ranks."""
-    import h5py
-
+    """Report the versions, and whether all ranks have the same."""
     versions, missing = [], []
     for name in PACKAGES:
         try:
@@ -124,7 +128,7 @@ def packages(world: World) -> Line:
             missing.append(name)
     text = (
         f"Python {platform.python_version()}, omniinput_hpc {__version__}, "
-        f"{', '.join(versions)}, HDF5 {h5py.version.hdf5_version}"
+        f"{', '.join(versions)}, HDF5 {reader.libraries()['hdf5']}"
     )
     texts = world.texts(text + (f"; missing: {', '.join(missing)}" if missing else ""))
     different = sorted(set(texts), key=texts.index)
@@ -137,7 +141,7 @@ def packages(world: World) -> Line:
 
 
 def mpi_library() -> Line:
-    """Name the MPI library, and say whether it fits the launcher."""
+    """Report the MPI library, and whether it fits the launcher."""
     try:
         plan.check_launch(comm.connected())
     except UserError as error:
@@ -146,7 +150,7 @@ def mpi_library() -> Line:
 
 
 def ranks(world: World, hosts: list[str]) -> Line:
-    """Say how many ranks run on which hosts, and whether there are cores for them."""
+    """Report how many ranks run on which hosts, and whether there are enough cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     cores_r = world.texts(" ".join(map(str, cores)))
     total_r = world.texts(str(os.cpu_count() or 1))
@@ -162,7 +166,7 @@ def ranks(world: World, hosts: list[str]) -> Line:
             return Line(
                 "ranks",
                 f"{text}; {n} ranks on {host} share {usable} of its {total} cores",
-                "let the launcher give each rank a core of its own (srun --cpus-per-task=1, "
+                "let the launcher give each rank its own core (srun --cpus-per-task=1, "
                 "mpirun --bind-to core)",
                 wrong=True,
             )
@@ -172,66 +176,49 @@ def ranks(world: World, hosts: list[str]) -> Line:
 
 
 def hdf5(kind: str, reason: str) -> Line:
-    """Say how run files will be written, and why so."""
-    import h5py
-
-    parallel = bool(h5py.get_config().mpi)
+    """Report how run files will be written, and why."""
+    parallel = reader.libraries()["parallel"] == "yes"
     text = f"{'parallel' if parallel else 'serial'} HDF5; writer {kind} ({reason})"
     hint = "" if parallel else "rank 0 writes for all; for many ranks build h5py with parallel HDF5"
     return Line("HDF5", text, hint)
 
 
 def devices(world: World, hosts: list[str]) -> Line:
-    """Say on which device each rank evaluates the model, and whether it computes."""
+    """Report the device on which each rank evaluates the model, and whether it computes."""
     local = world.local_rank()
-    words, failure = attempt(world, lambda: _try_device(local))
+    found, failure = attempt(world, lambda: _try_device(local))
     if failure:
         remedy = "install torch for this host's driver, or set [run] device"
         return Line("torch", failure, remedy, wrong=True)
-    parts_r = [text.split("|") for text in world.texts(words or "||")]
-    names = Counter(name for name, _, _ in parts_r)
-    text = ", ".join(f"{n} rank(s) on {name}" for name, n in names.items())
-    unseen = [r for r, (_, _, problem) in enumerate(parts_r) if problem]
-    if unseen:
+    name_r, gpu_r, unseen_r = (world.texts(text) for text in found or ("", "", ""))
+    text = ", ".join(f"{n} rank(s) on {name}" for name, n in Counter(name_r).items())
+    if any(unseen_r):
+        host = hosts[next(r for r, unseen in enumerate(unseen_r) if unseen)]
         return Line(
             "torch",
-            f"{text}; host {hosts[unseen[0]]} has a GPU that torch does not see",
+            f"{text}; host {host} has a GPU that torch does not see",
             "install torch with CUDA for this driver; look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             wrong=True,
         )
-    users = Counter((host, gpu) for host, (_, gpu, _) in zip(hosts, parts_r, strict=True) if gpu)
+    users = Counter((host, gpu) for host, gpu in zip(hosts, gpu_r, strict=True) if gpu)
     hint = ""
     if users and max(users.values()) > 1:
         hint = f"up to {max(users.values())} ranks share a GPU: start one rank per GPU"
     return Line("torch", text, hint)
 
 
-def _try_device(local_rank: int) -> str:
-    """Return "name|which GPU|problem" of this rank's device, after a small sum on it."""
-    import torch
+def _try_device(local_rank: int) -> tuple[str, str, str]:
+    from omniinput_hpc.models import device  # imports torch
 
-    from omniinput_hpc.models import device
-
-    name, gpu, problem = device.choose("auto", local_rank, 1), "", ""
-    total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
-    if total != 499500.0:
-        raise ArithmeticError(f"{name} computes {total} where 499500 is right")
-    if name != "cpu":
-        about = torch.cuda.get_device_properties(name)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        gpu = str(getattr(about, "uuid", f"{visible}/{name}"))
-        name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
-    elif os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1"):
-        problem = "unseen" if any(Path("/dev").glob("nvidia[0-9]*")) else ""
-    return f"{name}|{gpu}|{problem}"
+    return device.try_out(local_rank)
 
 
 class Scratch:
-    """A folder of the doctor's own inside another, gone after the ``with`` block of all ranks.
+    """A temporary folder inside another, removed after a ``with`` block that all ranks enter.
 
     Attributes
     ----------
-    path : None where it could not be made; `failure` then says why
+    path : None where it could not be made; `failure` is then the reason
     """
 
     def __init__(self, world: World, folder: Path) -> None:
@@ -252,7 +239,7 @@ class Scratch:
             return ["", error.strerror or str(error)]
 
     def __exit__(self, *exception: object) -> None:
-        """Remove it, once all ranks are done with it."""
+        """Remove the folder, once no rank needs it."""
         if exception[0] is None:
             self._world.barrier()
         if self._world.rank == 0 and self.path is not None:
@@ -260,7 +247,7 @@ class Scratch:
 
 
 def file_system(world: World, folder: Path, scratch: Scratch) -> Line:
-    """Say what the output's folder is on."""
+    """Report the file system of the output's folder."""
     kind = world.texts(writers.file_system(folder))[0]
     free = amount(layout.free_bytes(folder))
     text = f"{folder.absolute()} is on {kind}, {free} free"
@@ -273,18 +260,18 @@ def file_system(world: World, folder: Path, scratch: Scratch) -> Line:
 
 
 def durable(world: World, hosts: list[str], scratch: Path) -> Line:
-    """Write and fsync on rank 0, and read back on all ranks."""
+    """Write a file and fsync it on rank 0, and read it on all ranks."""
     path, data = scratch / "probe", bytes(range(256)) * (PROBE_BYTES // 256)
     seconds, failure = attempt(world, lambda: _write(path, data) if world.rank == 0 else 0.0)
     if failure:
         remedy = "look for quotas, full disks and broken mounts"
-        return Line("fsync", f"what is written cannot be kept: {failure}", remedy, wrong=True)
+        return Line("fsync", f"a file cannot be stored: {failure}", remedy, wrong=True)
     _, failure = attempt(world, lambda: _read_back(path, data))
     if failure:
         remedy = "choose a folder that all hosts share"
-        return Line("fsync", f"what rank 0 wrote is not there: {failure}", remedy, wrong=True)
+        return Line("fsync", f"rank 0's file is missing or differs: {failure}", remedy, wrong=True)
     readers = f"read back by {world.size} rank(s) on {len(set(hosts))} host(s)"
-    return Line("fsync", f"1 MB kept after {1e3 * (seconds or 0):.0f} ms, {readers}")
+    return Line("fsync", f"1 MB stored in {1e3 * (seconds or 0):.0f} ms, {readers}")
 
 
 def _write(path: Path, data: bytes) -> float:
@@ -302,4 +289,85 @@ def _read_back(path: Path, data: bytes) -> None:
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.2)
     if path.read_bytes() != data:
-        raise OSError(f"{path} has another content than was written")
+        raise OSError(f"{path} differs from what was written")
+
+
+def exchanges(world: World, seconds: float) -> Line:
+    """Swap bytes with the neighbours, as a run does, and check what arrives."""
+    if world.size == 1:
+        return Line("exchange", "one rank, nothing to exchange")
+    _exchange(world, SMALL_MESSAGE, 1, 0.0)  # the first message opens the connection
+    small, small_intact = _exchange(world, SMALL_MESSAGE, 20_000, seconds / 2)
+    large, large_intact = _exchange(world, LARGE_MESSAGE, 2_000, seconds / 2)
+    text = (
+        f"1 kB between neighbours takes {1e6 * small:,.0f} us ({1 / small:,.0f} exchanges/s), "
+        f"1 MB {amount(LARGE_MESSAGE / large)}/s each way"
+    )
+    if not (small_intact and large_intact):
+        remedy = "the MPI library or the network is broken: try another one"
+        return Line("exchange", "bytes arrive changed", remedy, wrong=True)
+    if small > SLOW_EXCHANGE:
+        remedy = "fewer ranks than cores, and an MPI library that uses the fast network"
+        return Line("exchange", f"{text}: slow", remedy, wrong=True)
+    return Line("exchange", text)
+
+
+def _exchange(world: World, n_bytes: int, n_max: int, seconds: float) -> tuple[float, bool]:
+    """Return the slowest rank's mean time of an exchange, and whether the bytes were intact."""
+    data = random_bytes(world.rank, n_bytes)
+    neighbours = [r for r in (world.rank - 1, world.rank + 1) if 0 <= r < world.size]
+    expected = {r: random_bytes(r, n_bytes) for r in neighbours}
+
+    def swap(parity: int) -> bool:
+        other = world.rank + 1 if world.rank % 2 == parity else world.rank - 1
+        if not 0 <= other < world.size:
+            return True
+        received = world.swap({other: (other, data)})[other]
+        return bool(np.array_equal(received, expected[other]))
+
+    intact, n = True, 4
+    while True:
+        world.barrier()
+        begin = time.perf_counter()
+        for i in range(n):
+            intact &= swap(i % 2)
+        each = float(world.max(np.array([(time.perf_counter() - begin) / n]))[0])
+        n_in_time = min(n_max, int(seconds / each))
+        if n >= n_in_time or n > 4:
+            return each, world.all(intact)
+        n = n_in_time
+
+
+def random_bytes(seed: int, n: int) -> NDArray[np.uint8]:
+    """Return n random bytes, the same for the same seed."""
+    return np.random.default_rng(seed).integers(256, size=n, dtype=np.uint8)
+
+
+def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
+    """Commit rounds to a small run file, and read on each rank what its neighbour wrote."""
+    g = trial_file.geometry(world.size)
+    if 2 * layout.size_in_bytes(g) > layout.free_bytes(folder):
+        need = amount(2 * layout.size_in_bytes(g))
+        return Line("writing", "not tried: too little room", f"make {need} free", wrong=True)
+    path = folder / "trial.h5"
+    remedy = f'set [run] writer = "{"gather" if kind == "mpio" else "mpio"}", or another folder'
+    _, failure = attempt(world, lambda: trial_file.create(path, g) if world.rank == 0 else None)
+    if not failure:
+        outcome, failure = attempt(
+            world, lambda: trial_file.commit_rounds(world, path, g, kind, seconds)
+        )
+    if failure or outcome is None:
+        return Line("writing", f"writer {kind} fails: {failure}", remedy, wrong=True)
+    n_rounds, elapsed = outcome
+    other = (world.rank + 1) % world.size
+    _, failure = attempt(world, lambda: trial_file.check(path, n_rounds, other))
+    if failure:
+        return Line("writing", f"writer {kind} loses data: {failure}", remedy, wrong=True)
+    rate = n_rounds * trial_file.bytes_per_round(g) / elapsed
+    text = (
+        f"writer {kind}, {world.size} rank(s): {amount(rate)}/s, "
+        f"{1e3 * elapsed / n_rounds:.0f} ms a round; read back as written"
+    )
+    if rate < SLOW_WRITE:
+        return Line("writing", f"{text}: slow", "choose a faster file system", wrong=True)
+    return Line("writing", text)

@@ -6,36 +6,25 @@ ranks leave with the same code; a failure on one rank ends all of them (MPI_Abor
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from omniinput_hpc import __version__, models, rng
-from omniinput_hpc.cli import arguments, common, doctor, verify
+from omniinput_hpc import __version__, models
+from omniinput_hpc.cli import common, doctor, verify
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import layout, lock, reader, writers
-from omniinput_hpc.runfile.guarded_writer import GuardedWriter
-from omniinput_hpc.sampling import auto_walkers, build, loop, plan, restart, versions
-from omniinput_hpc.sampling.progress import Progress
-from omniinput_hpc.sampling.timing import Clock
-from omniinput_hpc.tempering import ensembles
-from omniinput_hpc.tempering.adaptation import LadderTuning
+from omniinput_hpc.runfile import layout, lock, writers
+from omniinput_hpc.sampling import auto_walkers, build, plan, restart
 from omniinput_hpc.text import amount, duration
 
-if TYPE_CHECKING:
-    from omniinput_hpc.sampling.rung import Rung
-
 log = logging.getLogger("omniinput_hpc")
-
-N_PROBES = 16
 
 
 def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
@@ -44,214 +33,180 @@ def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
 
 
 def _run(world: World, argv: Sequence[str] | None) -> int:
-    args = world.together(lambda: arguments.parse(world, argv))
+    args = world.together(lambda: parse_arguments(world, argv))
     if args.doctor:
         return doctor.run(world, args.input or Path())
     if args.verify:
         return verify.run(world, args.input, args.rescore or 0, args.set)
-    world.together(lambda: plan.check_launch(comm.connected()))
-    text = world.on_rank_0(lambda: common.read_input(args))
-    asked = input_file.parse(text, str(args.input))
-    auto = asked.sampler.walkers == "auto"
-    config = asked.with_walkers(auto_walkers.FEWEST) if auto else asked
-    world.together(lambda: plan.check_ranks(config, world.size))
-    world.together(lambda: plan.check_counters(config))
-    about = world.on_rank_0(lambda: models.preflight(config))
-    found = world.on_rank_0(lambda: restart.judge(asked, about["fingerprint"], args.restart))
-    if found["resume"] and found["rounds"] >= config.run.rounds and not args.check:
-        log.info("%s is complete (%d rounds); nothing to do", config.run.output, found["rounds"])
+    asked = _read_input(world, args)
+    about = world.on_rank_0(lambda: models.preflight(asked.config))
+    found = restart.Existing(
+        **world.on_rank_0(
+            lambda: vars(restart.find_existing(asked.as_given, about["fingerprint"], args.restart))
+        )
+    )
+    config = asked.config
+    if found.resume and found.rounds >= config.run.rounds and not args.check:
+        log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
-
-    if auto and found["resume"]:
-        config = asked.with_walkers(found["walkers"])
+    if asked.auto_walkers and found.resume:
+        config = asked.as_given.with_walkers(found.walkers)
     hosts = world.hosts()
-    built = build.build(world, config, about.get("folder"))
-    measured = None
-    if args.check or (auto and not found["resume"]):
-        built, measured = build.try_moves(world, built, hosts, auto and not found["resume"])
-    config, geometry, rungs = built.config, built.geometry, built.rungs
-    probe_z = world.together(lambda: _probe(geometry, rungs[0]))
-    about["model_beta"] = rungs[0].model_beta
-
+    built, measured = build.build(world, config, about.get("folder")), None
+    find_walkers = asked.auto_walkers and not found.resume
+    if args.check or find_walkers:
+        built, measured = build.try_moves(world, built, hosts, find_walkers)
+    here = _identity(world, built, about["fingerprint"])
     folder = Path(config.run.output).absolute().parent
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
-    the_plan = plan.Plan(
-        config, geometry, world.texts(built.device), hosts, about["bytes"],
-        models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
-        auto_walkers.shown(built.trials), measured if args.check else None,
+    _show_plan(
+        world,
+        plan.Plan(
+            built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
+            models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
+            auto_walkers.shown(built.trials), measured if args.check else None,
+        ),
     )  # fmt: skip
-    log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
-    warning = plan.disk_warning(config, geometry)
-    if warning and world.rank == 0:
-        log.warning("warning: %s", warning)
-    from omniinput_hpc.models import device as devices
-
-    now = {**versions.here(), **devices.versions()}
-    world.on_rank_0(lambda: _check_resume(config, geometry, probe_z, now, found))
+    world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
     if args.check:
         return EXIT_COMPLETE
-
-    with lock.hold(Path(config.run.output), world) as mine:
+    with lock.hold(Path(config.run.output), world) as held_lock:
 
         def prepare() -> None:  # another run may have written while this one read its model
-            fresh = restart.judge(config, about["fingerprint"], args.restart)
+            fresh = restart.find_existing(built.config, here.fingerprint, args.restart)
             if fresh != found:
-                _check_resume(config, geometry, probe_z, now, fresh)
-            _prepare_file(config, geometry, about, probe_z, now, fresh, mine)
+                restart.check_resume(built.config, built.geometry, here, fresh)
+            header = {"config": common.to_toml(built.config), "package_version": __version__}
+            build.prepare_file(built, here, fresh, header, held_lock.heartbeat)
 
         world.on_rank_0(prepare)
-        return _sample(world, config, geometry, rungs, writer_kind, args.max_walltime, mine)
+        _sample(world, built, writer_kind, args.max_walltime, held_lock)
+    return EXIT_COMPLETE
 
 
-def _probe(g: layout.Geometry, rung: Rung) -> list[float]:
-    """Return z at 16 inputs that never change: they tell whether the model is still the same."""
-    shape = (g.n_walkers, g.n_sites)
-    z: list[float] = []
-    random = rng.generator(0, "fingerprint", g.n_sites)
-    while len(z) < N_PROBES:
-        x = random.integers(g.n_values, size=shape).astype(g.x_dtype)
-        z.extend(rung.batch.evaluate(x).tolist())
-    return z[:N_PROBES]
+def _identity(world: World, built: build.Built, fingerprint: str) -> restart.Identity:
+    """Return what tells whether a resumed run has the same model, on the same machine."""
+    from omniinput_hpc.models import device as devices
 
-
-def _check_resume(
-    config: Config, g: layout.Geometry, probe_z: list[float], here: dict[str, str], found: Any
-) -> None:
-    """Compare the model and the machine with those of the file; warn, or refuse."""
-    if not found["resume"]:
-        return
-    path = Path(config.run.output)
-    with reader.open_run(path) as run:
-        fits = layout.Geometry(**{**vars(run.geometry), "rounds": g.rounds}) == g
-        stored_z = run.probe_z
-        run.checkpoint(range(run.geometry.n_rungs))  # refuses what nobody can go on from
-        threads = run.config["run"].get("threads", 1)
-    same = fits and stored_z.shape == (len(probe_z),)
-    if not same or not np.abs(stored_z - probe_z).max() <= models.closeness(config):
-        raise UserError(
-            f"run.output = {path} holds a run of another model (its outputs differ); choose "
-            "another run.output, or move it away"
-        )
-    now = {**here, "threads": str(config.run.threads)}
-    then = {**found["attributes"], "threads": str(threads)}
-    changed = [f"{k} was {then[k]}, is {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
-    if changed:
-        log.warning(
-            "warning: going on elsewhere than before, so that the last bits of z may differ: %s",
-            "; ".join(changed),
-        )
-
-
-def _prepare_file(
-    config: Config,
-    g: layout.Geometry,
-    about: dict[str, Any],
-    probe_z: list[float],
-    here: dict[str, str],
-    found: dict[str, Any],
-    mine: lock.RunLock,
-) -> None:
-    """Create the run file, or make it longer."""
-    path = Path(config.run.output)
-    toml = common.to_toml(config)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not found["resume"]:
-            attributes = {
-                "config": toml,
-                "model_fingerprint": about["fingerprint"],
-                "package_version": __version__,
-                "model_probe_z": np.array(probe_z),
-                "model_beta": np.nan if about["model_beta"] is None else about["model_beta"],
-                **here,
-            }
-            layout.create(path, g, _first_values(config), attributes)
-        elif config.run.rounds > found["planned"]:
-            layout.grow(path, g, toml, mine.heartbeat)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"run.output = {path} cannot be made: {reason}") from None
-
-
-def _first_values(config: Config) -> dict[str, Any]:
-    beta_k, edges, all_k = config.beta_k, config.bins.edges, ensembles.of_run(config)
-    return layout.first_values(
-        beta_k,
-        edges,
-        np.stack([ensembles.log_weight_b(one, edges) for one in all_k]),
-        np.array([getattr(one, "kappa", 0.0) for one in all_k]),
-        np.array([getattr(one, "z0", 0.0) for one in all_k]),
+    m = built.model_beta
+    return restart.Identity(
+        fingerprint=fingerprint,
+        probe_z=world.together(built.probe),
+        environment={**plan.environment(), **devices.versions()},
+        model_beta=float("nan") if m is None else m,
     )
+
+
+def _show_plan(world: World, the_plan: plan.Plan) -> None:
+    """Log the plan, and a warning where the disk has too little room."""
+    log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
+    warning = plan.disk_warning(the_plan.config, the_plan.geometry)
+    if warning and world.rank == 0:
+        log.warning("warning: %s", warning)
 
 
 def _sample(
     world: World,
-    config: Config,
-    g: layout.Geometry,
-    rungs: Sequence[Rung],
+    built: build.Built,
     writer_kind: str,
     max_walltime: float | None,
-    mine: lock.RunLock,
-) -> int:
-    from omniinput_hpc.sampling.exchange import Exchanger
+    held_lock: lock.RunLock,
+) -> None:
+    """Sample until all rounds are in the file, and say where the time went."""
+    from omniinput_hpc.sampling import loop
 
-    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
-    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
-    m = rungs[0].model_beta
-    tune = config.ladder is not None and config.ladder.tune
-    fixed = (0.0,) if m is None else (0.0, m)
-    tuning = LadderTuning(config.beta_k, config.run.burn_in, tune, fixed)
-    exchanger = Exchanger(ensembles.of_run(config), g, config.run.seed, world)
-    for rung in rungs:  # one object for both: what a rung learns its exchanges know
-        exchanger.ensembles[rung.k] = rung.host_ensemble
-    if checkpoint is not None:
-        tuning.resume(checkpoint.adapted["beta"], checkpoint.adapted["swaps"])
-        if tune:
-            loop.take_betas(tuning, rungs, exchanger)
-    for index, rung in enumerate(rungs):
-        if checkpoint is None:
-            rung.start()
-        else:
-            rung.resume(checkpoint, index)
-    writer = GuardedWriter(writers.open_writer(writer_kind, path, g, held, world), mine, world)
-    stopping = StopCheck(request, world, max_walltime, mine.heartbeat)
-    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
-    progress = Progress(
-        first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
-    )
-    clock = Clock(world)
-    in_all = f"{path} ({amount(layout.size_in_bytes(g))} in all)"
+    path = Path(built.config.run.output)
+    stopping = StopCheck(request, world, max_walltime, held_lock.heartbeat)
+    run = build.start(world, built, writer_kind, stopping, held_lock)
+    size = amount(layout.size_in_bytes(built.geometry))
     try:
-        with writer.or_end(in_all):
-            totals = loop.run(
-                config, rungs, exchanger, tuning, writer, world, stopping, clock, progress, first
-            )
+        with run.writer.or_end(f"{path} ({size} in all)"):
+            loop.sample(run)
     except (StopRun, UserError):  # on all ranks; other failures end them with the file open
-        writer.close()
+        run.writer.close()
         raise
     finally:
-        progress.close()
-    writer.close()
-    _report(world, config, clock, totals, tuning)
-    return EXIT_COMPLETE
-
-
-def _read_checkpoint(
-    path: Path, config: Config, rungs: range
-) -> tuple[reader.Checkpoint | None, int]:
-    """Return the walkers to go on with, and the next round (burn-in is negative)."""
-    with reader.open_run(path) as run:
-        next_round = run.rounds or run.burn_in_committed - config.run.burn_in
-        return run.checkpoint(rungs), next_round
-
-
-def _report(
-    world: World, config: Config, clock: Clock, totals: loop.Totals, tuning: LadderTuning
-) -> None:
-    """Print where the time went, and what looks wrong."""
-    table = clock.table()
+        run.progress.close()
+    run.writer.close()
+    log.info("%s", run.clock.table())
     seconds = request.age
-    log.info("%s", table)
-    if world.rank == 0:
-        loop.warn(totals, tuning.beta_k)
-    log.info("complete: %s, %s", config.run.output, duration(seconds))
+    loop.warn(run)
+    log.info("complete: %s, %s", path, duration(seconds))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the input file asks for: as it is given, and with a number of walkers to begin with."""
+
+    as_given: Config
+    config: Config
+
+    @property
+    def auto_walkers(self) -> bool:
+        return self.as_given.sampler.walkers == "auto"
+
+
+def _read_input(world: World, args: argparse.Namespace) -> _Asked:
+    """Read the input on rank 0, and check on all ranks what can be checked without its model."""
+    world.together(lambda: plan.check_launch(comm.connected()))
+    text = world.on_rank_0(lambda: common.read_input(args))
+    given = input_file.parse(text, str(args.input))
+    config = given
+    if given.sampler.walkers == "auto":
+        config = given.with_walkers(auto_walkers.FEWEST)
+    world.together(lambda: plan.check_ranks(config, world.size))
+    world.together(lambda: plan.check_counters(config))
+    return _Asked(given, config)
+
+
+def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line of ``python -m omniinput_hpc``."""
+    parser = common.Parser(
+        prog="python -m omniinput_hpc",
+        description="Sample a model's whole input space as an input file says.",
+        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
+    )
+    parser.add_argument("input", type=Path, nargs="?", metavar="INPUT.toml")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--check", action="store_true", help="check everything, print the plan, exit"
+    )
+    instead.add_argument(
+        "--doctor",
+        action="store_true",
+        help="check this machine and a folder, exit",
+    )
+    instead.add_argument(
+        "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
+    )
+    parser.add_argument(
+        "--rescore", type=_count, metavar="N", help="with --verify: evaluate N samples again"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="table.key=value", help="override a key"
+    )
+    parser.add_argument(
+        "--restart",
+        choices=("auto", "never", "require"),
+        default="auto",
+        help="resume an existing run file: where there is one, never, or insist on one",
+    )
+    parser.add_argument(
+        "--max-walltime",
+        type=common.positive_seconds,
+        metavar="SECONDS",
+        help="stop in good order after that time",
+    )
+    args = common.parse(parser, world.rank, argv)
+    if args.input is None and not args.doctor:
+        what = "RUN.h5" if args.verify else "INPUT.toml"
+        parser.error(f"the following arguments are required: {what}")
+    if args.rescore and not args.verify:
+        parser.error("--rescore belongs to --verify")
+    return args
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)

@@ -1,9 +1,9 @@
-"""Is a run file what it claims: ``python -m omniinput_hpc --verify RUN.h5 [--rescore 1000]``.
+"""Check that a run file is consistent: ``omniinput_hpc --verify RUN.h5 [--rescore 1000]``.
 
-Every committed round is read again, one at a time, and what must agree is compared: counters, moves
-and histograms, swaps, walkers, samples, the state to go on from; with ``--rescore`` the model
-evaluates some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, a line
-each; 2: no run file. A run that is going on can be verified as well.
+Every committed round is read, one at a time, and what must agree is compared: counters, moves and
+histograms, swaps, walkers, samples, the state that a run resumes from. With ``--rescore`` the model
+evaluates some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, one
+line for each finding; 2: no run file. The file of a live run can be verified, too.
 """
 
 from __future__ import annotations
@@ -11,37 +11,42 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc import models
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile.reader import BrokenRun, RunReader, open_run
+from omniinput_hpc.runfile.reader import (
+    BrokenRun,
+    RecordedRound,
+    RunReader,
+    StoredWalkers,
+    open_run,
+)
 from omniinput_hpc.tempering import ladder
 
 LINES_PER_CHECK = 5
-ATTEMPTS = 50
+MAX_ATTEMPTS = 50
 Z_SUM_TOLERANCE = 1e-9
 """Of the sum of z in a bin, relative to its counts times the larger edge."""
 
-PARITY = ("histogram/lane_counts", "histogram/z_sum")
-STATE = ("state/x", "state/z", "state/walker", "state/direction")
-
 
 class Findings:
-    """What is wrong, a line each; of each check the first few, and how many more there are."""
+    """What is wrong: the first few lines of each check, and how many more there are."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._count: Counter[str] = Counter()
 
     def add(self, check: str, text: str) -> None:
-        """Note what a check found."""
+        """Add what a check found."""
         self._count[check] += 1
         if self._count[check] <= LINES_PER_CHECK:
             self._lines.append(f"{check}: {text}")
@@ -102,10 +107,8 @@ def verify_file(
             lambda: _check_rounds(run, config, last, findings),
         ]
         if n_rescored and run.rounds:
-            from omniinput_hpc.cli import spot_check  # imports torch
-
             chosen = input_file.parse(run.config_toml, source, assignments)
-            checks.append(lambda: notes.extend(spot_check.check(run, chosen, n_rescored, findings)))
+            checks.append(lambda: notes.extend(_rescore(run, chosen, n_rescored, findings)))
         for check in checks:
             try:
                 check()
@@ -114,16 +117,21 @@ def verify_file(
     return notes, findings.lines()
 
 
-def _open(path: Path) -> tuple[RunReader, dict[str, NDArray[Any]]]:
-    """Open a file and read what a live run will soon write over: all of one and the same round."""
-    for _ in range(ATTEMPTS):
+@dataclass(frozen=True)
+class LastRound:
+    """What the next rounds of a live run overwrite; `walkers` is None where no round is there."""
+
+    walkers: StoredWalkers | None
+    lane_counts_kgb: NDArray[np.int64]
+    z_sum_kb: NDArray[np.float64]
+
+
+def _open(path: Path) -> tuple[RunReader, LastRound]:
+    """Open a file, and read what a live run will soon overwrite, all of it of the same round."""
+    for _ in range(MAX_ATTEMPTS):
         with ExitStack() as undo:
             run = undo.enter_context(open_run(path))
-            names = [
-                *(STATE if run.last_round is not None else ()),
-                *(PARITY if run.rounds else ()),
-            ]
-            last = {name: run.slab(name, run.last_round or 0) for name in names}
+            last = LastRound(run.stored_walkers(), run.lane_counts_kgb(), run.z_sum_kb())
             with open_run(path) as again:
                 if again.last_round == run.last_round:
                     undo.pop_all()  # stays open
@@ -143,16 +151,16 @@ def _summary(run: RunReader) -> str:
 def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
     """Compare layout, counters, ladder and bins with the stored input."""
     g = run.geometry
-    for name, stored, wanted in (
+    for name, stored, expected in (
         ("rounds", g.rounds, config.run.rounds),
         ("rungs", g.n_rungs, len(config.beta_k)),
         ("walkers", g.n_walkers, config.sampler.walkers),
         ("bins", g.n_bins, len(config.bins.edges) - 1),
         ("samples a rung and round", g.samples_per_round, config.samples_per_round),
     ):
-        if stored != wanted:
-            findings.add("layout", f"{stored} {name}, but the stored input says {wanted}")
-    flat_k = np.isnan(config.beta_k)  # of flat-histogram rungs
+        if stored != expected:
+            findings.add("layout", f"{stored} {name}, but the stored input says {expected}")
+    flat_k = np.isnan(config.beta_k)  # flat-histogram rungs
     tuned = config.ladder is not None and config.ladder.tune
     same = np.array_equal(run.beta_k, config.beta_k, equal_nan=True)
     if not (np.array_equal(np.isnan(run.beta_k), flat_k) if tuned else same):
@@ -168,49 +176,46 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
         )
 
 
-def _check_rounds(
-    run: RunReader, config: Config, last: dict[str, NDArray[Any]], findings: Findings
-) -> None:
-    """Check every committed round, then the sums over them, and the state to go on from."""
+def _check_rounds(run: RunReader, config: Config, last: LastRound, findings: Findings) -> None:
+    """Check every committed round, then the sums over them, and the state to resume from."""
     g = run.geometry
-    total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.uint64)
+    total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
     walker_kw = None
-    for round_ in range(run.rounds):
-        counts_kb = run.slab("histogram/counts", round_)
-        total_kb += counts_kb
+    for number in range(run.rounds):
+        round_ = run.round(number)
+        total_kb += round_.counts_kb
         for check, text in (
-            *_histogram(run, config, round_, counts_kb),
+            *_histogram(run, config, round_),
             *_moves(run, config, round_),
             *_swaps(run, config, round_),
             *_walkers(run, config, round_, walker_kw),
-            *_samples(run, round_, counts_kb),
+            *_samples(run, round_),
         ):
-            findings.add(check, f"round {round_}, {text}")
-        walker_kw = run.slab("exchange/walker", round_)
+            findings.add(check, f"round {number}, {text}")
+        walker_kw = round_.walker_kw
     if run.rounds:
         for check, text in _cumulative(run, total_kb, last):
             findings.add(check, text)
-    if last:
-        for check, text in _state(run, config, walker_kw, last):
+    if last.walkers is not None:
+        for check, text in _state(run, config, walker_kw, last.walkers):
             findings.add(check, text)
 
 
 Lines = Iterator[tuple[str, str]]
-"""The name of a check, and what it found."""
+"""Pairs of a check's name and what it found."""
 
 
-def _histogram(run: RunReader, config: Config, round_: int, counts_kb: NDArray[Any]) -> Lines:
+def _histogram(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     moves = config.sampler.moves_per_round * run.walkers
-    counted_k = counts_kb.sum(axis=1, dtype=np.int64)
-    counted_k += run.slab("histogram/outside", round_).sum(axis=1, dtype=np.int64)
+    counted_k = round_.counts_kb.sum(axis=1, dtype=np.int64)
+    counted_k += round_.outside_k2.sum(axis=1, dtype=np.int64)
     for k in np.flatnonzero(counted_k != moves):
         yield "histogram", f"rung {k}: {counted_k[k]:,} counts of {moves:,} moves"
 
 
-def _moves(run: RunReader, config: Config, round_: int) -> Lines:
+def _moves(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     moves = config.sampler.moves_per_round * run.walkers
-    attempted_kn = run.slab("kernel/attempted", round_)
-    accepted_kn = run.slab("kernel/accepted", round_)
+    attempted_kn, accepted_kn = round_.attempted_kn, round_.accepted_kn
     attempted_k = attempted_kn.sum(axis=1)
     for k in np.flatnonzero(attempted_k != moves):
         yield "moves", f"rung {k}: {attempted_k[k]:,} moves attempted, not {moves:,}"
@@ -219,43 +224,45 @@ def _moves(run: RunReader, config: Config, round_: int) -> Lines:
         yield "moves", f"rung {k}: accepted {accepted_kn[k]} of {attempted_kn[k]} attempted moves"
 
 
-def _swaps(run: RunReader, config: Config, round_: int) -> Lines:
+def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     n, k = config.sampler.exchanges, run.geometry.n_rungs
     if config.sampler.method == "ancestral":
-        n = 0  # independent draws: nothing to exchange
-    first = (round_ + config.run.burn_in) * n
+        n = 0  # independent draws are not exchanged
+    first = (round_.number + config.run.burn_in) * n
     due_k = np.zeros(k - 1, dtype=np.int64)
     for parity in range(2):
         pairs = ladder.pairs(k, parity)
         n_due = (first + n - parity + 1) // 2 - (first - parity + 1) // 2
         due_k[pairs.start : pairs.stop : pairs.step] = n_due * run.walkers
-    attempted_k = run.slab("exchange/attempted", round_)
-    accepted_k = run.slab("exchange/accepted", round_)
+    attempted_k, accepted_k = round_.swaps_attempted_k, round_.swaps_accepted_k
     for i in np.flatnonzero(attempted_k != due_k):
         yield "swaps", f"rungs {i} and {i + 1}: {attempted_k[i]} attempted, not {due_k[i]}"
     for i in np.flatnonzero((accepted_k < 0) | (accepted_k > attempted_k)):
         yield "swaps", f"rungs {i} and {i + 1}: {accepted_k[i]} accepted of {attempted_k[i]}"
-    trips = run.slab("exchange/round_trips", round_)
-    for walker in np.flatnonzero((trips < 0) | (trips > n)):
-        yield "round trips", f"walker {walker}: {trips[walker]} in {n} exchanges"
+    trips_v = round_.round_trips_v
+    for walker in np.flatnonzero((trips_v < 0) | (trips_v > n)):
+        yield "round trips", f"walker {walker}: {trips_v[walker]} in {n} exchanges"
 
 
 def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the lanes whose walkers, int32 [K, W], are not all those of the lane, each once."""
+    """Return the lanes in which not every walker of the lane occurs once; walkers int32 [K, W]."""
     k, w = walker_kw.shape
     expected_kw = np.arange(k)[:, None] * w + np.arange(w)
     return np.flatnonzero((np.sort(walker_kw, axis=0) != expected_kw).any(axis=0))
 
 
 def _walkers(
-    run: RunReader, config: Config, round_: int, before_kw: NDArray[np.int32] | None
+    run: RunReader, config: Config, round_: RecordedRound, before_kw: NDArray[np.int32] | None
 ) -> Lines:
-    """Check who is where after the round, and at each of its sampled moves."""
+    """Check where each walker is after the round, and at each of its sampled moves.
+
+    before_kw : the walkers after the round before, None for the first
+    """
     g = run.geometry
-    lanes = misplaced_lanes(run.slab("exchange/walker", round_))
+    lanes = misplaced_lanes(round_.walker_kw)
     if lanes.size:
         yield "walkers", f"exchange/walker: walkers lost or doubled in lanes {_some(lanes)}"
-    walker_ktw = run.slab("samples/walker", round_).reshape(g.n_rungs, -1, g.n_walkers)
+    walker_ktw = round_.samples_walker.reshape(g.n_rungs, -1, g.n_walkers)
     for t in range(walker_ktw.shape[1]):
         lanes = misplaced_lanes(walker_ktw[:, t])
         if lanes.size:
@@ -263,16 +270,15 @@ def _walkers(
             return
     in_first_segment = config.sampler.steps // config.samples.every
     if before_kw is not None and np.any(walker_ktw[:, :in_first_segment] != before_kw[:, None]):
-        yield "walkers", "samples/walker: not those whom the round before left there"
+        yield "walkers", "samples/walker: not the walkers that the round before left there"
 
 
-def _samples(run: RunReader, round_: int, counts_kb: NDArray[Any]) -> Lines:
+def _samples(run: RunReader, round_: RecordedRound) -> Lines:
     """Check the samples rung by rung: values, finite outputs, and no more than were counted."""
     g = run.geometry
-    outside_k2 = run.slab("histogram/outside", round_)
-    z_ks = run.slab("samples/z", round_)
+    counts_kb, outside_k2, z_ks = round_.counts_kb, round_.outside_k2, round_.samples_z
     for k in range(g.n_rungs):
-        x_sd = run.slab("samples/x", round_, range(k, k + 1))[0]
+        x_sd = run.round(round_.number, range(k, k + 1)).samples_x[0]
         if x_sd.max(initial=0) >= g.n_values:
             yield "samples", f"rung {k}: a value of x is {x_sd.max()}, of {g.n_values} values"
         if not np.isfinite(z_ks[k]).all():
@@ -282,20 +288,20 @@ def _samples(run: RunReader, round_: int, counts_kb: NDArray[Any]) -> Lines:
         bin_s = bin_of(z_ks[k].astype(np.float64), run.edges)
         sampled_b = np.bincount(bin_s + 1, minlength=g.n_bins + 2)
         counted_b = np.concatenate([outside_k2[k, :1], counts_kb[k], outside_k2[k, 1:]])
-        n_strange = int(np.maximum(sampled_b - counted_b.astype(np.int64), 0).sum())
-        if n_strange:
-            yield "samples", f"rung {k}: {n_strange} outputs that the histogram did not count"
+        n_uncounted = int(np.maximum(sampled_b - counted_b.astype(np.int64), 0).sum())
+        if n_uncounted:
+            yield "samples", f"rung {k}: {n_uncounted} outputs that the histogram did not count"
 
 
-def _cumulative(run: RunReader, total_kb: NDArray[np.uint64], last: dict[str, Any]) -> Lines:
-    lane_kb = last["histogram/lane_counts"].sum(axis=1)
+def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: LastRound) -> Lines:
+    lane_kb = last.lane_counts_kgb.sum(axis=1)
     for k in np.flatnonzero((lane_kb != total_kb).any(axis=1)):
         yield (
             "cumulative histogram",
             f"rung {k}: histogram/lane_counts hold {lane_kb[k].sum():,} counts, the rounds "
             f"{total_kb[k].sum():,} (or they are in other bins)",
         )
-    z_sum_kb = last["histogram/z_sum"]
+    z_sum_kb = last.z_sum_kb
     largest_b = np.maximum(np.abs(run.edges[:-1]), np.abs(run.edges[1:]))
     slack_kb = Z_SUM_TOLERANCE * total_kb * largest_b
     inside_kb = z_sum_kb >= total_kb * run.edges[:-1] - slack_kb
@@ -309,45 +315,44 @@ def _state(
     run: RunReader,
     config: Config,
     walker_kw: NDArray[np.int32] | None,
-    last: dict[str, NDArray[Any]],
+    state: StoredWalkers,
 ) -> Lines:
-    """Check what a resumed run would go on from."""
-    g = run.geometry
-    x_kwd, z_kw, state_kw, direction_kw = (last[name] for name in STATE)
-    if x_kwd.max(initial=0) >= g.n_values:
-        yield "state", f"a value of x is {x_kwd.max()}, of {g.n_values} values"
-    if not np.isfinite(z_kw).all():
-        yield "state", f"{np.count_nonzero(~np.isfinite(z_kw))} outputs are not finite"
-    if not np.isin(direction_kw, (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)).all():
+    """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
+    n_values = run.geometry.n_values
+    if state.x_kwd.max(initial=0) >= n_values:
+        yield "state", f"a value of x is {state.x_kwd.max()}, of {n_values} values"
+    if not np.isfinite(state.z_kw).all():
+        yield "state", f"{np.count_nonzero(~np.isfinite(state.z_kw))} outputs are not finite"
+    if not np.isin(state.direction_kw, (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)).all():
         yield "state", "a direction is none of 0, 1, 2"
-    lanes = misplaced_lanes(state_kw)
+    lanes = misplaced_lanes(state.walker_kw)
     if lanes.size:
         yield "state", f"walkers lost or doubled in lanes {_some(lanes)}"
         return
     if walker_kw is None:
         return
-    if not np.array_equal(state_kw, walker_kw):
+    if not np.array_equal(state.walker_kw, walker_kw):
         yield "state", "state/walker are not those that exchange/walker of the last round has"
     elif config.sampler.moves_per_round % config.samples.every == 0:
-        yield from _last_samples(run, last)
+        yield from _last_samples(run, state)
 
 
-def _last_samples(run: RunReader, last: dict[str, NDArray[Any]]) -> Lines:
-    """Compare the state with the last sample of each walker, where no move came after it."""
-    g, round_ = run.geometry, run.rounds - 1
+def _last_samples(run: RunReader, state: StoredWalkers) -> Lines:
+    """Compare the state with the last sample of each walker; no move came after it."""
+    g, newest = run.geometry, slice(-run.geometry.n_walkers, None)
     x_vd = np.empty((g.n_rungs * g.n_walkers, g.n_sites), dtype=g.x_dtype)
     z_v = np.empty(len(x_vd), dtype=np.float32)
     seen_v = np.zeros(len(x_vd), dtype=bool)
     for k in range(g.n_rungs):
-        one, newest = range(k, k + 1), slice(-g.n_walkers, None)
-        v = run.slab("samples/walker", round_, one)[0, newest]
+        rung = run.round(run.rounds - 1, range(k, k + 1))
+        v = rung.samples_walker[0, newest]
         if not np.all((v >= 0) & (v < len(x_vd))):
-            return  # found by the check of walkers
-        x_vd[v] = run.slab("samples/x", round_, one)[0, newest]
-        z_v[v] = run.slab("samples/z", round_, one)[0, newest]
+            return  # the check of walkers has reported it
+        x_vd[v] = rung.samples_x[0, newest]
+        z_v[v] = rung.samples_z[0, newest]
         seen_v[v] = True
-    v_kw = last["state/walker"]
-    differs_kw = (x_vd[v_kw] != last["state/x"]).any(axis=-1) | (z_v[v_kw] != last["state/z"])
+    v_kw = state.walker_kw
+    differs_kw = (x_vd[v_kw] != state.x_kwd).any(axis=-1) | (z_v[v_kw] != state.z_kw)
     walkers = v_kw[differs_kw & seen_v[v_kw]]
     if walkers.size:
         yield "state", f"x or z are not those of the last samples of walkers {_some(walkers)}"
@@ -356,3 +361,67 @@ def _last_samples(run: RunReader, last: dict[str, NDArray[Any]]) -> Lines:
 def _some(numbers: NDArray[Any]) -> str:
     shown = ", ".join(map(str, numbers[:10]))
     return shown if len(numbers) <= 10 else f"{shown}, ... ({len(numbers)} in all)"
+
+
+def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
+    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each.
+
+    Raises
+    ------
+    UserError
+        The model cannot be built.
+    """
+    from omniinput_hpc.models import device as devices  # imports torch
+    from omniinput_hpc.models.batches import evaluate
+
+    about = models.preflight(config)
+    if about["fingerprint"] != run.fingerprint:
+        findings.add("model", "its files or options have changed since the run")
+    device = devices.choose("auto", 0, config.run.threads)
+    model = models.build(config, device, about.get("folder"))
+    if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
+        findings.add(
+            "model",
+            f"{model.n_sites} sites of {model.n_values} values; the run's has {run.n_sites} "
+            f"of {run.n_values}",
+        )
+        return []
+    tolerance = models.closeness(config)
+    largest, n_other_bin, n_done = 0.0, 0, 0
+    for (number, k), samples in choose_samples(run, n).items():
+        round_ = run.round(number, range(k, k + 1))
+        x_nd = round_.samples_x[0, samples]
+        if x_nd.max() >= run.n_values:  # `_samples` has reported it
+            continue
+        stored_n = round_.samples_z[0, samples].astype(np.float64)
+        z_n = evaluate(model, x_nd, run.walkers, device).astype(np.float64)
+        error_n = np.abs(z_n - stored_n)
+        for i in np.flatnonzero(~(error_n <= tolerance * np.maximum(1.0, np.abs(stored_n)))):
+            findings.add(
+                "rescored",
+                f"round {number}, rung {k}, sample {samples[i]}: stored z = {stored_n[i]:.7g}, "
+                f"the model gives {z_n[i]:.7g}",
+            )
+        largest = max(largest, float(error_n.max()))
+        n_other_bin += int(np.sum(bin_of(z_n, run.edges) != bin_of(stored_n, run.edges)))
+        n_done += len(samples)
+    return [
+        f"rescored {n_done:,} samples on {device}: largest difference {largest:.2g} (tolerance "
+        f"{tolerance:g} x max(1, |z|)), {n_other_bin} in another bin than before"
+    ]
+
+
+def choose_samples(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
+    """Return the samples to rescore by (round, rung): one at random of each n-th part of all.
+
+    The choice is the same every time.
+    """
+    g = run.geometry
+    total = run.rounds * g.n_rungs * g.samples_per_round
+    n = min(n, total)
+    edge = np.array([i * total // n for i in range(n + 1)], dtype=np.int64)
+    flat = np.random.default_rng(1).integers(edge[:-1], edge[1:])
+    part, sample = np.divmod(flat, g.samples_per_round)
+    starts = np.flatnonzero(np.diff(part, prepend=-1))
+    groups = zip(part[starts].tolist(), np.split(sample, starts[1:]), strict=True)
+    return {divmod(p, g.n_rungs): samples for p, samples in groups}

@@ -25,7 +25,7 @@ __all__ = ["DeviceStream", "Info", "Kernel", "State", "build"]
 
 
 class Kernel(Protocol):
-    """A transition that leaves the ensemble's law invariant.
+    """A transition that leaves the ensemble's distribution invariant.
 
     Attributes
     ----------
@@ -34,7 +34,8 @@ class Kernel(Protocol):
     parts : tuple of str
         Names of the kinds of move that are counted each on its own (`Info.part` is the index).
     tuned : float64 [n_tuned], may be empty
-        What burn-in tunes. It is stored with the state and put back when a run goes on.
+        What burn-in tunes. It is stored with the state, and assigned when a run is resumed; it
+        is assigned as a whole and never written into, since a kernel may make it anew when asked.
     """
 
     uniforms_per_move: int
@@ -44,7 +45,8 @@ class Kernel(Protocol):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
 
-        Called after every exchange as well: what a kernel caches is computed here.
+        Called after every exchange as well: what a kernel caches is computed here, and the
+        state owns it.
         """
         ...
 

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import STEP_SIZES
 from omniinput_hpc.config.kernels import DiscreteLangevin as Options
-from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import gradients
 from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.gradients import Gradient
-from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.state import Info, State, accept, decide
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Ensemble
 

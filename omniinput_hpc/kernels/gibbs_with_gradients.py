@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from omniinput_hpc.config.kernels import GibbsWithGradients as Options
-from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import gradients
 from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.gradients import Gradient
-from omniinput_hpc.kernels.state import Info, State
-from omniinput_hpc.kernels.untuned import Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 

@@ -12,8 +12,7 @@ import torch
 
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
-from omniinput_hpc.kernels.untuned import Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned
 from omniinput_hpc.models import Model, Offers, offers_of
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -68,11 +67,6 @@ def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
         yield offers.conditional_logits(x)[1][:, t]
 
 
-def predicted_from(model: Any) -> int:
-    """Return the first site whose value a model predicts."""
-    return offers_of(model).predicted_from
-
-
 def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw values with probabilities exp(log_weight), by inverting the cumulative sums.
 
@@ -113,7 +107,7 @@ class AncestralSampler(_IndependentSampler):
         self._b_k = [beta / (model.n_sites - self._first) for beta in beta_k]
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Draw all walkers; the state's cache is log q_k, float64 [W, K]."""
+        """Draw all walkers; the info's log_q is log q_k, float64 [W, K]."""
         n_walkers, n_sites = state.x.shape
         b = float(ensemble.slope(0.0)) / (n_sites - self._first)
         n_values = self._model.n_values
@@ -132,7 +126,7 @@ class AncestralSampler(_IndependentSampler):
             log_q += chosen * torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
             log_q -= log_norm
         z = self._model.output(x)
-        return State(x, z, log_q), Info(torch.ones_like(z, dtype=torch.bool))
+        return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q)
 
 
 class AutoregressiveSampler(_IndependentSampler):

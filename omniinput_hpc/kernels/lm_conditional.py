@@ -9,14 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from omniinput_hpc.config.kernels import LmConditional as Options
-from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum, pick
 from omniinput_hpc.kernels.parts.conditionals import Conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
-from omniinput_hpc.kernels.state import Info, State
-from omniinput_hpc.kernels.untuned import Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble

@@ -8,11 +8,9 @@ import torch
 
 from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.kernels.acceptance import accept, decide
 from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
-from omniinput_hpc.kernels.untuned import Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import watch
 from omniinput_hpc.tempering.ensembles import Ensemble

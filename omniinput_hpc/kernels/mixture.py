@@ -60,8 +60,10 @@ class Mixture:
 
     @property
     def tuned(self) -> NDArray[np.float64]:
-        """All kernels' tuned numbers, one kernel after the other, float64 [n_tuned]."""
-        return np.concatenate([kernel.tuned for kernel in self._kernels])
+        """All kernels' tuned numbers, one kernel after the other, float64 [n_tuned]; read-only."""
+        tuned = np.concatenate([kernel.tuned for kernel in self._kernels])
+        tuned.flags.writeable = False  # a copy: what is written into it would be lost
+        return tuned
 
     @tuned.setter
     def tuned(self, values: NDArray[np.float64]) -> None:

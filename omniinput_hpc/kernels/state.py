@@ -1,11 +1,15 @@
-"""What a kernel carries on, and what it reports."""
+"""What a kernel carries on, what it reports, and what all kernels share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ensembles import Ensemble
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,8 @@ class State:
     ----------
     x : int64 [W, D]
     z : float32 [W], the model's output of x
-    cache : what else the kernel computed from x alone (a gradient, say); `Kernel.start` makes it
+    cache : what else the kernel computed from x alone (a gradient, say). The kernel owns it:
+        `Kernel.start` makes it, `Kernel.step` replaces it, and nobody else reads it
     """
 
     x: torch.Tensor
@@ -32,7 +37,49 @@ class Info:
     ----------
     accepted : bool [W]
     part : which of the kernel's `parts` moved, the same one for all walkers
+    log_q : float64 [W, K], log-probability of the walkers' inputs under every rung, where the move
+        drew them independently and the run keeps it; else None
     """
 
     accepted: torch.Tensor
     part: int = 0
+    log_q: torch.Tensor | None = None
+
+
+class Untuned:
+    """A kernel that tunes nothing.
+
+    Attributes
+    ----------
+    tuned : float64 [0]
+    """
+
+    def __init__(self) -> None:
+        self.tuned: NDArray[np.float64] = np.empty(0)
+
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Do nothing."""
+
+
+def decide(
+    ensemble: Ensemble,
+    z: torch.Tensor,
+    z_new: torch.Tensor,
+    log_proposal_ratio: torch.Tensor | float,
+    u: torch.Tensor,
+) -> torch.Tensor:
+    """Return which proposals are accepted, bool [W] (Hastings 1970, eq. 1.6).
+
+    Parameters
+    ----------
+    z, z_new : [W], the model's outputs
+    log_proposal_ratio : float64 [W], ln q(x | x') - ln q(x' | x); 0 for a symmetric proposal
+    u : float64 [W], uniform in [0, 1)
+    """
+    log_ratio: torch.Tensor = ensemble.log_weight(z_new.double()) - ensemble.log_weight(z.double())
+    return u.log() < log_ratio + log_proposal_ratio
+
+
+def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return new [W, ...] where accepted, bool [W], else old."""
+    return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)

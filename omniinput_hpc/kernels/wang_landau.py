@@ -1,4 +1,4 @@
-"""The flat-histogram ensemble where the walkers are: log-weights by bin, and learning them.
+"""The Wang-Landau ensemble, on the walkers' device: log-weights by bin, and learning them.
 
 Wang & Landau (2001): S(z) grows by ln f at every output that a move ends at, rejected moves
 included. Learning happens in burn-in only; what is counted afterwards is sampled with S frozen and
@@ -7,7 +7,7 @@ reweighted like any other rung, so that no error of S enters a result.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.tempering.ensembles import SLOPE_REACH, Flat
+from omniinput_hpc.tempering.ensembles import SLOPE_REACH, Tabulated
 
-OUTSIDE = 1e4
+OUTSIDE_PENALTY = 1e4
 """Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
-FIRST_DRIVE = 20.0
+FIRST_OUTSIDE_PENALTY = 20.0
 """Log-weight lost at first across the whole range of the bins, which leads walkers in."""
-HARDER, HARDEST = 1.5, 1e4
-"""Factor by which walkers are driven harder while most are outside, and the most in all."""
+BETA_GROWTH, MAX_BETA_GROWTH = 1.5, 1e4
+"""Factor by which |beta| outside the window grows while most walkers are there; its maximum."""
 RARE_SHARE = 0.05
 """The share of the known bins that may be rarer than flatness allows (schedule "1/t")."""
 FIRST_RISE = 0.1
@@ -32,12 +32,30 @@ CALM_BETA = 0.1
 """The proposal's beta where a directional walker's bin is not yet flat (PAPERS.md, way 2)."""
 
 
-class FlatOnDevice:
+@dataclass(frozen=True)
+class LearningState:
+    """What learning resumes from.
+
+    Attributes
+    ----------
+    entropy : float64 [B + 2], S of each entry of the table; NaN where never visited
+    visits : float64 [B + 2], the present histogram
+    learning : float64 [6], ln f, the schedule's ln f, moves, whether the histogram was ever flat,
+        whether the weights are frozen, and the |beta| outside the window
+    """
+
+    entropy: NDArray[np.float64]
+    visits: NDArray[np.float64]
+    learning: NDArray[np.float64]
+
+
+class WangLandauEnsemble:
     """Log-weights of a rung's bins as tensors, and the numbers of learning them.
 
     Parameters
     ----------
-    flat : the ensemble on the host; its table is kept up to date by `to_host`
+    edges : float64 [B + 1]
+    window : bins [first, end) that the rung samples once its weights are frozen
     options : of ``[wang_landau]``
     device : where the walkers are
     n_walkers : how many share S
@@ -49,19 +67,25 @@ class FlatOnDevice:
     """
 
     def __init__(
-        self, flat: Flat, options: WangLandau, device: torch.device, n_walkers: int
+        self,
+        edges: NDArray[np.float64],
+        window: tuple[int, int],
+        options: WangLandau,
+        device: torch.device,
+        n_walkers: int,
     ) -> None:
-        self.flat, self._options, self._device = flat, options, device
-        self._edges = torch.from_numpy(flat.edges).to(device)
-        self._n_bins = len(flat.edges) - 1
-        n_bins, (first, end) = self._n_bins, flat.window
+        self._host_edges, self._window, self._options = edges, window, options
+        self._device = device
+        self._host: Tabulated | None = None
+        self._edges = torch.from_numpy(edges).to(device)
+        n_bins, (first, end) = len(edges) - 1, window
         entry = torch.arange(n_bins + 2, device=device)
         self._in_window = (entry > first) & (entry <= end)
-        width = float(flat.edges[1] - flat.edges[0])
+        width = float(edges[1] - edges[0])
         above, below = (entry - end).clamp(min=0), (first + 1 - entry).clamp(min=0)
         self._distance = (above - below) * width  # in z; below the window it is negative
-        self._first_drive = FIRST_DRIVE / (n_bins * width)
-        self._steer(self._first_drive)
+        self._first_outside_beta = FIRST_OUTSIDE_PENALTY / (n_bins * width)
+        self._set_outside_beta(self._first_outside_beta)
         self._share_inside = torch.ones((), dtype=torch.float64, device=device)
         at = entry.clamp(first + 1, end)
         self._low, self._high = (
@@ -81,7 +105,7 @@ class FlatOnDevice:
         self._refresh()
 
     def bin(self, z: torch.Tensor) -> torch.Tensor:
-        """Return each output's entry of the table, int64 [W]: `recorders.bin_of` plus 1."""
+        """Return each output's entry of the table, int64 [W]: `histogram.bin_of` plus 1."""
         z = z.double()
         entry = torch.bucketize(z, self._edges, right=True)
         in_last: torch.Tensor = z == self._edges[-1]
@@ -169,7 +193,8 @@ class FlatOnDevice:
         if not self.learning:
             return
         if float(self._share_inside) < 0.5:
-            self._steer(min(self._drive * HARDER, HARDEST * self._first_drive))
+            beta = min(self._outside_beta * BETA_GROWTH, MAX_BETA_GROWTH * self._first_outside_beta)
+            self._set_outside_beta(beta)
             self._refresh()
         counted = self._visited & self._in_window
         if not bool(counted.any()):
@@ -198,46 +223,54 @@ class FlatOnDevice:
         """Whether learning came to its end by itself."""
         return self.ln_f <= self._options.ln_f_last
 
-    def to_host(self) -> None:
-        """Bring the host's ensemble up to date (synchronizes)."""
-        self.flat.table = self._table.cpu().numpy().copy()
+    @property
+    def beta(self) -> float:
+        """Not a number: no temperature."""
+        return np.nan
 
-    def numbers(self) -> dict[str, NDArray[Any]]:
-        """Return what `restore` needs: entropy and visits float64 [B + 2], learning float64 [6]."""
+    def on_host(self) -> Tabulated:
+        """Return the present log-weights as an ensemble of the host (synchronizes if changed)."""
+        if self._host is None:
+            table = self._table.cpu().numpy().copy()
+            self._host = Tabulated(self._host_edges, self._window, table)
+        return self._host
+
+    def learning_state(self) -> LearningState:
+        """Return what `restore` takes."""
         s = torch.where(self._visited, self._s, torch.nan)
         moves, frozen = float(self._moves), not self.learning
-        learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen, self._drive]
-        return {
-            "entropy": s.cpu().numpy(),
-            "visits": self._h.cpu().numpy(),
-            "learning": np.array(learning, dtype=np.float64),
-        }
+        learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen, self._outside_beta]
+        return LearningState(
+            s.cpu().numpy(), self._h.cpu().numpy(), np.array(learning, dtype=np.float64)
+        )
 
-    def restore(self, entropy: NDArray[Any], visits: NDArray[Any], learning: NDArray[Any]) -> None:
-        """Go on from what `numbers` gave."""
-        s = torch.from_numpy(entropy.copy()).to(self._device)
+    def restore(self, state: LearningState) -> None:
+        """Continue from what `learning_state` gave."""
+        learning = state.learning
+        s = torch.from_numpy(state.entropy.copy()).to(self._device)
         self._visited = ~s.isnan()
         self._s = torch.where(self._visited, s, 0.0)
-        self._h = torch.from_numpy(visits.copy()).to(self._device)
+        self._h = torch.from_numpy(state.visits.copy()).to(self._device)
         self.ln_f, self._schedule = float(learning[0]), float(learning[1])
         self._moves = self._moves * 0 + float(learning[2])
         self._ever_flat, self.learning = bool(learning[3]), not bool(learning[4])
-        self._steer(float(learning[5]))
+        self._set_outside_beta(float(learning[5]))
         self._refresh()
 
     def _lowest(self) -> torch.Tensor:
         lowest = torch.where(self._visited & self._in_window, self._s, torch.inf).min()
         return torch.where(lowest.isinf(), 0.0, lowest)
 
-    def _steer(self, drive: float) -> None:
-        """Lead walkers outside the window towards it: |beta| there, in units of 1 / z."""
-        self._drive = drive
-        penalty = OUTSIDE + drive * self._distance.abs()
+    def _set_outside_beta(self, beta: float) -> None:
+        """Set |beta| outside the window, in 1 / z, which leads walkers towards it."""
+        self._outside_beta = beta
+        penalty = OUTSIDE_PENALTY + beta * self._distance.abs()
         self._penalty = torch.where(self._in_window, 0.0, penalty)
-        self._slope_outside = drive * self._distance.sign()
+        self._slope_outside = beta * self._distance.sign()
 
     def _refresh(self) -> None:
         """Make the tables of log-weights and slopes from S."""
+        self._host = None
         s = torch.where(self._visited, self._s, torch.where(self._in_window, self._lowest(), 0.0))
         slope = (s[self._high] - s[self._low]) / self._reach
         if self.learning:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from importlib import metadata
@@ -32,6 +33,33 @@ def choose(wanted: str, local_rank: int, threads: int) -> str:
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
     return f"cuda:{index}"
+
+
+def try_out(local_rank: int) -> tuple[str, str, str]:
+    """Sum numbers on the device that a rank gets, and describe the device.
+
+    Returns
+    -------
+    its name; what identifies it if it is a GPU, else ""; "unseen" if the host has a GPU that torch
+    does not see, else ""
+
+    Raises
+    ------
+    ArithmeticError
+        The sum is wrong.
+    """
+    name, gpu, unseen = choose("auto", local_rank, 1), "", ""
+    total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
+    if total != 499500.0:
+        raise ArithmeticError(f"{name} computes {total} where 499500 is right")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if name != "cpu":
+        about = torch.cuda.get_device_properties(name)
+        gpu = str(getattr(about, "uuid", f"{visible or ''}/{name}"))
+        name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
+    elif visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")):
+        unseen = "unseen"
+    return name, gpu, unseen
 
 
 def amount_free(device: str) -> int:

@@ -1,7 +1,7 @@
-"""The ranks as one program: the only file that imports mpi4py.
+"""Communication between ranks: the only file that imports mpi4py.
 
-Every wait polls with short sleeps. A blocked collective would neither run Python's signal
-handlers nor leave its core to a neighbour when there are more ranks than cores.
+Every wait polls with short sleeps. A blocking collective would neither run Python's signal
+handlers nor give up its core when there are more ranks than cores.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from omniinput_hpc.errors import UserError  # noqa: E402
 
 T = TypeVar("T")
 
-_POLLS = ((50, 0.0), (50, 1e-4))
-_SLEEP = 1e-3
+_FIRST_POLLS = ((50, 0.0), (50, 1e-4))
+"""How many polls, and the seconds of sleep after each."""
+_SLEEP_SECONDS = 1e-3
 
 
 class World:
-    """All ranks of the run, and what they do together.
+    """All ranks of the run, and their collective operations.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class World:
     """
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
-        # A communicator of our own: messages of libraries cannot be mistaken for ours.
+        # A duplicate, so that messages of libraries cannot be mistaken for ours.
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
@@ -76,15 +77,15 @@ class World:
         return result
 
     def all(self, ok: bool) -> bool:
-        """Return whether all ranks say ok."""
+        """Return whether `ok` is true on all ranks."""
         return not self.max(np.array([not ok], dtype=np.int64))[0]
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have called this."""
         self._wait(self.comm.Ibarrier())
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value on every rank; it must consist of what JSON can hold."""
+        """Return rank 0's value on every rank; it must be serializable as JSON."""
         data = bytearray(json.dumps(value).encode()) if self.rank == 0 else bytearray()
         size = np.array([len(data)], dtype=np.int64)
         self._wait(self.comm.Ibcast(size, root=0))
@@ -95,10 +96,10 @@ class World:
         return result
 
     def gather(self, values: NDArray[Any]) -> list[NDArray[Any]] | None:
-        """Return every rank's array on rank 0, in the order of ranks, and None elsewhere.
+        """Return every rank's array on rank 0, in the order of ranks, and None on other ranks.
 
         The arrays may differ in length along their first axis; the other axes and the dtype are
-        the same on all ranks. Each travels in a message of its own.
+        the same on all ranks. Each is sent as one message.
         """
         lengths = np.zeros(self.size, dtype=np.int64)
         lengths[self.rank] = values.shape[0]
@@ -116,12 +117,16 @@ class World:
     def swap(
         self, outgoing: Mapping[int, tuple[int, NDArray[np.uint8]]]
     ) -> dict[int, NDArray[np.uint8]]:
-        """Send bytes to neighbouring ranks and return the equally many that each sends.
+        """Exchange messages of equal length with neighbouring ranks.
 
         Parameters
         ----------
-        outgoing : for each rung that is wanted, the rank that holds it and what to send there;
-            at most one message to a rank
+        outgoing : by rung: the rank that holds it, and the bytes to send there; at most one
+            message to a rank
+
+        Returns
+        -------
+        the bytes received, by rung
         """
         received = {rung: np.empty_like(data) for rung, (_, data) in outgoing.items()}
         requests = []
@@ -175,7 +180,7 @@ class World:
     def one_a_host_first(self, function: Callable[[], T]) -> T:
         """Call a function on every rank, as `together`, but on one rank of each host first.
 
-        What that one reads from a parallel file system the others find in their host's memory.
+        The files that it reads are then in the host's cache for the others.
         """
         leads = self.local_rank() == 0
         first = self.together(lambda: function() if leads else None)
@@ -183,21 +188,21 @@ class World:
         return first if leads else others  # type: ignore[return-value]
 
     def abort(self, error: BaseException, where: str = "") -> NoReturn:
-        """End all ranks at once: print the traceback, each line with the rank, and MPI_Abort."""
+        """End all ranks: print the traceback, with the rank in each line, and call MPI_Abort."""
         head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "
         lines = "".join(traceback.format_exception(error)).splitlines()
         sys.stderr.write("".join(f"{head}{line}\n" for line in lines))
         self.abort_quietly()
 
     def abort_quietly(self) -> NoReturn:
-        """End all ranks at once; the reason has been printed."""
+        """End all ranks by MPI_Abort, when the reason has been printed."""
         sys.stderr.flush()
         self.comm.Abort(1)
         os._exit(1)  # MPI_Abort may return on some launchers
 
 
 def leave_at_once_when_aborted() -> None:
-    """Have an exit that another rank's abort causes skip HDF5's clean-up.
+    """Skip HDF5's clean-up when another rank's abort ends this process.
 
     MPICH calls exit() in a rank whose neighbour aborted; HDF5's exit handler would then close the
     parallel file, a collective call that crashes or hangs. Handlers run last in, first out, so
@@ -209,14 +214,14 @@ def leave_at_once_when_aborted() -> None:
 
 
 def _polls() -> Iterator[float]:
-    """Yield how long to sleep between looks: at first not at all, soon a millisecond."""
-    for times, seconds in _POLLS:
+    """Yield the seconds to sleep between polls: at first none, later a millisecond."""
+    for times, seconds in _FIRST_POLLS:
         yield from itertools.repeat(seconds, times)
-    yield from itertools.repeat(_SLEEP)
+    yield from itertools.repeat(_SLEEP_SECONDS)
 
 
 def connected() -> int:
-    """Return how many processes MPI connects in all, whatever part of them a `World` holds."""
+    """Return the number of processes in MPI's world."""
     return int(MPI.COMM_WORLD.Get_size())
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, offset
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 
 FloatArray = NDArray[np.float64]
@@ -92,7 +92,7 @@ def _bounds(axes: Axes, x: FloatArray, y: FloatArray, upper: FloatArray) -> None
         axes.plot(x, upper, "v", markersize=3, color=SAMPLED, alpha=0.6, zorder=2)
         axes.plot(
             x, y, "o", markersize=3.2, markerfacecolor="white", color=SAMPLED, zorder=3,
-            label=f"fewer than {FEWEST_EFFECTIVE:.0f} effective counts, 95% upper bound",
+            label=f"fewer than {MIN_EFFECTIVE_COUNT:.0f} effective counts, 95% upper bound",
         )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from omniinput_hpc.estimators.errors.chains import MAX_RHAT
 from omniinput_hpc.plots.density import EXACT, FAINT, OTHER, SAMPLED, STYLE
-from omniinput_hpc.results.diagnosis import LARGEST_RHAT, Diagnosis, lane_series
+from omniinput_hpc.results.diagnosis import Diagnosis, lane_series
 from omniinput_hpc.runfile.reader import RunReader
 
 TRACES, PATHS, MOST_POINTS = 4, 6, 600
@@ -58,7 +59,7 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     right.spines["right"].set_visible(True)
     right.grid(False)
     right.plot(rung_k, d.rhat_k, "s--", color=EXACT)
-    right.axhline(LARGEST_RHAT, color=FAINT, lw=1)
+    right.axhline(MAX_RHAT, color=FAINT, lw=1)
     right.set_ylabel("R-hat over lanes", color=EXACT)
     right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
 
@@ -92,5 +93,5 @@ def walker_paths(run: RunReader) -> np.ndarray:
     where_rv = np.empty((run.rounds, k * w), dtype=np.int64)
     rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
     for round_ in range(run.rounds):
-        where_rv[round_, run.slab("exchange/walker", round_)] = rung_kw
+        where_rv[round_, run.round(round_).walker_kw] = rung_kw
     return where_rv

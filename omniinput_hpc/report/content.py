@@ -13,9 +13,8 @@ from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
-from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
 from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
 from omniinput_hpc.results.representatives import (
     Representatives,

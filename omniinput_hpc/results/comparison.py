@@ -19,7 +19,7 @@ from omniinput_hpc.estimators.comparison import models, samplers
 from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
 from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import estimate
+from omniinput_hpc.estimators.errors.jackknife import estimate
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.models import input_space

@@ -1,6 +1,6 @@
 """How well a run mixes: moves, swaps, round trips, effective samples, and what to change.
 
-R-hat and effective sample sizes are arviz-stats'; no MPI and no torch here.
+Effective sample sizes are arviz-stats'; no MPI and no torch here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
 from omniinput_hpc.runfile.reader import RunReader
 
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
-LARGEST_RHAT = 1.05
 LONG_ENOUGH = 3
 """Times the ideal round trip: walkers must first get under way."""
 MOST_DRAWS = 20_000
@@ -87,7 +87,8 @@ def diagnose(run: RunReader) -> Diagnosis:
     barrier = float(np.sum(1.0 - swapped_k)) if len(swapped_k) else np.nan
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
-    ess_k, rhat_k, mean_k, std_k = _chains(run)
+    rhat_k, _ = chain_diagnostics(run)
+    ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,
         z_mean_k=mean_k,
@@ -116,10 +117,10 @@ def _drawn(run: RunReader, config: Config) -> NDArray[np.bool_]:
     return np.asarray(anchored & canonical & ends)
 
 
-def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return effective sample size, R-hat, mean and standard deviation of z, float64 [K] each."""
+def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return effective sample size, mean and standard deviation of z, float64 [K] each."""
     n_rungs = len(run.beta_k)
-    ess_k, rhat_k, mean_k, std_k = np.full((4, n_rungs), np.nan)
+    ess_k, mean_k, std_k = np.full((3, n_rungs), np.nan)
     for k in range(n_rungs):
         z_wt = lane_series(run, k)
         mean_k[k], std_k[k] = z_wt.mean(), z_wt.std()
@@ -128,9 +129,7 @@ def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
             if thinned.shape[1] < 4:
                 thinned = z_wt
             ess_k[k] = array_stats.ess(thinned, chain_axis=0, draw_axis=1)
-            if len(z_wt) > 1:
-                rhat_k[k] = array_stats.rhat(thinned, chain_axis=0, draw_axis=1)
-    return ess_k, rhat_k, mean_k, std_k
+    return ess_k, mean_k, std_k
 
 
 def lane_series(run: RunReader, k: int) -> FloatArray:
@@ -165,7 +164,7 @@ def advice(d: Diagnosis) -> list[str]:
                 f"{', '.join(map(str, rare[:8]))}{' ...' if rare.size > 8 else ''}: other moves "
                 "would do better there"
             )
-    apart = np.flatnonzero(d.rhat_k > LARGEST_RHAT)
+    apart = np.flatnonzero(lanes_disagree(d.rhat_k))
     if apart.size:
         lines.append(
             f"lanes disagree on rungs {', '.join(map(str, apart[:8]))}"

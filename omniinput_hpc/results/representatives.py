@@ -1,14 +1,7 @@
-"""Representative inputs: for each bin of z, some that stand for all there, as people see them.
-
-Every recorded sample stands for w_i inputs (`Density.log_mixture`), whatever rung it comes from.
-Draws are independent and in proportion to w_i, from one pass over the file in bounded memory: of a
-round that holds a share s of the weight seen so far, each draw moves there with probability s.
-"""
+"""Representative inputs: some of each bin of z that stand for all there, as people see them."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, read_key, read_tasks
 from omniinput_hpc.annotation.tasks import key_path as key_beside
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import Density, RunData
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.results.redact import mask
+from omniinput_hpc.results.tables import Columns, table_text
 
 FloatArray = NDArray[np.float64]
-PER_BIN, MOST_BINS = 5, 12
+PER_BIN, MAX_BINS = 5, 12
 
 
 @dataclass(frozen=True)
@@ -94,13 +89,13 @@ class Representatives:
 def edges_for(
     density: Density, between: tuple[float, float] | None = None, width: float | None = None
 ) -> FloatArray:
-    """Return bins for `draw`, made of whole bins of the run.
+    """Return bins to draw from, made of whole bins of the run.
 
     Parameters
     ----------
     density : of the run
     between : range of z (default: all bins with counts)
-    width : of a bin (default: such that there are at most `MOST_BINS`)
+    width : of a bin (default: such that there are at most `MAX_BINS`)
 
     Raises
     ------
@@ -117,72 +112,10 @@ def edges_for(
     if first >= last:
         low, high = (0.0, 0.0) if between is None else between
         raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
-    step = -(-(last - first) // MOST_BINS) if width is None else round(width / unit)
+    step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
         raise EstimateError(f"a bin of {width} makes no bins, or over 200: give another --width")
     return np.asarray(fine[[*range(first, last, step), last]])
-
-
-def draw(
-    run: RunData, density: Density, edges: FloatArray, per_bin: int = PER_BIN, seed: int = 0
-) -> list[Representative]:
-    """Draw inputs of each bin in proportion to their weight, `shown` left empty.
-
-    Parameters
-    ----------
-    run, density : of one run
-    edges : float64 [B + 1]
-    per_bin : draws a bin; an input that is drawn again is counted, not listed again
-    seed : of the draws
-
-    Raises
-    ------
-    EstimateError
-        No recorded samples inside the edges.
-    """
-    n_bins = len(edges) - 1
-    rng = np.random.default_rng(seed)
-    total_b = np.full(n_bins, -np.inf)
-    kept: list[list[tuple[float, NDArray[np.int64]] | None]] = [
-        [None] * per_bin for _ in range(n_bins)
-    ]
-    log_q = run.samples_log_q()
-    for x_ksd, z_ks in run.samples():
-        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
-        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
-            bin_s = bin_of(z_s, edges)
-            inside = np.flatnonzero((bin_s >= 0) & (bin_s < n_bins))
-            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
-            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
-            for b in np.unique(bin_s[inside]):
-                mine = inside[bin_s[inside] == b]
-                log_w = log_w_i[bin_s[inside] == b]
-                sum_i = np.logaddexp.accumulate(log_w)
-                total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
-                moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
-                points = sum_i[-1] + np.log(rng.random(len(moves)))
-                places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
-                for n, place in zip(moves, places, strict=True):
-                    s = mine[place]
-                    kept[b][n] = (float(z_s[s]), x_sd[s].astype(np.int64))
-    items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
-    if not items:
-        raise EstimateError(
-            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
-        )
-    return items
-
-
-def _distinct(
-    bin_: int, row: Sequence[tuple[float, NDArray[np.int64]] | None]
-) -> list[Representative]:
-    """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
-    found: dict[bytes, Representative] = {}
-    for z, x in (drawn for drawn in row if drawn is not None):
-        known = found.get(x.tobytes())
-        draws = 1 if known is None else known.draws + 1
-        found[x.tobytes()] = Representative(bin_, z, "", draws, x)
-    return sorted(found.values(), key=lambda item: item.z)
 
 
 def how_to_show(config: dict[str, Any], render: bool) -> Shown:
@@ -213,11 +146,14 @@ def representatives(
     seed: int = 0,
     render: bool = False,
 ) -> Representatives:
-    """Return representative inputs of each bin of a run (see `draw` and `how_to_show`)."""
-    items = draw(run, density, edges, per_bin, seed)
+    """Return representative inputs of each bin of a run, drawn independently."""
+    drawn = draw_independently(run, density, edges, per_bin, seed)
     how = how_to_show(run.config, render)
-    shown = how.show(np.stack([item.values for item in items]))
-    items = [replace(item, shown=word) for item, word in zip(items, shown, strict=True)]
+    shown = how.show(np.stack([one.values for one in drawn]))
+    items = [
+        Representative(one.bin, one.z, words, one.draws, one.values)
+        for one, words in zip(drawn, shown, strict=True)
+    ]
     law = f"{per_bin} draws a bin, in proportion to weight"
     return Representatives(how.kind, how.prefix, how.note, law, edges, items)
 
@@ -258,7 +194,7 @@ def of_tasks(
         return None
     prefix = next((task.prefix for task in tasks.tasks if task.prefix is not None), None)
     edges = lower + key.width * np.arange(n_bins + 1, dtype=np.float64)
-    law = f"tasks of {tasks_path.name}, drawn {key.law}"
+    law = f"tasks of {tasks_path.name}, drawn {key.draw_method}"
     return Representatives(tasks.kind, prefix, "as the annotators saw them", law, edges, items)
 
 
@@ -267,19 +203,18 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
 
     (In a spreadsheet such a text cannot begin a formula either.)
     """
-    file = io.StringIO()
-    for line in (f"representative inputs: {found.law}", f"source: {source}"):
-        file.write(f"# {line}\n")
-    writer = csv.writer(file, lineterminator="\n")
-    text = ["text"] if found.kind == "text" else []
-    writer.writerow(
-        ["z_lower", "z_upper", "z", "draws", "score", *text, *(["values"] if with_values else [])]
-    )
-    for item in found.items:
-        edges = [f"{edge:.12g}" for edge in found.edges[item.bin : item.bin + 2]]
-        score = "nan" if item.score is None else f"{item.score:.6g}"
-        row = [*edges, f"{item.z:.9g}", item.draws, score]
-        row += [json.dumps(item.shown)] if text else []
-        row += [" ".join(map(str, item.values.tolist()))] if with_values else []
-        writer.writerow(row)
-    return file.getvalue()
+    items = found.items
+    bins = np.array([item.bin for item in items])
+    scores = [np.nan if item.score is None else item.score for item in items]
+    columns: Columns = {
+        "z_lower": found.edges[bins],
+        "z_upper": found.edges[bins + 1],
+        "z": np.array([f"{item.z:.9g}" for item in items]),
+        "draws": np.array([item.draws for item in items]),
+        "score": np.array([f"{score:.6g}" for score in scores]),
+    }
+    if found.kind == "text":
+        columns["text"] = np.array([json.dumps(item.shown) for item in items])
+    if with_values:
+        columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
+    return table_text([f"representative inputs: {found.law}", f"source: {source}"], columns)

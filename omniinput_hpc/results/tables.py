@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,40 +14,41 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density, RunData
-from omniinput_hpc.estimators.errors.jackknife import MOST_BLOCKS
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.text import write_atomically
 
 FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
+_FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all (written beside, then renamed).
+    """Write a CSV file, whole or not at all.
 
     Parameters
     ----------
     path : Path
     header : lines, each written after ``# ``
-    columns : name to [n]; whole numbers are written as such, others with 12 digits
+    columns : name to [n]; whole numbers and texts are written as such, others with 12 digits
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(table_text(header, columns), encoding="utf-8")
-    os.replace(partial, path)
+    write_atomically(path, table_text(header, columns))
 
 
 def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
-    """Return the text of such a file."""
-    formats = ["%d" if np.issubdtype(v.dtype, np.integer) else "%.12g" for v in columns.values()]
-    rows = [
-        ",".join(f % value for f, value in zip(formats, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
-    return "".join(
-        f"{line}\n" for line in [*(f"# {line}" for line in header), ",".join(columns), *rows]
-    )
+    """Return the text of such a file; a text with commas or quotation marks is quoted."""
+    file = io.StringIO()
+    file.writelines(f"# {line}\n" for line in header)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    formats = [_FORMATS.get(v.dtype.kind, "%.12g") for v in columns.values()]
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([f % value for f, value in zip(formats, row, strict=True)])
+    return file.getvalue()
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
@@ -174,9 +175,9 @@ def describe_density(density: Density, source: str) -> list[str]:
         f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
         f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
         f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
-        f"{FEWEST_EFFECTIVE:.0f} effective counts, whose log_g_error is not to be believed; nan "
+        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not to be believed; nan "
         "elsewhere",
-        f"checked against: {blocks} (at most {MOST_BLOCKS}), median ratio of the errors "
+        f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
     ]
@@ -222,7 +223,7 @@ def summarize_density(density: Density) -> list[str]:
         )
     if bounded_b.any():
         lines.append(
-            f"{bounded_b.sum()} further bins have fewer than {FEWEST_EFFECTIVE:.0f} effective "
+            f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
             "counts: their upper bounds count, not their errors"
         )
     return lines + verdict_lines(density)

@@ -2,7 +2,7 @@
 
 One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
 ``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
-`commit`), so that a kill at any instant leaves a readable file. `run_reader` reads it.
+`writers`), so that a kill at any instant leaves a readable file. `reader` reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omniinput_hpc.histogram import MAX_GROUPS
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
 N_LEARNING = 6
-"""Numbers of a flat-histogram rung's learning: see `kernels.flat`."""
+"""Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,29 @@ def create(
         for name, value in attributes.items():
             file.attrs[name] = value
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def attributes(
+    fingerprint: str,
+    probe_z: NDArray[np.float64],
+    model_beta: float,
+    environment: Mapping[str, str],
+) -> dict[str, str | float | NDArray[np.float64]]:
+    """Return the attributes of a new file that tell its model and where it was begun.
+
+    Parameters
+    ----------
+    fingerprint : of the model's files and options
+    probe_z : its z at inputs that never change
+    model_beta : the beta of its own distribution, NaN where it cannot be drawn from
+    environment : versions of libraries, devices, processor
+    """
+    return {
+        "model_fingerprint": fingerprint,
+        "model_probe_z": probe_z,
+        "model_beta": model_beta,
+        **environment,
+    }
 
 
 def grow(

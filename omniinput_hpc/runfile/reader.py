@@ -1,13 +1,12 @@
 """Reading a run file, also while the run is live: committed rounds only, without locks.
 
-Needs numpy and h5py alone (neither MPI nor torch), so that it works on a login node.
+Needs only numpy and h5py (neither MPI nor torch), so that it works on a login node.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,34 +19,101 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
-from omniinput_hpc.text import first_line
-
-ADAPTED = ("beta", "swaps", "kernel", "entropy", "visits", "learning")
+from omniinput_hpc.runfile.records import Checkpoint, RungCheckpoint
 
 
 class BrokenRun(UserError):
-    """A run file that is not whole: something of its layout is missing or other."""
+    """A damaged run file: part of its layout is missing or differs."""
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """The walkers of all rungs after the last committed round.
+class StoredWalkers:
+    """The walkers of all rungs after the last committed round, as stored and not checked.
 
-    Arrays have the shapes of ``state/*`` and ``histogram/*`` without their first axis. `adapted`
-    holds what burn-in adapts, for *all* rungs: "beta", "swaps", "kernel", "entropy", "visits",
-    "learning".
+    Attributes
+    ----------
+    x_kwd, z_kw : configurations [K, W, D] and their outputs, float32 [K, W]
+    walker_kw, direction_kw : int32 and int8 [K, W], walker in each lane, and the end that it left
     """
 
     x_kwd: NDArray[Any]
     z_kw: NDArray[np.float32]
     walker_kw: NDArray[np.int32]
     direction_kw: NDArray[np.int8]
-    lane_counts_kgb: NDArray[np.uint64]
-    z_sum_kb: NDArray[np.float64]
-    adapted: dict[str, NDArray[Any]]
 
 
-class RunReader(AbstractContextManager["RunReader"]):
+class RecordedRound:
+    """The records of one committed round for some rungs, each read when it is asked for.
+
+    Parameters
+    ----------
+    number : of the round, from 0
+    rungs : all by default
+    """
+
+    def __init__(self, run: RunReader, number: int, rungs: range | None = None) -> None:
+        self._run, self.number, self._rungs = run, number, rungs
+
+    def _slab(self, name: str) -> NDArray[Any]:
+        return self._run.slab(name, self.number, self._rungs)
+
+    @property
+    def counts_kb(self) -> NDArray[np.uint32]:
+        """The histogram, uint32 [K, B]."""
+        return self._slab("histogram/counts")
+
+    @property
+    def outside_k2(self) -> NDArray[np.uint32]:
+        """Counts below and above the bins, uint32 [K, 2]."""
+        return self._slab("histogram/outside")
+
+    @property
+    def samples_x(self) -> NDArray[Any]:
+        """Sampled inputs, [K, S, D]."""
+        return self._slab("samples/x")
+
+    @property
+    def samples_z(self) -> NDArray[np.float32]:
+        """Outputs of the samples, float32 [K, S]."""
+        return self._slab("samples/z")
+
+    @property
+    def samples_walker(self) -> NDArray[np.int32]:
+        """The walker of each sample, int32 [K, S]."""
+        return self._slab("samples/walker")
+
+    @property
+    def attempted_kn(self) -> NDArray[np.int64]:
+        """Attempted moves of each part of the kernel, int64 [K, n_kernels]."""
+        return self._slab("kernel/attempted")
+
+    @property
+    def accepted_kn(self) -> NDArray[np.int64]:
+        """Accepted moves of each part of the kernel, int64 [K, n_kernels]."""
+        return self._slab("kernel/accepted")
+
+    @property
+    def swaps_attempted_k(self) -> NDArray[np.int64]:
+        """Attempted swaps of each rung with the next one, int64 [K - 1]."""
+        return self._slab("exchange/attempted")
+
+    @property
+    def swaps_accepted_k(self) -> NDArray[np.int64]:
+        """Accepted swaps of each rung with the next one, int64 [K - 1]."""
+        return self._slab("exchange/accepted")
+
+    @property
+    def walker_kw(self) -> NDArray[np.int32]:
+        """The walker in each lane of each rung at the round's end, int32 [K, W]."""
+        return self._slab("exchange/walker")
+
+    @property
+    def round_trips_v(self) -> NDArray[np.int64]:
+        """Round trips that each walker completed, int64 [W K]."""
+        return self._slab("exchange/round_trips")
+
+
+class RunReader(untrusted_hdf5.UntrustedFile):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -61,22 +127,7 @@ class RunReader(AbstractContextManager["RunReader"]):
     n_values, n_sites, walkers, samples_per_round : int
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise UserError(f"{path}: no such run file")
-        try:
-            self._file = h5py.File(path, "r", locking=False)
-        except OSError:
-            raise UserError(f"{path} is not a readable HDF5 file") from None
-        try:
-            self._read_header()
-        except untrusted_hdf5.ERRORS as error:
-            self._file.close()
-            raise BrokenRun(f"{path} is not a whole run file: {first_line(error)}") from None
-        except UserError:
-            self._file.close()
-            raise
+    NAME, DAMAGED = "run file", BrokenRun
 
     def _read_header(self) -> None:
         file = self._file
@@ -92,7 +143,7 @@ class RunReader(AbstractContextManager["RunReader"]):
         self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
         self.edges: NDArray[np.float64] = file["bins/edges"][:]
         if np.isinf(self.beta_k).any() or (np.isnan(self.beta_k).any() and not self.geometry.flat):
-            raise ValueError("ladder/beta holds what is no inverse temperature")
+            raise ValueError("ladder/beta holds values that are not finite")
         if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
             raise ValueError("bins/edges are not finite numbers in ascending order")
         self.rounds = int(file["progress/rounds_committed"][0])
@@ -137,13 +188,6 @@ class RunReader(AbstractContextManager["RunReader"]):
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     @property
     def texts(self) -> dict[str, str]:
         """All attributes of the file that are short texts."""
@@ -152,31 +196,26 @@ class RunReader(AbstractContextManager["RunReader"]):
             try:
                 found[name] = untrusted_hdf5.text(self._file, name)
             except untrusted_hdf5.ERRORS:
-                continue  # a number, or nothing of ours
+                continue  # a number, or something that no run writes
         return found
 
     @property
     def probe_z(self) -> NDArray[np.float64]:
-        """The model's z at the inputs that tell whether it is still the same, float64 [n]."""
-        try:
-            return np.asarray(
-                untrusted_hdf5.attribute(self._file, "model_probe_z"), dtype=np.float64
-            )
-        except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
+        """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
+        with self._damage_as_user_error():
+            stored = untrusted_hdf5.attribute(self._file, "model_probe_z")
+            return np.asarray(stored, dtype=np.float64)
 
     @property
     def model_beta(self) -> float:
-        """The beta of a language model's own distribution: colder rungs started from two phases.
+        """The beta of a language model's own distribution; colder rungs start from two phases.
 
-        NaN where the model's conditionals are not log-probabilities or were not drawn from.
+        NaN where the model's conditionals are not log-probabilities or were not used.
         """
         if "model_beta" not in self._file.attrs:
             return float("nan")  # a file from before it was stored
-        try:
+        with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
-        except untrusted_hdf5.ERRORS as error:
-            raise BrokenRun(f"{self.path} is not a whole run file: {first_line(error)}") from None
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -192,7 +231,7 @@ class RunReader(AbstractContextManager["RunReader"]):
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
         """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
 
-        The oldest rounds that do not fill a block are left out.
+        The oldest rounds, where the number is not divisible by n, are left out.
         """
         length = self.rounds // n_blocks
         first = self.rounds - length * n_blocks
@@ -266,10 +305,22 @@ class RunReader(AbstractContextManager["RunReader"]):
         names = ("exchange/attempted", "exchange/accepted")
         return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
 
-    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
-        """Return what the holder of some rungs (all by default) wrote to a dataset in a round.
+    def round(self, number: int, rungs: range | None = None) -> RecordedRound:
+        """Return the records of a committed round, of some rungs or (by default) of all."""
+        return RecordedRound(self, number, rungs)
 
-        Of what is written by even and odd rounds in turn, only the last round's is still there.
+    def stored_walkers(self) -> StoredWalkers | None:
+        """Return the walkers after the last committed round, unchecked; None if none is."""
+        last = self.last_round
+        if last is None:
+            return None
+        names = ("state/x", "state/z", "state/walker", "state/direction")
+        return StoredWalkers(*(self.slab(name, last) for name in names))
+
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return what was written to a dataset in a round, for some rungs or (by default) all.
+
+        Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
         """
         k = self.geometry.n_rungs
         where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
@@ -284,33 +335,52 @@ class RunReader(AbstractContextManager["RunReader"]):
         return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
 
     def checkpoint(self, rungs: range) -> Checkpoint | None:
-        """Return the walkers of some rungs after the last committed round, None if none is."""
+        """Return what some rungs resume from, None where no round is committed.
+
+        Raises
+        ------
+        BrokenRun
+            The stored walkers are damaged.
+        """
         last = self.last_round
         if last is None:
             return None
-        some = slice(rungs.start, rungs.stop)
-        found = Checkpoint(
-            x_kwd=self._file["state/x"][last % 2, some],
-            z_kw=self._file["state/z"][last % 2, some],
-            walker_kw=self._file["state/walker"][last % 2, some],
-            direction_kw=self._file["state/direction"][last % 2, some],
-            lane_counts_kgb=self.lane_counts_kgb()[some].astype(np.uint64),
-            z_sum_kb=self.z_sum_kb()[some],
-            adapted={name: self._file[f"state/{name}"][last % 2] for name in ADAPTED},
-        )
-        n_walkers = self.geometry.n_rungs * self.walkers
-        right = (
-            found.x_kwd.max(initial=0) < self.n_values
-            and np.isfinite(found.z_kw).all()
-            and ((found.walker_kw >= 0) & (found.walker_kw < n_walkers)).all()
-            and np.isin(found.direction_kw, (0, 1, 2)).all()
-        )
-        if not right:
-            raise BrokenRun(
-                f"{self.path} cannot be gone on with: what it holds of the walkers is damaged "
-                "(--verify says more)"
+        lane_counts_kgb, z_sum_kb = self.lane_counts_kgb().astype(np.uint64), self.z_sum_kb()
+
+        def state(name: str, k: int) -> Any:
+            return self._file[f"state/{name}"][last % 2, k]
+
+        found = [
+            RungCheckpoint(
+                beta=float(state("beta", k)),
+                tuned=state("kernel", k),
+                entropy=state("entropy", k),
+                visits=state("visits", k),
+                learning=state("learning", k),
+                lane_counts_gb=lane_counts_kgb[k],
+                z_sum_b=z_sum_kb[k],
+                x=state("x", k),
+                z=state("z", k),
+                walker_w=state("walker", k),
+                direction_w=state("direction", k),
             )
-        return found
+            for k in rungs
+        ]
+        if not all(map(self._is_possible, found)):
+            raise BrokenRun(
+                f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
+                "details)"
+            )
+        return Checkpoint(found, self._file["state/swaps"][last % 2])
+
+    def _is_possible(self, rung: RungCheckpoint) -> bool:
+        n_walkers = self.geometry.n_rungs * self.walkers
+        return bool(
+            rung.x.max(initial=0) < self.n_values
+            and np.isfinite(rung.z).all()
+            and ((rung.walker_w >= 0) & (rung.walker_w < n_walkers)).all()
+            and np.isin(rung.direction_w, (0, 1, 2)).all()
+        )
 
 
 def open_run(path: str | Path) -> RunReader:
@@ -324,8 +394,14 @@ def open_run(path: str | Path) -> RunReader:
     return RunReader(Path(path))
 
 
+def libraries() -> dict[str, str]:
+    """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
+    parallel = "yes" if h5py.get_config().mpi else "no"
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": parallel}
+
+
 def _stored_input(toml: str) -> dict[str, Any]:
-    """Parse the stored input, and check what is read of it here."""
+    """Parse the stored input, and check the keys that readers use."""
     config = tomllib.loads(toml)
     for table in ("run", "model"):
         if not isinstance(config.get(table, {}), dict):

@@ -1,8 +1,8 @@
 """The side file of a rescored run: another model's outputs of a run's recorded samples.
 
 ``RUN.rescored.NAME.h5`` beside ``RUN.h5``; NAME is the other model's input file. It is created,
-committed and read as a run file is (see `store` and `commit`): whole or not there, committed rounds
-only, also while it is written. Reading needs numpy and h5py alone.
+committed and read like a run file (see `layout` and `writers`): it appears when it is complete, and
+readers see committed rounds only, also while it is written. Reading needs only numpy and h5py.
 
     attrs                        format = "omniinput-rescored", format_version, config (of the other
                                  model, TOML), model_fingerprint, run_created and run_fingerprint
@@ -17,7 +17,6 @@ import glob
 import time
 import tomllib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import Field, Geometry, make_datasets, making
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import first_line
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 1
@@ -48,8 +46,13 @@ def fields_of(g: Geometry) -> dict[str, Field]:
     }
 
 
+def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Return what a rank commits of a round, given z of its rungs' samples, float32 [K, S]."""
+    return {"samples/z": z_ks}
+
+
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
-    """Make a side file that holds no round yet.
+    """Create a side file without any round.
 
     Raises
     ------
@@ -69,7 +72,7 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
 
 
 def grow(path: Path, run: RunReader) -> None:
-    """Replace a side file by one for as many rounds as the run was made longer to."""
+    """Replace a side file by one with room for all rounds of a run that has more rounds now."""
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         make_datasets(new, fields_of(run.geometry))
         for name, value in old.attrs.items():
@@ -80,7 +83,7 @@ def grow(path: Path, run: RunReader) -> None:
         new["progress/rounds_committed"][0] = committed
 
 
-class RescoredReader(AbstractContextManager["RescoredReader"]):
+class RescoredReader(untrusted_hdf5.UntrustedFile):
     """The committed content of a side file; use as a context manager.
 
     Attributes
@@ -93,23 +96,7 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
     shape : (K, S), samples of a round
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
-        try:
-            self._file = h5py.File(path, "r", locking=False)
-        except OSError:
-            raise UserError(f"{path} is not a readable HDF5 file") from None
-        try:
-            self._read_header()
-        except untrusted_hdf5.ERRORS as error:
-            self._file.close()
-            words = first_line(error)
-            raise UserError(f"{path} is not a whole file of rescored samples: {words}") from None
-        except UserError:
-            self._file.close()
-            raise
+    NAME = "file of rescored samples"
 
     def _read_header(self) -> None:
         file = self._file
@@ -128,13 +115,6 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
         if not 0 <= self.rounds <= self.rounds_planned:
             raise ValueError("its counter of rounds is out of range")
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def z(self, round_: int) -> NDArray[np.float32]:
         """Return the other model's z of a committed round's samples, float32 [K, S]."""
         if not 0 <= round_ < self.rounds:
@@ -142,7 +122,7 @@ class RescoredReader(AbstractContextManager["RescoredReader"]):
         return np.asarray(self._file["samples/z"][round_])
 
     def belongs_to(self, run: RunReader) -> bool:
-        """Return whether these are the outputs of this very run's samples."""
+        """Return whether these are the outputs of this run's samples."""
         same = (self.run_created, self.run_fingerprint) == (
             run.texts.get("created", ""),
             run.fingerprint,
@@ -156,7 +136,7 @@ def open_rescored(path: str | Path) -> RescoredReader:
     Raises
     ------
     UserError
-        There is no such file, or it is not whole.
+        There is no such file, or it is damaged.
     """
     return RescoredReader(Path(path))
 
@@ -164,12 +144,12 @@ def open_rescored(path: str | Path) -> RescoredReader:
 def find(run: RunReader, other: RunReader) -> Path:
     """Return the side file that holds the other run's model's outputs of this run's samples.
 
-    It is told by the model's fingerprint, whatever its name.
+    The model's fingerprint decides, not the file's name.
 
     Raises
     ------
     UserError
-        There is none; the message has the command that makes it.
+        There is none; the message contains the command that makes it.
     """
     found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
     for path in found:
@@ -177,6 +157,6 @@ def find(run: RunReader, other: RunReader) -> Path:
             if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
                 return path
     raise UserError(
-        f"{other.path}'s model has not been asked about {run.path}'s samples: run "
+        f"the model of {other.path} has not evaluated the samples of {run.path}: run "
         f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"
     )

@@ -1,22 +1,27 @@
-"""HDF5 files from strangers: what is looked at before anything in them is read.
+"""Untrusted HDF5 files: checks before any data is read.
 
-A file may name other files, declare arrays larger than itself, unpack to any size, or refer to
-itself in circles. Nothing of that is followed: a dataset counts when it lies in this file, under
-plain links, in one piece that fits into the file, and holds plain numbers.
+A file may link to other files, declare arrays larger than itself, decompress to any size, or link
+to itself in circles. All of that is refused: a dataset must lie in this file under hard links,
+contiguous and within the file's size, and hold plain numbers.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import h5py
 import numpy as np
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 
-LARGEST_ATTRIBUTE = 1 << 20
-"""Bytes; the stored input file is the longest one, a few kilobytes."""
+MAX_ATTRIBUTE_BYTES = 1 << 20
+"""The longest attribute is the stored input file, a few kilobytes."""
 
 ERRORS = (
     KeyError,
@@ -32,20 +37,74 @@ ERRORS = (
 """What h5py and numpy raise on broken files."""
 
 
-def require(file: h5py.File, kind: str, version: int, what: str) -> None:
-    """Refuse a file whose attributes say that it is of another kind or version.
+class UntrustedFile(ABC):
+    """An HDF5 file opened for reading after a check of its header; use as a context manager.
 
     Parameters
     ----------
-    kind, version : what its `format` and `format_version` must be
-    what : a file of that kind, for a person
+    path : Path
+
+    Raises
+    ------
+    UserError
+        There is no such file, it is not HDF5, or it is damaged (then a `DAMAGED`).
+    """
+
+    NAME: ClassVar[str]
+    DAMAGED: ClassVar[type[UserError]] = UserError
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(f"{path}: no such {self.NAME}")
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError:
+            raise UserError(f"{path} is not a readable HDF5 file") from None
+        try:
+            with self._damage_as_user_error():
+                self._read_header()
+        except UserError:
+            self._file.close()
+            raise
+
+    @abstractmethod
+    def _read_header(self) -> None:
+        """Read and check what the readers of the file rely on."""
+
+    @contextmanager
+    def _damage_as_user_error(self) -> Iterator[None]:
+        try:
+            yield
+        except ERRORS as error:
+            words = f"{self.path} is not a whole {self.NAME}: {first_line(error)}"
+            raise self.DAMAGED(words) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def require(file: h5py.File, kind: str, version: int, name: str) -> None:
+    """Check by its attributes that a file is of the expected kind and version.
+
+    Parameters
+    ----------
+    kind, version : the expected `format` and `format_version`
+    name : what a message calls a file of that kind
 
     Raises
     ------
     UserError
     """
     if "format" not in file.attrs or attribute(file, "format") != kind:
-        raise UserError(f"{file.filename} is an HDF5 file, but not {what}")
+        raise UserError(f"{file.filename} is an HDF5 file, but not {name}")
     found = attribute(file, "format_version")
     if found != version:
         raise UserError(
@@ -54,12 +113,12 @@ def require(file: h5py.File, kind: str, version: int, what: str) -> None:
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset of numbers that lies in this file in one piece.
+    """Return a contiguous dataset of numbers.
 
     Raises
     ------
     ValueError
-        It is missing, or is anything else; the text says what.
+        It is missing, or something else.
     """
     place: Any = file
     for part in name.split("/"):
@@ -67,7 +126,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
         if link is None:
             raise ValueError(f"dataset {name} is missing")
         if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"dataset {name} is a link to elsewhere")
+            raise ValueError(f"dataset {name} is not a hard link")
         place = place[part]
     if not isinstance(place, h5py.Dataset):
         raise ValueError(f"{name} is not a dataset")
@@ -76,11 +135,11 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if place.shape is None:
         raise ValueError(f"dataset {name} is empty")
     creation = place.id.get_create_plist()
-    in_one_piece = creation.get_layout() == h5py.h5d.CONTIGUOUS
+    contiguous = creation.get_layout() == h5py.h5d.CONTIGUOUS
     n_bytes = math.prod(place.shape) * place.dtype.itemsize
-    offset = place.id.get_offset() if in_one_piece else None
-    if not in_one_piece or creation.get_external_count() or (n_bytes and offset is None):
-        raise ValueError(f"{name} is not stored in one piece in this file")
+    offset = place.id.get_offset() if contiguous else None
+    if not contiguous or creation.get_external_count() or (n_bytes and offset is None):
+        raise ValueError(f"{name} is not contiguous in this file")
     if (offset or 0) + n_bytes > file.id.get_filesize():
         raise ValueError(f"dataset {name} is larger than the file")
     return place
@@ -92,7 +151,7 @@ def attribute(file: h5py.File, name: str) -> Any:
     Raises
     ------
     ValueError
-        It is missing, too long, or anything else.
+        It is missing, too long, or something else.
     """
     if name not in file.attrs:
         raise ValueError(f"attribute {name} is missing")
@@ -100,13 +159,13 @@ def attribute(file: h5py.File, name: str) -> Any:
     kind, size = attr.get_type(), attr.get_storage_size()
     plain = kind.get_class() in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
     text = kind.get_class() == h5py.h5t.STRING
-    if not plain or size > LARGEST_ATTRIBUTE or (text and attr.shape != ()):
-        raise ValueError(f"attribute {name} is no number, nor a short text")
+    if not plain or size > MAX_ATTRIBUTE_BYTES or (text and attr.shape != ()):
+        raise ValueError(f"attribute {name} is neither a number nor a short text")
     value = file.attrs[name]
     if isinstance(value, bytes):
         value = value.decode()
-    if isinstance(value, str) and len(value) > LARGEST_ATTRIBUTE:
-        raise ValueError(f"attribute {name} is no number, nor a short text")
+    if isinstance(value, str) and len(value) > MAX_ATTRIBUTE_BYTES:
+        raise ValueError(f"attribute {name} is neither a number nor a short text")
     return value
 
 
@@ -118,9 +177,9 @@ def text(file: h5py.File, name: str) -> str:
     return value
 
 
-def whole_number(file: h5py.File, name: str, least: int) -> int:
-    """Return an attribute that is a whole number of at least `least` (see `attribute`)."""
+def whole_number(file: h5py.File, name: str, minimum: int) -> int:
+    """Return an attribute that is a whole number of at least `minimum` (see `attribute`)."""
     value = attribute(file, name)
-    if not isinstance(value, (int, np.integer)) or int(value) < least:
-        raise ValueError(f"attribute {name} is no whole number of at least {least}")
+    if not isinstance(value, (int, np.integer)) or int(value) < minimum:
+        raise ValueError(f"attribute {name} is no whole number of at least {minimum}")
     return int(value)

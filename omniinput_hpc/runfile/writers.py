@@ -8,9 +8,11 @@ that it does not hold.) Data that a later round needs sits in two slabs used in 
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +22,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Field, Geometry, layout, shape_of, slab
+from omniinput_hpc.runfile.lock import LockLost, RunLock
+
+log = logging.getLogger("omniinput_hpc")
 
 Fields = Mapping[str, Field]
 
@@ -45,7 +50,7 @@ class Writer(Protocol):
     name: str
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit a round; burn-in rounds have negative numbers (see `store.slab`).
+        """Commit a round; burn-in rounds have negative numbers (see `layout.slab`).
 
         Parameters
         ----------
@@ -77,7 +82,7 @@ class MpioWriter:
         self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """See `Writer.commit`."""
+        """Write this rank's slab, and count the round once all ranks have written theirs."""
 
         def write() -> None:
             for name, field in self._fields.items():
@@ -99,7 +104,7 @@ class MpioWriter:
         _agree(self._world, round_, failure)
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """Close the file."""
         self._datasets.clear()
         self._file.close()
 
@@ -119,7 +124,7 @@ class GatherWriter:
         self._datasets = _open_all(self._file, fields) if self._file is not None else {}
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """See `Writer.commit`."""
+        """Gather all slabs on rank 0, write them there, and count the round."""
         mine = [np.empty(0, dtype=np.uint8)]
         for name, (field, where) in self._slabs(round_, self._rungs_r[self._world.rank]).items():
             part = np.ascontiguousarray(values[name], dtype=field.dtype)
@@ -173,10 +178,55 @@ class GatherWriter:
         _agree(self._world, round_, failure)
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """Close the file."""
         self._datasets.clear()
         if self._file is not None:
             self._file.close()
+
+
+class GuardedWriter:
+    """Makes sure before each commit that the run still holds its lock, with a heartbeat of it."""
+
+    def __init__(self, writer: Writer, lock: RunLock, world: World) -> None:
+        self.name = writer.name
+        self._writer, self._lock, self._world = writer, lock, world
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """Commit a round as `Writer.commit` does.
+
+        Raises
+        ------
+        LockLost
+            On all ranks, before anything is written.
+        """
+        if not self._world.all(self._lock.keep()):
+            raise self._lock.lost()
+        self._writer.commit(round_, values, committed)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    @contextmanager
+    def or_end(self, file: str) -> Iterator[None]:
+        """End all ranks, after one line of rank 0's, where a commit within the block fails.
+
+        file : what the line begins with
+        """
+        try:
+            yield
+        except WriteError as error:
+            self._say(f"{file}: {error}; nothing committed is lost: make room and run again")
+            self._lock.release()
+            self._world.barrier()  # rank 0 has spoken
+            self._world.abort_quietly()
+        except LockLost as error:
+            self._say(str(error))
+            self._world.abort_quietly()
+
+    def _say(self, words: str) -> None:
+        if self._world.rank == 0:
+            log.error("%s", words)
 
 
 def open_writer(
@@ -257,9 +307,9 @@ def _failure_of(action: Callable[[], Any]) -> str | None:
 
 
 def _agree(world: World, round_: int, failure: str | None) -> None:
-    """Return if no rank failed; else raise the first failure's words on all ranks."""
+    """Return if no rank failed; else raise the first failure's message on all ranks."""
     if world.all(failure is None):
         return
-    words = next(text for text in world.texts(failure or "") if text)
+    message = next(text for text in world.texts(failure or "") if text)
     name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
-    raise WriteError(f"{name} could not be written: {words}")
+    raise WriteError(f"{name} could not be written: {message}")

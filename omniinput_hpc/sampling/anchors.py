@@ -1,4 +1,4 @@
-"""Exact anchors of a ladder: rungs whose ensemble can be drawn from directly."""
+"""Anchors of a ladder: rungs whose ensemble can be drawn from directly, and where others start."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from omniinput_hpc.kernels.independent import (
     AutoregressiveSampler,
     UniformSampler,
     is_normalized,
-    predicted_from,
 )
-from omniinput_hpc.sampling.starts import cold_start
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.models import offers_of
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
 class Anchors:
-    """Which draws a rung gets, if any.
+    """Which exact sampler a rung gets, if any.
 
     At beta = 0 every move is a fresh uniform draw, which costs as much as any move and is
     independent; at beta = m, for models whose conditionals are log-probabilities, the last move
@@ -38,7 +38,7 @@ class Anchors:
     ) -> None:
         n_walkers, self._model, self._like = len(x), model, x
         self._ancestral = self._uniform = self._model_itself = None
-        self._m = float(model.n_sites - predicted_from(model))
+        self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
         elif wanted:
@@ -54,14 +54,14 @@ class Anchors:
     def cold_start(self, beta: float, random: np.random.Generator) -> torch.Tensor | None:
         """Return where the walkers of a rung colder than the model itself start; None: anywhere.
 
-        See `starts.cold_start`.
+        See the function `cold_start`.
         """
         if self._model_itself is None or not beta > self._m:
             return None
         return cold_start(self._model, self._model_itself, self._m, self._like, random)
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
-        """Return the draws of a rung, and whether every move is one (else a segment's last)."""
+        """Return an ensemble's exact sampler, and whether it makes every move (else the last)."""
         if not isinstance(ensemble, Canonical):
             return None, False
         if self._ancestral is not None:
@@ -71,3 +71,61 @@ class Anchors:
         if ensemble.beta == self._m and self._model_itself is not None:
             return self._model_itself, False
         return None, False
+
+
+N_BEST_VALUES = 16
+"""Values whose pairs are tried as repetitions."""
+
+
+def cold_start(
+    model: Any,
+    exact_sampler: AutoregressiveSampler,
+    m: float,
+    like: torch.Tensor,
+    random: np.random.Generator,
+) -> torch.Tensor:
+    """Return inputs, int64 [W, D]: half of the lanes from the model, the others repetitions.
+
+    Near b = 1.1 to 1.2 a phase of repetitions sets in. Half the lanes start on either side of that
+    barrier, so that a ladder that no walker crosses shows: the halves then keep disagreeing.
+
+    Parameters
+    ----------
+    m : the model's own beta
+    like : int64 [W, D], gives shape and device
+    """
+    n_walkers = len(like)
+    stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
+    z = torch.zeros(n_walkers, device=like.device)
+    state, _ = exact_sampler.step(exact_sampler.start(like, z), Canonical(m), stream)
+    n_own = (n_walkers + 1) // 2  # `estimators.errors.convergence` compares these two halves
+    repeated = repetitions(model, like, n_walkers - n_own)
+    return torch.cat([state.x[:n_own], repeated])
+
+
+def repetitions(model: Any, like: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the n sequences of lowest z that repeat one value, or two in turn: int64 [n, D]."""
+    n_values, n_sites = model.n_values, like.shape[1]
+    values = torch.arange(n_values, device=like.device)
+    constant = values[:, None].expand(-1, n_sites)  # [V, D], no memory of its own
+    z_constant = _outputs(model, constant, like)
+    best = z_constant.argsort(stable=True)[:N_BEST_VALUES]
+    pairs = torch.cartesian_prod(best, best)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    odd = torch.arange(n_sites, device=like.device) % 2
+    alternating = pairs[:, odd]  # [P, D]
+    keep = z_constant.argsort(stable=True)[:n]
+    candidates = torch.cat([constant[keep], alternating])
+    z = torch.cat([z_constant[keep], _outputs(model, alternating, like)])
+    chosen = candidates[z.argsort(stable=True)[:n]]
+    return chosen[torch.arange(n, device=like.device) % len(chosen)]
+
+
+def _outputs(model: Any, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
+    z = []
+    for begin in range(0, len(x), len(like)):
+        part = x[begin : begin + len(like)]
+        batch = torch.cat([part, like.new_zeros(len(like) - len(part), like.shape[1])])
+        z.append(model.output(batch)[: len(part)])
+    return torch.cat(z) if z else torch.zeros(0, device=like.device)

@@ -162,7 +162,7 @@ def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
     """Return a rung whose walkers have moved from uniformly random inputs."""
     random = rng.generator(0, "trial", 2)
     x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
-    rung.batch.place(x, rung.batch.evaluate(x))
+    rung.walkers.place(x, rung.walkers.evaluate(x))
     _segment(rung, clock)
     return rung
 
@@ -171,10 +171,10 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
     """Move the walkers, by the same random numbers each time, and return the seconds."""
     own, shared = (rng.generator(0, "trial", index) for index in range(2))
     begin = clock()
-    rung.batch.begin_segment(own, shared, 0)
+    segment = rung.walkers.begin_segment(own, shared, 0)
     for _ in range(MOVES):
-        rung.batch.step()
-    rung.collect()
+        segment.step()
+    segment.recorded()
     return clock() - begin
 
 

@@ -1,24 +1,44 @@
-"""A rank's part of a run, made from an input: its model, its rungs, as many walkers as fit."""
+"""A rank's part of a run, made from an input: model, rungs, file, and where walkers start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omniinput_hpc import models
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config, WangLandau
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import layout
+from omniinput_hpc.parallel.stopping import StopCheck
+from omniinput_hpc.runfile import layout, lock, reader, records, writers
 from omniinput_hpc.sampling import auto_walkers, plan
-from omniinput_hpc.tempering import ensembles
+from omniinput_hpc.sampling.progress import Progress
+from omniinput_hpc.sampling.restart import Existing, Identity
+from omniinput_hpc.sampling.timing import Clock
+from omniinput_hpc.tempering.adaptation import LadderTuning
+from omniinput_hpc.tempering.ensembles import (
+    Canonical,
+    Ensemble,
+    Gaussian,
+    Tabulated,
+    log_weight_b,
+)
 from omniinput_hpc.tempering.ladder import placement
 
 if TYPE_CHECKING:
+    from omniinput_hpc.sampling.loop import Run
     from omniinput_hpc.sampling.rung import Rung
 
-LONGEST_TRIAL = 20.0
-"""Seconds that a check alone may take to measure the memory of moves."""
+MAX_TRIAL_SECONDS = 20.0
+"""What a check alone may take to measure the memory of moves."""
+
+N_PROBES = 16
+"""Inputs whose z tells whether a resumed run has the same model."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,21 @@ class Built:
     geometry: layout.Geometry
     rungs: list[Rung]
     trials: list[auto_walkers.Trial] = field(default_factory=list)
+
+    @property
+    def model_beta(self) -> float | None:
+        """The beta of the model's own distribution, None where it cannot be drawn from."""
+        return self.rungs[0].model_beta
+
+    def probe(self) -> list[float]:
+        """Return z at 16 inputs that never change: they tell whether the model is the same."""
+        g = self.geometry
+        z: list[float] = []
+        random = rng.generator(0, "fingerprint", g.n_sites)
+        while len(z) < N_PROBES:
+            x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+            z.extend(self.rungs[0].walkers.evaluate(x).tolist())
+        return z[:N_PROBES]
 
 
 def build(world: World, config: Config, folder: str | None) -> Built:
@@ -78,7 +113,7 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
         mine_k = _mine(world, config)
         rungs = world.together(lambda: make_rungs(config, g, built.model, built.device, mine_k))
         built = replace(built, config=config, geometry=g, rungs=rungs, trials=trials)
-    elif not world.all(2 * auto_walkers.MOVES * g.n_walkers * seconds < LONGEST_TRIAL):
+    elif not world.all(2 * auto_walkers.MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
         return built, None
     last = built.trials[-1] if find else trial(g.n_walkers)
     return built, auto_walkers.measured(world, last, room, built.device)
@@ -93,7 +128,7 @@ def _trials(
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.Room, float]:
     """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
 
-    And the seconds of a move of one walker. See `fitting`.
+    And the seconds of a move of one walker (see `auto_walkers`).
     """
     from omniinput_hpc.models import device as devices
 
@@ -138,39 +173,149 @@ def make_rungs(
     import torch
 
     from omniinput_hpc import kernels
-    from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+    from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models.checked import CheckedModel, try_out
     from omniinput_hpc.sampling.anchors import Anchors
     from omniinput_hpc.sampling.rung import Rung
-    from omniinput_hpc.sampling.walkers import Batch
+    from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = f"the model ({config.model.kind})"
     checked = CheckedModel(model, name)
     try_out(model, torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device), name)
-    s = config.sampler
     x_tried = torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device)
     ancestral = config.beta_k.tolist() if g.log_q else None
-    anchors = Anchors(checked, x_tried, config.ladder is not None and config.ladder.anchors,
-                      ancestral)  # fmt: skip
-    host = ensembles.of_run(config)
-    rungs = []
-    for k in ks:
+    wanted = config.ladder is not None and config.ladder.anchors
+    anchors = Anchors(checked, x_tried, wanted, ancestral)
+    recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
+    edges, on = config.bins.edges, torch.device(device)
+    options = config.wang_landau or WangLandau()
+
+    def make(k: int, ensemble: Ensemble) -> Rung:
         kernel = kernels.build(config.kernel, checked, g.n_walkers)
-        ensemble = host[k]
-        batch = Batch(
-            kernel,
-            checked,
-            ensemble,
-            torch.device(device),
-            s.steps,
-            config.samples.every,
-            g.x_dtype,
-        )
-        rung = Rung(k, batch, kernel, anchors, g, config.bins.edges, config.run.seed)
-        on_device = ensemble
-        if isinstance(ensemble, ensembles.Flat):
-            options = config.wang_landau or WangLandau()
-            on_device = FlatOnDevice(ensemble, options, torch.device(device), g.n_walkers)
-        rung.sample_by(ensemble, on_device, float(config.beta_k[k]))
-        rungs.append(rung)
-    return rungs
+        if isinstance(ensemble, Tabulated):
+            ensemble = WangLandauEnsemble(edges, ensemble.window, options, on, g.n_walkers)
+        walkers = Walkers(kernel, checked, ensemble, on, recording)
+        return Rung(k, walkers, anchors, g, edges, config.run.seed)
+
+    ensembles = initial_ensembles(config)
+    return [make(k, ensembles[k]) for k in ks]
+
+
+def initial_ensembles(config: Config) -> list[Ensemble]:
+    """Return the ensembles of all rungs at the run's beginning, in the ladder's order.
+
+    Those of windows of z, which Wang-Landau learns, come first; their weights are all 1.
+    """
+    edges = config.bins.edges
+    flat = [Tabulated(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]
+    if config.ladder is None:
+        return [*flat]
+    beta_k = config.ladder.beta_k
+    kappa_k = config.ladder.kappa or [0.0] * len(beta_k)
+    z0_k = config.ladder.z0 or [0.0] * len(beta_k)
+    return [
+        *flat,
+        *(
+            Gaussian(float(beta), kappa, z0) if kappa else Canonical(float(beta))
+            for beta, kappa, z0 in zip(beta_k, kappa_k, z0_k, strict=True)
+        ),
+    ]
+
+
+def prepare_file(
+    built: Built,
+    here: Identity,
+    found: Existing,
+    header: Mapping[str, str],
+    heartbeat: Callable[[], object],
+) -> None:
+    """Create the run file, or make it longer (rank 0 only).
+
+    Parameters
+    ----------
+    header : further attributes of a new file; its "config" is also that of a longer one
+    heartbeat : called every now and then while a long file is copied
+
+    Raises
+    ------
+    UserError
+        The file cannot be made.
+    """
+    config, path = built.config, Path(built.config.run.output)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not found.resume:
+            attributes = layout.attributes(
+                here.fingerprint, np.array(here.probe_z), here.model_beta, here.environment
+            )
+            first = _first_values(config)
+            layout.create(path, built.geometry, first, {**header, **attributes})
+        elif config.run.rounds > found.rounds_planned:
+            layout.grow(path, built.geometry, header["config"], heartbeat)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"run.output = {path} cannot be made: {reason}") from None
+
+
+def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
+    edges, ensembles = config.bins.edges, initial_ensembles(config)
+    gaussians = [e if isinstance(e, Gaussian) else Gaussian(0.0, 0.0, 0.0) for e in ensembles]
+    return layout.first_values(
+        config.beta_k,
+        edges,
+        np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
+        np.array([gaussian.kappa for gaussian in gaussians]),
+        np.array([gaussian.z0 for gaussian in gaussians]),
+    )
+
+
+def start(
+    world: World, built: Built, writer_kind: str, stopping: StopCheck, held_lock: lock.RunLock
+) -> Run:
+    """Return a run whose walkers are placed: at their start, or where its file has them.
+
+    All ranks call this; the file is there.
+    """
+    from omniinput_hpc.sampling.exchange import Exchanger
+    from omniinput_hpc.sampling.loop import Run, Totals
+
+    config, g, rungs = built.config, built.geometry, built.rungs
+    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
+    m = built.model_beta
+    tune = config.ladder is not None and config.ladder.tune
+    tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
+    if checkpoint is None:
+        for rung in rungs:
+            rung.start()
+    else:
+        tuning.resume(checkpoint.swaps_k2)
+        for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
+            rung.resume(stored, tuned_beta=tune)
+    opened = writers.open_writer(writer_kind, path, g, held, world)
+    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    return Run(
+        config=config,
+        geometry=g,
+        rungs=rungs,
+        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
+        tuning=tuning,
+        writer=writers.GuardedWriter(opened, held_lock, world),
+        world=world,
+        stopping=stopping,
+        clock=Clock(world),
+        progress=Progress(
+            first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+        ),
+        next_round=first,
+        totals=Totals.zeros(g.n_rungs),
+    )
+
+
+def _read_checkpoint(
+    path: Path, config: Config, rungs: range
+) -> tuple[records.Checkpoint | None, int]:
+    """Return what some rungs resume from, and the next round (burn-in is negative)."""
+    with reader.open_run(path) as run:
+        next_round = run.rounds or run.burn_in_committed - config.run.burn_in
+        return run.checkpoint(rungs), next_round

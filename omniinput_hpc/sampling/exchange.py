@@ -12,7 +12,7 @@ from omniinput_hpc import rng
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.tempering import ladder
-from omniinput_hpc.tempering.ensembles import Ensemble, Flat
+from omniinput_hpc.tempering.ensembles import N_PARAMETERS, Ensemble, from_array, to_array
 
 if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
@@ -31,15 +31,15 @@ class Exchanger:
     Attributes
     ----------
     attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
-    ensembles : of all rungs; those of flat-histogram rungs held elsewhere are learnt of at swaps
     trips : int64 [W * K], round trips completed in this round, by walker, on the holder of rung 0
+    imbalance_w : uint64 [W], see `check`
     """
 
     def __init__(
-        self, ensembles: Sequence[Ensemble], geometry: Geometry, seed: int, world: World
+        self, geometry: Geometry, edges: NDArray[np.float64], seed: int, world: World
     ) -> None:
-        self.ensembles, self._seed, self._world = list(ensembles), seed, world
-        self._table_size = geometry.n_bins + 2 if geometry.flat else 0
+        self._edges, self._seed, self._world = edges, seed, world
+        self._n_table = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers
         self._n_rungs = k
         self.configuration = np.dtype(
@@ -66,11 +66,12 @@ class Exchanger:
     def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
         """Let the pairs of this exchange swap; `exchange` counts from the run's first one."""
         held = {rung.k: self.pack(rung) for rung in rungs}
+        ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble.on_host() for rung in rungs}
         pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
         before_w = self._checksum(held, exchange)
-        near = self._fetch_neighbours(held, pairs)
+        near = self._fetch_neighbours(held, ensembles, pairs)
         for k in pairs:
-            self._swap_pair(k, held, near, exchange)
+            self._swap_pair(k, held, near, ensembles, exchange)
         self.imbalance_w += self._checksum(held, exchange) - before_w
         for rung in rungs:
             self.unpack(held[rung.k], rung)
@@ -93,54 +94,54 @@ class Exchanger:
     def pack(self, rung: Rung) -> NDArray[Any]:
         """Return a rung's configurations, structured [W]."""
         held = np.empty(len(rung.walker_w), dtype=self.configuration)
-        held["x"], held["z"] = rung.batch.walkers()
+        held["x"], held["z"] = rung.walkers.configurations()
         held["walker"], held["direction"] = rung.walker_w, rung.direction_w
         return held
 
     def unpack(self, held: NDArray[Any], rung: Rung) -> None:
         """Give a rung its configurations, swapped or not: caches are recomputed in any case."""
         rung.walker_w, rung.direction_w = held["walker"].copy(), held["direction"].copy()
-        rung.batch.place(held["x"], held["z"])
+        rung.walkers.place(held["x"], held["z"])
 
     def _fetch_neighbours(
-        self, held: Mapping[int, NDArray[Any]], pairs: Iterable[int]
+        self,
+        held: Mapping[int, NDArray[Any]],
+        ensembles: dict[int, Ensemble],
+        pairs: Iterable[int],
     ) -> dict[int, NDArray[Any]]:
-        """Swap whole rungs with the ranks next door, for the pairs that straddle two ranks."""
+        """Send whole rungs to the neighbouring ranks and return theirs, for pairs on two ranks.
+
+        A rung's message is its configurations and the numbers of its ensemble, which its
+        neighbour decides with as well; what comes is added to `ensembles`.
+        """
         outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
         for k in pairs:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
                     holder = ladder.owner(other, self._n_rungs, self._world.size)
-                    message = [held[mine].view(np.uint8), self._table(mine).view(np.uint8)]
+                    numbers = to_array(ensembles[mine], self._n_table)
+                    message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
                     outgoing[other] = (holder, np.concatenate(message))
         near = {}
         for k, data in self._world.swap(outgoing).items():
-            table_at = data.size - 8 * self._table_size
-            near[k] = data[:table_at].view(self.configuration)
-            ensemble = self.ensembles[k]
-            if isinstance(ensemble, Flat):
-                ensemble.table = data[table_at:].copy().view(np.float64)
+            end = data.size - 8 * (N_PARAMETERS + self._n_table)
+            near[k] = data[:end].view(self.configuration)
+            ensembles[k] = from_array(data[end:].copy().view(np.float64), self._edges)
         return near
-
-    def _table(self, k: int) -> NDArray[np.float64]:
-        """Return a rung's table of log-weights, which its neighbour must decide with as well."""
-        ensemble = self.ensembles[k]
-        return ensemble.table if isinstance(ensemble, Flat) else np.zeros(self._table_size)
 
     def _swap_pair(
         self,
         k: int,
         held: dict[int, NDArray[Any]],
         near: Mapping[int, NDArray[Any]],
+        ensembles: Mapping[int, Ensemble],
         exchange: int,
     ) -> None:
         """Decide for one pair and take over what comes here. Both holders decide alike."""
         lower = held[k] if k in held else near[k]
         upper = held[k + 1] if k + 1 in held else near[k + 1]
         u_w = rng.generator(self._seed, "exchange", k, exchange).random(len(lower))
-        swap_w = ladder.accept_swaps(
-            self.ensembles[k], self.ensembles[k + 1], lower["z"], upper["z"], u_w
-        )
+        swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], lower["z"], upper["z"], u_w)
         if k in held:
             held[k] = np.where(swap_w, upper, lower)
             self.attempted_k[k] += swap_w.size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,16 @@ from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile.writers import Writer
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.writers import GuardedWriter
+from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.progress import Progress
+from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.timing import Clock
+from omniinput_hpc.sampling.walkers import Recorded
 from omniinput_hpc.tempering.adaptation import LadderTuning
 from omniinput_hpc.tempering.ensembles import Canonical
-
-if TYPE_CHECKING:
-    from omniinput_hpc.sampling.exchange import Exchanger
-    from omniinput_hpc.sampling.rung import Rung
-
 
 EQUILIBRATION_SHARE = 4
 """The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
@@ -37,27 +36,64 @@ class Totals:
 
     Attributes
     ----------
-    swaps_k2 : int64 [K - 1, 2], attempted and accepted
     moves_k2 : int64 [K, 2], moves counted, and those of them inside the bins
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted
     """
 
-    swaps_k2: NDArray[np.int64]
     moves_k2: NDArray[np.int64]
+    swaps_k2: NDArray[np.int64]
+
+    @classmethod
+    def zeros(cls, n_rungs: int) -> Totals:
+        """Return totals of nothing."""
+        return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64))
+
+    def __iadd__(self, other: Totals) -> Totals:
+        """Add a round's totals."""
+        self.moves_k2 += other.moves_k2
+        self.swaps_k2 += other.swaps_k2
+        return self
 
 
-def run(
-    config: Config,
-    rungs: Sequence[Rung],
-    exchanger: Exchanger,
-    tuning: LadderTuning,
-    writer: Writer,
-    world: World,
-    stopping: StopCheck,
-    clock: Clock,
-    progress: Progress,
-    first_round: int,
-) -> Totals:
-    """Sample until all rounds are committed. Burn-in rounds have the numbers -burn_in to -1.
+@dataclass
+class Run:
+    """A rank's part of a run in progress.
+
+    Attributes
+    ----------
+    rungs : those that this rank holds; they own the ensembles
+    next_round : burn-in rounds have the numbers -burn_in to -1
+    totals : of the counted rounds since this process began
+    """
+
+    config: Config
+    geometry: Geometry
+    rungs: Sequence[Rung]
+    exchanger: Exchanger
+    tuning: LadderTuning
+    writer: GuardedWriter
+    world: World
+    stopping: StopCheck
+    clock: Clock
+    progress: Progress
+    next_round: int
+    totals: Totals
+
+    @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    def beta_k(self) -> NDArray[np.float64]:
+        """Return the betas of all rungs, float64 [K], asked of them (all ranks call this)."""
+        beta_k = np.zeros(self.geometry.n_rungs)
+        for rung in self.rungs:
+            beta_k[rung.k] = rung.ensemble.beta
+        return np.asarray(self.world.sum(beta_k))
+
+
+def sample(run: Run) -> None:
+    """Sample until all rounds are committed.
 
     Raises
     ------
@@ -68,117 +104,109 @@ def run(
     WriteError
         The disk is full or broken.
     """
-    n_rungs = len(config.beta_k)
-    totals = Totals(np.zeros((n_rungs - 1, 2), np.int64), np.zeros((n_rungs, 2), np.int64))
-    s = config.sampler
-    first_warning = max(first_round, 0) + config.run.rounds // 10
-    round_ = first_round
-    while round_ < config.run.rounds:
-        begin_round(round_, rungs, exchanger)
+    s = run.config.sampler
+    first_warning = max(run.next_round, 0) + run.config.run.rounds // 10
+    while run.next_round < run.config.run.rounds:
+        begin_round(run)
         for exchange in range(s.exchanges):
-            for rung in rungs:
-                with clock.part("moves"):
-                    move(rung, config, round_, exchange, stopping)
-                with clock.part("recording"):
-                    rung.record(config.samples.every, exchange * s.steps)
-                    if round_ < 0:
-                        rung.adapt()
+            for rung in run.rungs:
+                with run.clock.part("moves"):
+                    recorded = move(run, rung, exchange)
+                with run.clock.part("recording"):
+                    rung.record(recorded, run.config.samples.every, exchange * s.steps)
+                    if run.next_round < 0:
+                        rung.adapt(recorded)
             if s.method == "ancestral":
                 continue  # draws are independent: nothing to exchange
-            with clock.part("exchange"):
-                exchanger.swap(rungs, (round_ + config.run.burn_in) * s.exchanges + exchange)
-        with clock.part("writing"):
-            swaps_k2 = commit(round_, config, rungs, exchanger, tuning, writer, world, totals)
-        progress.committed(round_, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
-        if round_ == first_warning and world.rank == 0:
-            warn(totals, tuning.beta_k)
-        round_ += 1
-    return totals
+            with run.clock.part("exchange"):
+                rounds_before = run.next_round + run.config.run.burn_in
+                run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
+        with run.clock.part("writing"):
+            swaps_k2 = commit(run)
+        run.progress.committed(run.next_round, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
+        if run.next_round == first_warning:
+            warn(run)
+        run.next_round += 1
 
 
-def begin_round(round_: int, rungs: Sequence[Rung], exchanger: Exchanger) -> None:
+def begin_round(run: Run) -> None:
     """Zero the round's counts, and at the first counted round those of burn-in."""
-    exchanger.begin_round()
-    for rung in rungs:
+    run.exchanger.begin_round()
+    for rung in run.rungs:
         rung.begin_round()
-        if round_ == 0:
+        if run.next_round == 0:
             rung.histogram.clear_all()
 
 
-def move(rung: Rung, config: Config, round_: int, exchange: int, stopping: StopCheck) -> None:
+def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     """Move one rung's walkers through the segment before an exchange."""
-    s = config.sampler
+    s, seed = run.config.sampler, run.config.run.seed
+    rounds_before = run.next_round + run.config.run.burn_in
     own, shared = (
-        rng.generator(config.run.seed, purpose, rung.k, round_ + config.run.burn_in, exchange)
+        rng.generator(seed, purpose, rung.k, rounds_before, exchange)
         for purpose in ("moves", "choices")
     )
     try:
-        rung.batch.begin_segment(own, shared, first_move=exchange * s.steps)
+        segment = rung.walkers.begin_segment(own, shared, first_move=exchange * s.steps)
         for _ in range(s.steps):
-            rung.batch.step()
-            stopping.after_move()
-        rung.collect()
+            segment.step()
+            run.stopping.after_move()
+        return segment.recorded()
     except Exception as error:
-        error.add_note(f"in rung {rung.k} (beta = {rung.beta:g}), round {round_}")
+        error.add_note(f"in rung {rung.k} (beta = {rung.ensemble.beta:g}), round {run.next_round}")
         raise
 
 
-def commit(
-    round_: int,
-    config: Config,
-    rungs: Sequence[Rung],
-    exchanger: Exchanger,
-    tuning: LadderTuning,
-    writer: Writer,
-    world: World,
-    totals: Totals,
-) -> NDArray[np.int64]:
+def commit(run: Run) -> NDArray[np.int64]:
     """Check the round's exchanges, commit it, and return its swaps, int64 [K - 1, 2]."""
-    exchanger.check(world.sum(exchanger.imbalance_w))
-    n_rungs = len(config.beta_k)
-    swaps_k2 = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
-    moves_k2 = np.zeros((n_rungs, 2), dtype=np.int64)
-    for rung in rungs:
-        moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
-    together = world.sum(np.concatenate([moves_k2, swaps_k2]))
+    round_, exchanger, tuning = run.next_round, run.exchanger, run.tuning
+    exchanger.check(run.world.sum(exchanger.imbalance_w))
+    totals = totals_of_round(run)
     if round_ < 0:
-        end_burn_in_round(round_, config, rungs, exchanger, tuning, world, together[n_rungs:])
-    parts = [rung.values() for rung in rungs]
-    values = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    pairs = slice(rungs[0].k, min(rungs[-1].k + 1, n_rungs - 1))
-    values["exchange/attempted"] = exchanger.attempted_k[pairs]
-    values["exchange/accepted"] = exchanger.accepted_k[pairs]
-    values["exchange/round_trips"] = exchanger.trips
-    values["ladder/rejection"] = tuning.rejection_k[pairs]
-    values["ladder/z_std"] = tuning.z_std_k[rungs[0].k : rungs[-1].k + 1]
-    values["state/swaps"] = tuning.swaps_k2[pairs]
-    committed = round_ + 1 + (config.run.burn_in if round_ < 0 else 0)
-    writer.commit(round_, values, committed)
+        end_burn_in_round(run, totals.swaps_k2)
+    exchanges = ExchangeRecord(
+        attempted_k=exchanger.attempted_k,
+        accepted_k=exchanger.accepted_k,
+        round_trips_v=exchanger.trips,
+        swaps_k2=tuning.swaps_k2,
+        rejection_k=tuning.rejection_k,
+        z_std_k=tuning.z_std_k,
+    )
+    records = [rung.record_of_round() for rung in run.rungs]
+    committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
+    slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
+    run.writer.commit(round_, slabs, committed)
     if round_ >= 0:
-        totals.moves_k2 += together[:n_rungs]
-        totals.swaps_k2 += together[n_rungs:]
-    return np.asarray(together[n_rungs:])
+        run.totals += totals
+    return totals.swaps_k2
 
 
-def end_burn_in_round(
-    round_: int,
-    config: Config,
-    rungs: Sequence[Rung],
-    exchanger: Exchanger,
-    tuning: LadderTuning,
-    world: World,
-    swaps_k2: NDArray[np.int64],
-) -> None:
+def totals_of_round(run: Run) -> Totals:
+    """Return what all ranks did in the round (all ranks call this)."""
+    n_rungs, exchanger = run.geometry.n_rungs, run.exchanger
+    mine = Totals.zeros(n_rungs)
+    mine.swaps_k2[:] = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
+    for rung in run.rungs:
+        mine.moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
+    together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
+    return Totals(together[:n_rungs], together[n_rungs:])
+
+
+def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
     """Adapt the ladder to a burn-in round's swaps, and end all learning when its time is over."""
-    moments_k3 = np.zeros((len(config.beta_k), 3))
-    for rung in rungs:
+    moments_k3 = np.zeros((run.geometry.n_rungs, 3))
+    for rung in run.rungs:
         moments_k3[rung.k] = rung.histogram.moments
-    if tuning.after_round(round_, swaps_k2, world.sum(moments_k3)):
-        take_betas(tuning, rungs, exchanger)
-    if round_ >= -(config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        world.together(lambda: freeze(rungs))
-    if round_ == -1:
-        report_burn_in(rungs, tuning, world)
+    new_beta_k = run.tuning.after_round(
+        run.next_round, run.beta_k(), swaps_k2, run.world.sum(moments_k3)
+    )
+    if new_beta_k is not None:
+        for rung in run.rungs:
+            rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
+    if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
+        run.world.together(lambda: freeze(run.rungs))
+    if run.next_round == -1:
+        report_burn_in(run)
 
 
 def freeze(rungs: Sequence[Rung]) -> None:
@@ -187,25 +215,18 @@ def freeze(rungs: Sequence[Rung]) -> None:
         rung.freeze()
 
 
-def take_betas(tuning: LadderTuning, rungs: Sequence[Rung], exchanger: Exchanger) -> None:
-    """Let all rungs and exchanges go by the tuned betas."""
-    exchanger.ensembles[:] = [Canonical(float(beta)) for beta in tuning.beta_k]
-    for rung in rungs:
-        ensemble = exchanger.ensembles[rung.k]
-        rung.sample_by(ensemble, ensemble, float(tuning.beta_k[rung.k]))
-
-
-def report_burn_in(rungs: Sequence[Rung], tuning: LadderTuning, world: World) -> None:
-    """Log what burn-in found, and what it did not reach."""
-    if world.rank == 0:
-        tuning.report()
-    late = [
+def report_burn_in(run: Run) -> None:
+    """Log what burn-in found, and what it did not reach (all ranks call this)."""
+    beta_k = run.beta_k()
+    if run.world.rank == 0:
+        run.tuning.report(beta_k)
+    unfinished = [
         f"rung {rung.k} (ln f = {rung.learner.ln_f:.2g})"
-        for rung in rungs
+        for rung in run.rungs
         if rung.learner is not None and not rung.learner.reached
     ]
-    for text in world.texts(", ".join(late)):
-        if text and world.rank == 0:
+    for text in run.world.texts(", ".join(unfinished)):
+        if text and run.world.rank == 0:
             log.warning(
                 "warning: Wang-Landau did not reach ln_f_last in %s; its weights are frozen as "
                 "they are, which is exact but may mix slowly: raise run.burn_in",
@@ -213,14 +234,20 @@ def report_burn_in(rungs: Sequence[Rung], tuning: LadderTuning, world: World) ->
             )
 
 
-def warn(totals: Totals, beta_k: NDArray[np.float64]) -> None:
-    """Log what only shows while running: rungs outside the bins, pairs that never swap."""
-    for k in np.flatnonzero((totals.moves_k2[:, 1] == 0) & (totals.moves_k2[:, 0] > 0)):
+def warn(run: Run) -> None:
+    """Log what only shows while running: rungs outside the bins, pairs that never swap.
+
+    All ranks call this.
+    """
+    beta_k, moves_k2, swaps_k2 = run.beta_k(), run.totals.moves_k2, run.totals.swaps_k2
+    if run.world.rank != 0:
+        return
+    for k in np.flatnonzero((moves_k2[:, 1] == 0) & (moves_k2[:, 0] > 0)):
         log.warning(
             "warning: rung %d (beta = %g): all outputs fell outside the bins; widen [bins]",
             k, beta_k[k],
         )  # fmt: skip
-    for k in np.flatnonzero((totals.swaps_k2[:, 1] == 0) & (totals.swaps_k2[:, 0] > 0)):
+    for k in np.flatnonzero((swaps_k2[:, 1] == 0) & (swaps_k2[:, 0] > 0)):
         remedy = f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
         if np.isnan(beta_k[k : k + 2]).any():
             remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.parallel import comm
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
 
@@ -38,7 +40,7 @@ class Plan:
     cache_bytes: int
     writer: str
     writer_reason: str
-    found: dict[str, Any]
+    found: Existing
     trials: str = ""
     measured: str | None = None
 
@@ -130,10 +132,10 @@ def describe(plan: Plan) -> str:
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = f"{amount(plan.cache_bytes)} of keys and values + " if plan.cache_bytes else ""
     state = "new"
-    if plan.found["resume"]:
-        state = f"goes on after {plan.found['rounds']} of {plan.found['planned']} rounds"
-        if not plan.found["rounds"]:
-            state = f"goes on after {plan.found['burn_in']} of {c.run.burn_in} burn-in rounds"
+    if plan.found.resume:
+        state = f"resumes after {plan.found.rounds} of {plan.found.rounds_planned} rounds"
+        if not plan.found.rounds:
+            state = f"resumes after {plan.found.burn_in} of {c.run.burn_in} burn-in rounds"
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
@@ -217,3 +219,25 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
     if need <= free:
         return None
     return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+
+
+def environment() -> dict[str, str]:
+    """Return what a result's last bits may depend on: versions and the processor, but torch's."""
+    import h5py
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "mpi": comm.library(),
+        "cpu": _processor(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,41 +1,88 @@
-"""What is at the output's path already, and whether this run may go on with it (rank 0 only)."""
+"""What is at the output's path already, and whether this run may resume it (rank 0 only)."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.reader import open_run
 
-_FREE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
+FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
     ("model", "path"),  # the fingerprint speaks for the files
     *(("analysis", key) for key in Analysis.model_fields),
 }
+"""Keys that a resumed run may have other values of than its file."""
+
+log = logging.getLogger("omniinput_hpc")
 
 
-def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
-    """Decide between a new run and going on, and refuse what would destroy something.
+@dataclass(frozen=True)
+class Existing:
+    """What is at the output's path.
 
-    Returns
-    -------
-    dict with "resume" (bool), "rounds" committed, "burn_in" committed, "planned" rounds and
-    "walkers" of the file, and "attributes" (those that are strings)
+    Attributes
+    ----------
+    resume : whether there is a run that this one resumes; all else is 0 or empty where not
+    rounds, burn_in : committed
+    rounds_planned : that the file has room for
+    walkers : a rung
+    environment : the file's attributes that are texts: versions of libraries, devices
+    """
+
+    resume: bool = False
+    rounds: int = 0
+    burn_in: int = 0
+    rounds_planned: int = 0
+    walkers: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells whether a resumed run has the same model, on the same machine.
+
+    Attributes
+    ----------
+    fingerprint : of the model's files and options
+    probe_z : the model's z at inputs that never change
+    environment : versions of libraries, devices, processor
+    model_beta : the beta of the model's own distribution, NaN where it cannot be drawn from
+    """
+
+    fingerprint: str
+    probe_z: list[float]
+    environment: Mapping[str, str]
+    model_beta: float
+
+
+def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
+    """Decide between a new run and resuming, and refuse what would destroy something.
+
+    Parameters
+    ----------
+    fingerprint : of the model as the input file names it
+    restart : "auto", "never" or "require", as on the command line
 
     Raises
     ------
     UserError
-        See the messages.
+        The path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
     if not path.exists():
         if restart == "require":
-            raise UserError(f"--restart require: there is no run file {path} to go on with")
+            raise UserError(f"--restart require: there is no run file {path} to resume")
         _check_folder(path)
-        none = {"rounds": 0, "burn_in": 0, "planned": 0, "walkers": 0}
-        return {"resume": False, "attributes": {}, **none}
+        return Existing()
     if path.is_dir():
         raise UserError(f"run.output = {path} is a folder; it must name a file")
     if restart == "never":
@@ -44,17 +91,12 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
         )
     with open_run(path) as run:
         stored = input_file.parse(run.config_toml, f"{path} (stored input)")
-        found: dict[str, Any] = {
-            "resume": True,
-            "rounds": run.rounds,
-            "burn_in": run.burn_in_committed,
-            "planned": run.rounds_planned,
-            "walkers": run.walkers,
-            "attributes": run.texts,
-        }
+        found = Existing(
+            True, run.rounds, run.burn_in_committed, run.rounds_planned, run.walkers, run.texts
+        )
         differences = _differences(stored, config)
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
-            differences.append("the model's files or options are others than then")
+            differences.append("the model's files or options have changed")
     if differences:
         raise UserError(
             "\n".join(
@@ -65,10 +107,10 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
                 ]
             )
         )
-    if config.run.rounds < found["planned"]:
+    if config.run.rounds < found.rounds_planned:
         raise UserError(
-            f"run.rounds = {config.run.rounds}, but {path} was made for {found['planned']} rounds; "
-            "rounds may only grow"
+            f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
+            "rounds; rounds may only grow"
         )
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written (read-only)")
@@ -76,7 +118,7 @@ def judge(config: Config, fingerprint: str, restart: str) -> dict[str, Any]:
 
 
 def _differences(stored: Config, wanted: Config) -> list[str]:
-    if wanted.sampler.walkers == "auto":  # whatever was found then
+    if wanted.sampler.walkers == "auto":  # the number that was found for the file holds
         wanted = wanted.with_walkers(stored.sampler.n_walkers)
     old, new = stored.model_dump(), wanted.model_dump()
     lines = []
@@ -84,7 +126,7 @@ def _differences(stored: Config, wanted: Config) -> list[str]:
         there_t, here_t = old[table] or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
-            if (table, key) not in _FREE and there != here:
+            if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines
 
@@ -98,3 +140,35 @@ def _check_folder(path: Path) -> None:
         raise UserError(f"run.output = {path}: {folder} is not a folder")
     if os.statvfs(folder).f_flag & os.ST_RDONLY or not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"run.output = {path}: the folder {folder} cannot be written")
+
+
+def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
+    """Compare the model and the environment with those of the file; warn, or refuse.
+
+    Raises
+    ------
+    UserError
+        The file's model gives other outputs, or its stored walkers are damaged.
+    """
+    if not found.resume:
+        return
+    path = Path(config.run.output)
+    with open_run(path) as run:
+        fits = replace(run.geometry, rounds=g.rounds) == g
+        stored_z = run.probe_z
+        run.checkpoint(range(run.geometry.n_rungs))  # refuses damaged walkers
+        threads = run.config["run"].get("threads", 1)
+    same = fits and stored_z.shape == (len(here.probe_z),)
+    if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):
+        raise UserError(
+            f"run.output = {path} holds a run of another model (its outputs differ); choose "
+            "another run.output, or move it away"
+        )
+    now = {**here.environment, "threads": str(config.run.threads)}
+    then = {**found.environment, "threads": str(threads)}
+    changed = [f"{k} {then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
+    if changed:
+        log.warning(
+            "warning: resuming in a different environment; results may differ in the last bits: %s",
+            "; ".join(changed),
+        )

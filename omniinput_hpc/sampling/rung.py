@@ -1,8 +1,6 @@
-"""One rung: its walkers, who they are, and what they record in a round."""
+"""One rung: its ensemble, its walkers, who they are, and what they record in a round."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,57 +8,60 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram
-from omniinput_hpc.kernels import Kernel
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
-from omniinput_hpc.runfile.reader import Checkpoint
+from omniinput_hpc.runfile.records import RungCheckpoint, RungRecord
 from omniinput_hpc.sampling.anchors import Anchors
-from omniinput_hpc.sampling.walkers import Batch
-from omniinput_hpc.tempering.ensembles import Ensemble, log_weight_b
+from omniinput_hpc.sampling.walkers import Recorded, Walkers
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
 
 
 class Rung:
-    """Rung k of the ladder.
+    """Rung k of the ladder. It owns its ensemble; everyone else asks it.
 
     Attributes
     ----------
     k : int
-    batch : the walkers' configurations
-    beta : float, NaN where the rung's histogram is to be flat
-    host_ensemble : the ensemble as exchanges have it
+    walkers : their configurations, on their device
     walker_w : int32 [W], the identity of the walker in each slot
     direction_w : int8 [W], see `ladder.count_round_trips`
+    histogram : of z, of the round and since the first counted round
+    attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
     """
 
     def __init__(
         self,
         k: int,
-        batch: Batch,
-        kernel: Kernel,
+        walkers: Walkers,
         anchors: Anchors,
         geometry: Geometry,
         edges: NDArray[np.float64],
         seed: int,
     ) -> None:
-        self.k, self.batch, self._g, self._seed = k, batch, geometry, seed
-        self._kernel, self._anchors, self._edges = kernel, anchors, edges
-        self.host_ensemble: Ensemble
-        self.beta = np.nan
+        self.k, self.walkers, self._g, self._seed = k, walkers, geometry, seed
+        self._anchors, self._edges = anchors, edges
         w, n_samples = geometry.n_walkers, geometry.samples_per_round // geometry.n_walkers
         self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
         self.direction_w = np.zeros(w, dtype=np.int8)
         self.histogram = Histogram(edges, w)
+        self.attempted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
+        self.accepted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
+        self._n_samples = 0
         self._x_swd = np.zeros((n_samples, w, geometry.n_sites), dtype=geometry.x_dtype)
         self._z_sw = np.zeros((n_samples, w), dtype=np.float32)
         self._walker_sw = np.zeros((n_samples, w), dtype=np.int32)
         n_log_q = geometry.n_rungs if geometry.log_q else 0
         self._log_q_swk = np.zeros((n_samples, w, n_log_q))
+        self.set_ensemble(walkers.ensemble)
 
-    def sample_by(self, ensemble: Ensemble, on_device: Ensemble, beta: float) -> None:
-        """Take an ensemble, as the host and as the device have it; its anchor comes with it."""
-        self.host_ensemble, self.beta = ensemble, beta
-        anchor, always = self._anchors.of(ensemble)
-        self.batch.use(on_device, anchor, always)
+    @property
+    def ensemble(self) -> Ensemble:
+        """What the walkers are sampled by."""
+        return self.walkers.ensemble
+
+    def set_ensemble(self, ensemble: Ensemble) -> None:
+        """Sample by another ensemble; its exact sampler, where there is one, comes with it."""
+        self.walkers.set_ensemble(ensemble, *self._anchors.of(ensemble))
 
     @property
     def model_beta(self) -> float | None:
@@ -68,46 +69,47 @@ class Rung:
         return self._anchors.model_beta
 
     @property
-    def learner(self) -> FlatOnDevice | None:
+    def learner(self) -> WangLandauEnsemble | None:
         """The ensemble that learns in burn-in, if it is of that kind."""
-        ensemble = self.batch.ensemble
-        return ensemble if isinstance(ensemble, FlatOnDevice) else None
+        return self.ensemble if isinstance(self.ensemble, WangLandauEnsemble) else None
 
     def start(self) -> None:
-        """Put the walkers on uniformly random inputs (see `starts` for language models' cold)."""
+        """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs)."""
         random = rng.generator(self._seed, "start", self.k)
-        cold = self._anchors.cold_start(self.beta, random)
+        cold = self._anchors.cold_start(self.ensemble.beta, random)
         if cold is not None:
             x = cold.cpu().numpy().astype(self._g.x_dtype)
         else:
             shape = (self._g.n_walkers, self._g.n_sites)
             x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
-        self.batch.place(x, self.batch.evaluate(x))
+        self.walkers.place(x, self.walkers.evaluate(x))
 
-    def resume(self, checkpoint: Checkpoint, index: int) -> None:
-        """Put the walkers where a checkpoint has them; `index` is this rung's place in it."""
-        self.walker_w = checkpoint.walker_kw[index].copy()
-        self.direction_w = checkpoint.direction_kw[index].copy()
-        self.histogram.lane_counts_gb[:] = checkpoint.lane_counts_kgb[index]
-        self.histogram.z_sum_b[:] = checkpoint.z_sum_kb[index]
-        adapted = {name: values[self.k] for name, values in checkpoint.adapted.items()
-                   if name not in ("beta", "swaps")}  # fmt: skip
-        self._kernel.tuned[:] = adapted["kernel"]
+    def resume(self, checkpoint: RungCheckpoint, tuned_beta: bool) -> None:
+        """Put the walkers, and all that burn-in tuned, where a checkpoint has them.
+
+        tuned_beta : whether beta is the checkpoint's, since burn-in tunes it
+        """
+        self.walker_w = checkpoint.walker_w.copy()
+        self.direction_w = checkpoint.direction_w.copy()
+        self.histogram.lane_counts_gb[:] = checkpoint.lane_counts_gb
+        self.histogram.z_sum_b[:] = checkpoint.z_sum_b
+        self.walkers.kernel.tuned = checkpoint.tuned.copy()
         if self.learner is not None:
-            self.learner.restore(adapted["entropy"], adapted["visits"], adapted["learning"])
-            self.learner.to_host()
-        self.batch.place(checkpoint.x_kwd[index], checkpoint.z_kw[index])
+            self.learner.restore(
+                LearningState(checkpoint.entropy, checkpoint.visits, checkpoint.learning)
+            )
+        elif tuned_beta:
+            self.set_ensemble(Canonical(checkpoint.beta))
+        self.walkers.place(checkpoint.x, checkpoint.z)
 
     def begin_round(self) -> None:
         """Begin to count a round."""
         self.histogram.clear_round()
         self._n_samples = 0
-        self.attempted_p = np.zeros(self._g.n_kernels, dtype=np.int64)
-        self.accepted_p = np.zeros(self._g.n_kernels, dtype=np.int64)
+        self.attempted_p[:], self.accepted_p[:] = 0, 0
 
-    def record(self, every: int, first_move: int) -> None:
-        """Count the segment that the batch has just moved through (see `Batch.collect`)."""
-        recorded = self.recorded
+    def record(self, recorded: Recorded, every: int, first_move: int) -> None:
+        """Count a segment, the first move of which is number `first_move` of the round."""
         steps = len(recorded.z_tw)
         self.histogram.add(recorded.z_tw)
         self.attempted_p += recorded.attempted_p
@@ -121,13 +123,12 @@ class Rung:
             self._log_q_swk[some] = recorded.log_q_swk
         self._n_samples = some.stop
 
-    def adapt(self) -> None:
-        """Tune the kernel and learn the ensemble from the segment just recorded (burn-in only)."""
-        self._kernel.adapt(self.recorded.attempted_p, self.recorded.accepted_p)
+    def adapt(self, recorded: Recorded) -> None:
+        """Tune the kernel and learn the ensemble from a segment (burn-in only)."""
+        self.walkers.kernel.adapt(recorded.attempted_p, recorded.accepted_p)
         if self.learner is not None:
             self.learner.after_segment()
-            self._end_learning_inside()
-            self.learner.to_host()
+            self._bring_inside()
 
     def freeze(self) -> None:
         """End learning, whether or not it has come to its end.
@@ -139,23 +140,23 @@ class Rung:
         """
         if self.learner is not None:
             self.learner.freeze()
-            self._end_learning_inside()
-            self.learner.to_host()
+            self._bring_inside()
 
-    def _end_learning_inside(self) -> None:
-        """Once the weights are frozen, put walkers that are outside the window beside others.
+    def _bring_inside(self) -> None:
+        """Replace each walker outside its window by a copy of one inside, once weights are frozen.
 
-        The rest of burn-in draws copies apart. A walker outside would never come in: there its
-        weight is 0, and every move is as good as any other.
+        With frozen weights it would never return: outside, its weight is 0, and every move is as
+        good as any other. The rest of burn-in decorrelates the copies.
         """
         if self.learner is None or self.learner.learning:
             return
-        x, z = self.batch.walkers()
-        inside_w = self.learner.flat.inside(z)
+        x, z = self.walkers.configurations()
+        frozen = self.learner.on_host()
+        inside_w = frozen.inside(z)
         if inside_w.all():
             return
         if not inside_w.any():
-            low, high = (self._edges[i] for i in self.learner.flat.window)
+            low, high = (self._edges[i] for i in frozen.window)
             raise UserError(
                 f"no walker has come into the window [{low:g}, {high:g}] of rung {self.k}: raise "
                 "run.burn_in, or let the windows of [wang_landau] overlap more"
@@ -163,44 +164,37 @@ class Rung:
         take = np.arange(len(z))
         donors = np.flatnonzero(inside_w)
         take[~inside_w] = np.resize(donors, int((~inside_w).sum()))
-        self.batch.place(x[take], z[take])
+        self.walkers.place(x[take], z[take])
 
-    def collect(self) -> None:
-        """Take the batch's record of the segment to the host."""
-        self.recorded = self.batch.collect()
+    def record_of_round(self) -> RungRecord:
+        """Return this rung's part of a round's commit."""
+        x, z = self.walkers.configurations()
+        state = self._learning_state()
+        return RungRecord(
+            beta=self.ensemble.beta,
+            log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
+            tuned=self.walkers.kernel.tuned,
+            entropy=state.entropy,
+            visits=state.visits,
+            learning=state.learning,
+            counts_b=self.histogram.counts_b,
+            outside=self.histogram.outside,
+            lane_counts_gb=self.histogram.lane_counts_gb,
+            z_sum_b=self.histogram.z_sum_b,
+            samples_x=self._x_swd.reshape(-1, self._g.n_sites),
+            samples_z=self._z_sw.reshape(-1),
+            samples_walker=self._walker_sw.reshape(-1),
+            samples_log_q=self._log_q_swk.reshape(-1, self._g.n_rungs) if self._g.log_q else None,
+            attempted_p=self.attempted_p,
+            accepted_p=self.accepted_p,
+            x=x,
+            z=z,
+            walker_w=self.walker_w,
+            direction_w=self.direction_w,
+        )
 
-    def values(self) -> dict[str, NDArray[Any]]:
-        """Return this rung's part of a round's commit, by dataset."""
-        x, z = self.batch.walkers()
-        learnt = self._g.n_bins + 2 if self._g.flat else 0
-        learning = {
-            "entropy": np.full(learnt, np.nan),
-            "visits": np.zeros(learnt),
-            "learning": np.zeros(N_LEARNING),
-        }
+    def _learning_state(self) -> LearningState:
         if self.learner is not None:
-            learning = self.learner.numbers()
-        values = {
-            "ladder/beta": np.asarray(self.beta),
-            "ensemble/log_weight": log_weight_b(self.host_ensemble, self._edges),
-            "state/beta": np.asarray(self.beta),
-            "state/kernel": self._kernel.tuned,
-            **{f"state/{name}": numbers for name, numbers in learning.items()},
-            "histogram/counts": self.histogram.counts_b.astype(np.uint32),
-            "histogram/outside": self.histogram.outside.astype(np.uint32),
-            "histogram/lane_counts": self.histogram.lane_counts_gb,
-            "histogram/z_sum": self.histogram.z_sum_b,
-            "samples/x": self._x_swd.reshape(-1, self._g.n_sites),
-            "samples/z": self._z_sw.reshape(-1),
-            "samples/walker": self._walker_sw.reshape(-1),
-            "exchange/walker": self.walker_w,
-            "kernel/attempted": self.attempted_p,
-            "kernel/accepted": self.accepted_p,
-            "state/x": x,
-            "state/z": z,
-            "state/walker": self.walker_w,
-            "state/direction": self.direction_w,
-        }
-        if self._g.log_q:
-            values["samples/log_q"] = self._log_q_swk.reshape(-1, self._g.n_rungs)
-        return values
+            return self.learner.learning_state()
+        n_learnt = self._g.n_bins + 2 if self._g.flat else 0
+        return LearningState(np.full(n_learnt, np.nan), np.zeros(n_learnt), np.zeros(N_LEARNING))

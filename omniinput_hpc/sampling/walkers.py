@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Kernel, State
-from omniinput_hpc.kernels.independent import AncestralSampler
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
+
+MAX_STREAM_BLOCK = 1 << 22
+"""Random numbers that are drawn at once at most."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,29 @@ class Recorded:
     log_q_swk: NDArray[np.float64] | None = None
 
 
-class Batch:
-    """W walkers of one rung, evaluated as one batch of fixed shape.
+@dataclass(frozen=True)
+class Recording:
+    """How walkers are recorded.
 
-    Parameters
+    Attributes
     ----------
     steps : moves of a segment, between two exchanges
     every : moves between two recorded samples, counted from the round's beginning
     x_dtype : the host's type of x
+    """
+
+    steps: int
+    every: int
+    x_dtype: np.dtype[Any]
+
+
+class Walkers:
+    """W walkers of one rung, evaluated as one batch of fixed shape.
 
     Attributes
     ----------
     ensemble : what the walkers are sampled by
+    kernel : what moves them
     """
 
     def __init__(
@@ -55,30 +67,46 @@ class Batch:
         model: CheckedModel,
         ensemble: Ensemble,
         device: torch.device,
-        steps: int,
-        every: int,
-        x_dtype: np.dtype[Any],
+        recording: Recording,
     ) -> None:
-        self._kernel, self._model, self.ensemble = kernel, model, ensemble
-        self._anchor: Kernel | None = None
-        self._anchor_always = False
-        self._device, self._steps, self._every, self._x_dtype = device, steps, every, x_dtype
-        self._state: State
-        self._stream: DeviceStream
-        self._z_tw: torch.Tensor | None = None
+        self.kernel, self.ensemble = kernel, ensemble
+        self._model, self._device, self._recording = model, device, recording
+        self._exact_sampler: Kernel | None = None
+        self._exact_every_move = False
+        self._placed: State | None = None
+        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def use(self, ensemble: Ensemble, anchor: Kernel | None, always: bool = False) -> None:
+    def set_ensemble(
+        self, ensemble: Ensemble, exact_sampler: Kernel | None, every_move: bool = False
+    ) -> None:
         """Sample by another ensemble from now on.
 
-        anchor, always : draws of the ensemble itself: the last move of a segment, or all of them
+        Parameters
+        ----------
+        exact_sampler : draws from the ensemble directly
+        every_move : whether it is used for every move, or only for a segment's last
         """
-        self.ensemble, self._anchor, self._anchor_always = ensemble, anchor, always
+        self.ensemble, self._exact_sampler = ensemble, exact_sampler
+        self._exact_every_move = every_move
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
         """Put walkers here, unsigned integers [W, D] and float32 [W]."""
         x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
         # A copy: the host's array may be a read-only view of a message.
-        self._state = self._kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
+        self._placed = self.kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
+
+    @property
+    def state(self) -> State:
+        """The walkers as the kernel has them.
+
+        Raises
+        ------
+        RuntimeError
+            No walkers were placed.
+        """
+        if self._placed is None:
+            raise RuntimeError("no walkers were placed")
+        return self._placed
 
     def evaluate(self, x_wd: NDArray[Any]) -> NDArray[np.float32]:
         """Return the model's z of inputs [W, D], float32 [W]; they are not placed."""
@@ -89,77 +117,115 @@ class Batch:
 
     def begin_segment(
         self, generator: np.random.Generator, choices: np.random.Generator, first_move: int
-    ) -> None:
-        """Prepare to record `steps` moves, the first one being number `first_move` of its round.
+    ) -> Segment:
+        """Return a segment of `steps` moves, the first being number `first_move` of its round.
 
+        Parameters
+        ----------
         generator, choices : of each walker's own random numbers, and of those that all share
         """
-        n_walkers, n_sites = self._state.x.shape
-        if self._z_tw is None:
-            most = self._steps // self._every + 1
-            self._z_tw = torch.empty((self._steps, n_walkers), device=self._device)
-            self._x_swd = torch.empty(
-                (most, n_walkers, n_sites), dtype=torch.int64, device=self._device
+        steps, every = self._recording.steps, self._recording.every
+        n_walkers, n_sites = self.state.x.shape
+        if self._buffers is None:  # allocated once: segments are recorded one after the other
+            max_samples = steps // every + 1
+            self._buffers = (
+                torch.empty((steps, n_walkers), device=self._device),
+                torch.empty(
+                    (max_samples, n_walkers, n_sites), dtype=torch.int64, device=self._device
+                ),
             )
-        block = self._kernel.uniforms_per_move * self._steps
-        self._stream = DeviceStream(generator, self._device, min(block, 1 << 22), choices)
-        n_parts = len(self._kernel.parts)
-        self._attempted_p = np.zeros(n_parts, dtype=np.int64)
-        self._accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=self._device)
-        self._log_q: list[torch.Tensor] = []
-        if isinstance(self.ensemble, FlatOnDevice):
-            self.ensemble.begin_segment(self._stream, n_walkers)
-        self._move, self._t, self._n_samples = first_move, 0, 0
+        block = min(self.kernel.uniforms_per_move * steps, MAX_STREAM_BLOCK)
+        stream = DeviceStream(generator, self._device, block, choices)
+        self.ensemble.begin_segment(stream, n_walkers)
+        return Segment(self, stream, *self._buffers, first_move)
 
-    def step(self) -> None:
-        """Move every walker once."""
-        assert self._z_tw is not None
-        flat = self.ensemble if isinstance(self.ensemble, FlatOnDevice) else None
-        if flat is not None:
-            flat.begin_move(self._stream, self._state.z)
-        kernel, last = self._kernel, self._t + 1 == self._steps
-        if self._anchor is not None and (self._anchor_always or last):
-            kernel = self._anchor
-        self._state, info = kernel.step(self._state, self.ensemble, self._stream)
-        if flat is not None:
-            flat.after_move(self._state.z)
-        self._z_tw[self._t] = self._state.z
-        self._attempted_p[info.part] += len(info.accepted)
-        self._accepted_p[info.part] += info.accepted.count_nonzero()
-        self._t += 1
-        self._move += 1
-        if self._move % self._every == 0:
-            self._x_swd[self._n_samples] = self._state.x
-            self._n_samples += 1
-            if isinstance(kernel, AncestralSampler):
-                self._log_q.append(self._state.cache)
+    def step(self, stream: DeviceStream, is_last: bool) -> tuple[State, Any]:
+        """Move every walker once; return their state and the kernel's info."""
+        self.ensemble.begin_move(stream, self.state.z)
+        kernel = self.kernel
+        if self._exact_sampler is not None and (self._exact_every_move or is_last):
+            kernel = self._exact_sampler
+        self._placed, info = kernel.step(self.state, self.ensemble, stream)
+        self.ensemble.after_move(self._placed.z)
+        return self._placed, info
 
-    def collect(self) -> Recorded:
-        """Return what was recorded since `begin_segment` (synchronizes).
+    def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
+        x, z = _on_host(self.state.x, self.state.z)
+        return x.astype(self._recording.x_dtype), z.copy()
+
+    def recorded(self, segment: Segment) -> Recorded:
+        """Return what a segment recorded (synchronizes).
 
         Raises
         ------
         NonFiniteOutput
             The model returned NaN or infinity meanwhile.
         """
-        assert self._z_tw is not None
         self._model.raise_if_nonfinite()
-        log_q = [torch.stack(self._log_q)] if self._log_q else []
+        log_q = [torch.stack(segment.log_q)] if segment.log_q else []
         z_tw, x_swd, accepted_p, *log_q_swk = _on_host(
-            self._z_tw, self._x_swd[: self._n_samples], self._accepted_p, *log_q
+            segment.z_tw, segment.x_swd[: segment.n_samples], segment.accepted_p, *log_q
         )
         return Recorded(
             z_tw,
-            x_swd.astype(self._x_dtype),
-            self._attempted_p,
+            x_swd.astype(self._recording.x_dtype),
+            segment.attempted_p,
             accepted_p,
             log_q_swk[0] if log_q_swk else None,
         )
 
-    def walkers(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
-        x, z = _on_host(self._state.x, self._state.z)
-        return x.astype(self._x_dtype), z.copy()
+    @property
+    def recording(self) -> Recording:
+        """How the walkers are recorded."""
+        return self._recording
+
+
+class Segment:
+    """The moves between two exchanges, recorded on the device as they are made.
+
+    Attributes
+    ----------
+    z_tw : float32 [T, W], after every move
+    x_swd : int64 [samples, W, D], the first `n_samples` of which are filled
+    attempted_p, accepted_p : int64 [n_kernels]
+    log_q : float64 [W, K] a sample, where draws carry their log-probabilities
+    """
+
+    def __init__(
+        self,
+        walkers: Walkers,
+        stream: DeviceStream,
+        z_tw: torch.Tensor,
+        x_swd: torch.Tensor,
+        first_move: int,
+    ) -> None:
+        self._walkers, self._stream = walkers, stream
+        self.z_tw, self.x_swd = z_tw, x_swd
+        n_parts = len(walkers.kernel.parts)
+        self.attempted_p = np.zeros(n_parts, dtype=np.int64)
+        self.accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=z_tw.device)
+        self.log_q: list[torch.Tensor] = []
+        self.n_samples, self._t, self._move = 0, 0, first_move
+
+    def step(self) -> None:
+        """Move every walker once, and record it."""
+        recording = self._walkers.recording
+        state, info = self._walkers.step(self._stream, self._t + 1 == recording.steps)
+        self.z_tw[self._t] = state.z
+        self.attempted_p[info.part] += len(info.accepted)
+        self.accepted_p[info.part] += info.accepted.count_nonzero()
+        self._t += 1
+        self._move += 1
+        if self._move % recording.every == 0:
+            self.x_swd[self.n_samples] = state.x
+            self.n_samples += 1
+            if info.log_q is not None:
+                self.log_q.append(info.log_q)
+
+    def recorded(self) -> Recorded:
+        """Return what the segment recorded, on the host (see `Walkers.recorded`)."""
+        return self._walkers.recorded(self)
 
 
 def _on_host(*tensors: torch.Tensor) -> list[NDArray[Any]]:

@@ -18,39 +18,43 @@ log = logging.getLogger("omniinput_hpc")
 class LadderTuning:
     """Counts swaps in burn-in, in doubling stages, and re-spaces the betas after each.
 
+    The betas themselves belong to the rungs.
+
     Parameters
     ----------
-    beta_k : float64 [K], NaN for flat-histogram rungs
+    n_rungs : K
     burn_in : rounds
     tune : whether betas are moved
     fixed : betas that stay (0 and the model's own beta)
 
     Attributes
     ----------
-    beta_k : float64 [K], the present betas
     swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the last stage's end
     z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN where not known
     """
 
-    def __init__(
-        self, beta_k: NDArray[np.float64], burn_in: int, tune: bool, fixed: tuple[float, ...]
-    ) -> None:
-        self.beta_k, self._tune, self._fixed = beta_k.copy(), tune, fixed
+    def __init__(self, n_rungs: int, burn_in: int, tune: bool, fixed: tuple[float, ...]) -> None:
+        self._tune, self._fixed = tune, fixed
         self._ends = stage_ends(burn_in)
-        self.swaps_k2 = np.zeros((len(beta_k) - 1, 2), dtype=np.int64)
-        self.z_std_k = np.full(len(beta_k), np.nan)
+        self.swaps_k2 = np.zeros((n_rungs - 1, 2), dtype=np.int64)
+        self.z_std_k = np.full(n_rungs, np.nan)
 
-    def resume(self, beta_k: NDArray[np.float64], swaps_k2: NDArray[np.int64]) -> None:
-        """Go on from a checkpoint."""
-        self.beta_k, self.swaps_k2 = beta_k.copy(), swaps_k2.copy()
+    def resume(self, swaps_k2: NDArray[np.int64]) -> None:
+        """Take over the swaps counted before a checkpoint, int64 [K - 1, 2]."""
+        self.swaps_k2 = swaps_k2.copy()
 
     def after_round(
-        self, round_: int, swaps_k2: NDArray[np.int64], moments_k3: NDArray[np.float64]
-    ) -> bool:
-        """Count a burn-in round; return whether the betas changed.
+        self,
+        round_: int,
+        beta_k: NDArray[np.float64],
+        swaps_k2: NDArray[np.int64],
+        moments_k3: NDArray[np.float64],
+    ) -> NDArray[np.float64] | None:
+        """Count a burn-in round; return new betas, float64 [K], or None where they stay.
 
         Parameters
         ----------
+        beta_k : float64 [K], the present betas; NaN for flat-histogram rungs
         swaps_k2 : int64 [K - 1, 2], the round's swaps, of all ranks
         moments_k3 : float64 [K, 3], number, sum and sum of squares of the round's outputs
         """
@@ -58,13 +62,12 @@ class LadderTuning:
         self.z_std_k = np.sqrt(np.maximum(moments_k3[:, 2] / number_k - mean_k**2, 0.0))
         self.swaps_k2 += swaps_k2
         if round_ not in self._ends:
-            return False
+            return None
         rejection_k = self.rejection_k
         self.swaps_k2[:] = 0
         if not self._tune or np.isnan(rejection_k).any():
-            return False
-        self.beta_k = respace(self.beta_k, rejection_k, self._fixed)
-        return True
+            return None
+        return respace(beta_k, rejection_k, self._fixed)
 
     @property
     def rejection_k(self) -> NDArray[np.float64]:
@@ -73,18 +76,18 @@ class LadderTuning:
         with np.errstate(invalid="ignore"):
             return np.asarray(1.0 - accepted_k / attempted_k)
 
-    def report(self) -> None:
-        """Log what burn-in found: call it on rank 0 at its end."""
+    def report(self, beta_k: NDArray[np.float64]) -> None:
+        """Log what burn-in found, given the betas, float64 [K]: called on rank 0 at its end."""
         rejection_k = self.rejection_k
         if len(rejection_k) == 0 or np.isnan(rejection_k).any():
             return
         barrier, worst = float(rejection_k.sum()), int(np.argmax(rejection_k))
         log.info(
-            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are wanted "
-            "(1 + 2 Lambda), %d are there; rungs %d and %d reject most, %.0f%%",
-            barrier, round(1 + 2 * barrier), len(self.beta_k), worst, worst + 1,
+            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are best "
+            "(1 + 2 Lambda); there are %d; rungs %d and %d reject most, %.0f%%",
+            barrier, round(1 + 2 * barrier), len(beta_k), worst, worst + 1,
             100 * rejection_k[worst],
         )  # fmt: skip
         tuned = "tuned betas" if self._tune else "betas"
-        log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in self.beta_k))
+        log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in beta_k))
         log.info("sd of z per rung: %s", ", ".join(f"{std:.3g}" for std in self.z_std_k))

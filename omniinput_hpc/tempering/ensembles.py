@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import Config
 from omniinput_hpc.histogram import bin_of
 
 
@@ -16,7 +15,14 @@ class Ensemble(Protocol):
     """What a kernel and an exchange ask of an ensemble.
 
     z is float64, a numpy array or a torch tensor: the arithmetic is the same for both.
+
+    beta is the inverse temperature, NaN where the ensemble has none.
     """
+
+    @property
+    def beta(self) -> float:
+        """Inverse temperature."""
+        ...
 
     def log_weight(self, z: Any) -> Any:
         """Log of the unnormalized weight of output z, elementwise."""
@@ -26,9 +32,42 @@ class Ensemble(Protocol):
         """Return -d log_weight / dz, elementwise: beta where the ensemble is canonical."""
         ...
 
+    def begin_segment(self, stream: Any, n_walkers: int) -> None:
+        """Draw from a stream (`DeviceStream`) what holds for a segment of moves."""
+        ...
+
+    def begin_move(self, stream: Any, z: Any) -> None:
+        """Draw what holds for one move, given the outputs before it, [W]."""
+        ...
+
+    def after_move(self, z: Any) -> None:
+        """Learn from the outputs after a move, [W]."""
+        ...
+
+    def on_host(self) -> Ensemble:
+        """Return the present log-weights as an ensemble of numpy arrays."""
+        ...
+
+
+class FixedEnsemble:
+    """An ensemble that learns nothing and draws nothing."""
+
+    def on_host(self) -> Self:
+        """Return the ensemble itself: its numbers are on the host."""
+        return self
+
+    def begin_segment(self, stream: Any, n_walkers: int) -> None:
+        """Do nothing."""
+
+    def begin_move(self, stream: Any, z: Any) -> None:
+        """Do nothing."""
+
+    def after_move(self, z: Any) -> None:
+        """Do nothing."""
+
 
 @dataclass(frozen=True)
-class Canonical:
+class Canonical(FixedEnsemble):
     """p(x) proportional to exp(-beta z(x))."""
 
     beta: float
@@ -43,7 +82,7 @@ class Canonical:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(FixedEnsemble):
     """p(x) proportional to exp(-beta z - kappa (z - z0)^2 / 2).
 
     Generalized replica exchange (Kim, Keyes & Straub 2010): where two phases coexist at one beta,
@@ -63,22 +102,25 @@ class Gaussian:
         return self.beta + self.kappa * (z - self.z0)
 
 
-class Flat:
+@dataclass(frozen=True, eq=False)
+class Tabulated(FixedEnsemble):
     """p(x) proportional to exp(-S(z)), S constant in each bin (Wang & Landau 2001).
 
-    On the host; `kernels.flat.FlatOnDevice` is its counterpart for kernels.
-
-    Parameters
+    Attributes
     ----------
     edges : float64 [B + 1]
-    window : bins [first, end) that the rung samples once it is frozen
+    window : bins [first, end) that the rung samples once its weights are frozen
     table : float64 [B + 2], log-weights: below all bins, of each bin, above all bins
     """
 
-    def __init__(
-        self, edges: NDArray[np.float64], window: tuple[int, int], table: NDArray[np.float64]
-    ) -> None:
-        self.edges, self.window, self.table = edges, window, table
+    edges: NDArray[np.float64]
+    window: tuple[int, int]
+    table: NDArray[np.float64]
+
+    @property
+    def beta(self) -> float:
+        """Not a number: no temperature."""
+        return np.nan
 
     def log_weight(self, z: Any) -> Any:
         """Return the table's entry of each z's bin, float64."""
@@ -96,13 +138,14 @@ class Flat:
         return slope[bin_of(z, self.edges) + 1]
 
 
-SLOPE_REACH = 4  # bins on either side
+SLOPE_REACH = 4
+"""Bins on either side that a slope is a difference over."""
 
 
 def slopes(table: Any, window: tuple[int, int], width: float) -> Any:
     """Return -d log_weight / dz, [B + 2], by differences over a few bins inside the window.
 
-    Any function of z would do: it only shapes proposals, and both directions are paid for.
+    Any function of z would do: it only shapes proposals, and both directions use the same one.
     """
     first, end = window[0] + 1, window[1]  # table's entries first ... end are the window's bins
     at = np.clip(np.arange(len(table)), first, end)
@@ -110,24 +153,32 @@ def slopes(table: Any, window: tuple[int, int], width: float) -> Any:
     return (table[low] - table[high]) / (np.maximum(high - low, 1) * width)
 
 
-def of_run(config: Config) -> list[Ensemble]:
-    """Return the ensembles of all rungs at the run's beginning, in the ladder's order."""
-    edges = config.bins.edges
-    flat = [Flat(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]
-    if config.ladder is None:
-        return [*flat]
-    beta_k = config.ladder.beta_k
-    kappa_k = config.ladder.kappa or [0.0] * len(beta_k)
-    z0_k = config.ladder.z0 or [0.0] * len(beta_k)
-    return [
-        *flat,
-        *(
-            Gaussian(float(beta), kappa, z0) if kappa else Canonical(float(beta))
-            for beta, kappa, z0 in zip(beta_k, kappa_k, z0_k, strict=True)
-        ),
-    ]
-
-
 def log_weight_b(ensemble: Ensemble, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the log-weight at each bin's centre, float64 [B]."""
     return np.asarray(ensemble.log_weight(0.5 * (edges[:-1] + edges[1:])), dtype=np.float64)
+
+
+N_PARAMETERS = 5
+
+
+def to_array(ensemble: Ensemble, n_table: int) -> NDArray[np.float64]:
+    """Return the numbers that make up a fixed ensemble, float64 [5 + n_table].
+
+    beta, kappa, z0, the window's first bin and end, and the table; see `from_array`.
+    """
+    numbers = np.zeros(N_PARAMETERS + n_table)
+    numbers[0] = ensemble.beta
+    if isinstance(ensemble, Gaussian):
+        numbers[1:3] = ensemble.kappa, ensemble.z0
+    elif isinstance(ensemble, Tabulated):
+        numbers[3:5] = ensemble.window
+        numbers[N_PARAMETERS:] = ensemble.table
+    return numbers
+
+
+def from_array(numbers: NDArray[np.float64], edges: NDArray[np.float64]) -> Ensemble:
+    """Return the ensemble that `to_array` gave the numbers of; `edges` are the run's."""
+    beta, kappa, z0 = map(float, numbers[:3])
+    if np.isnan(beta):
+        return Tabulated(edges, (int(numbers[3]), int(numbers[4])), numbers[N_PARAMETERS:])
+    return Gaussian(beta, kappa, z0) if kappa else Canonical(beta)

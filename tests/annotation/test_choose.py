@@ -179,8 +179,8 @@ SHOWN = Shown("text", values_as_text, None, "")
 def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
     chosen, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
     path = tmp_path / "a.tasks.jsonl"
-    gold = [task_set.Gold("a gold item", 0.75)]
-    n = task_set.write_task_set(path, [task_set.Part(chosen, SHOWN)], HEADER, gold=gold)
+    gold = [task_set.GoldItem("a gold item", 0.75)]
+    n = task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)], HEADER, gold=gold)
     tasks = read_tasks(path)
     key = read_key(key_path(path), tasks.tasks_id)
     assert n == len(tasks.tasks) == len(chosen) + round(0.1 * len(chosen)) + 1
@@ -204,16 +204,19 @@ def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, densi
     chosen, _ = choose.choose(run, density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "both.tasks.jsonl"
     header = {**HEADER, "runs": HEADER["runs"] * 2}
-    task_set.write_task_set(path, [task_set.Part(chosen, SHOWN)] * 2, header, repeats=0)
+    task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)] * 2, header, repeats=0)
     assert sorted(i.run for i in read_key(key_path(path)).items) == [0] * len(chosen) + [1] * len(
         chosen
     )
     (tmp_path / "both.scores.ana.jsonl").write_text("")
     before = path.read_bytes()
     with pytest.raises(UserError, match="has scores already"):
-        task_set.write_task_set(path, [task_set.Part(chosen, SHOWN)] * 2, header)
+        task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)] * 2, header)
     assert path.read_bytes() == before
     with pytest.raises(UserError, match="cannot be mixed"):
         task_set.common_kind(
-            [task_set.Part([], SHOWN), task_set.Part([], Shown("image", values_as_text, None, ""))]
+            [
+                task_set.DrawnRun([], SHOWN),
+                task_set.DrawnRun([], Shown("image", values_as_text, None, "")),
+            ]
         )

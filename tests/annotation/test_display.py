@@ -12,8 +12,8 @@ from matplotlib.image import imread
 from page_server import ROOT
 
 from omniinput_hpc.annotation.display import shown_of
-from omniinput_hpc.annotation.png import data_uri, size_of
-from omniinput_hpc.annotation.tasks import PNG
+from omniinput_hpc.annotation.png import data_uri, pixels
+from omniinput_hpc.annotation.tasks import PNG_URI
 from omniinput_hpc.errors import UserError
 
 ENGLISH = {"kind": "causal-lm", "path": str(ROOT / "inputs/models/english"), "length": 25}
@@ -23,9 +23,9 @@ ENGLISH = {"kind": "causal-lm", "path": str(ROOT / "inputs/models/english"), "le
 def test_a_picture_comes_back_to_the_pixel(shape):
     image = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
     uri = data_uri(image)
-    back = imread(io.BytesIO(base64.b64decode(uri.removeprefix(PNG))), format="png")
+    back = imread(io.BytesIO(base64.b64decode(uri.removeprefix(PNG_URI))), format="png")
     assert (np.rint(back * 255).astype(np.uint8) == image).all() and back.shape == shape
-    assert size_of(uri) == (shape[1], shape[0])
+    assert (pixels(uri) == image).all() and pixels(uri).shape == shape
 
 
 def test_what_is_no_picture():
@@ -33,7 +33,7 @@ def test_what_is_no_picture():
         with pytest.raises(UserError, match="expected a picture"):
             data_uri(wrong)
     with pytest.raises(UserError, match="not a whole PNG"):
-        size_of(data_uri(np.zeros((2, 2), np.uint8))[:-8])
+        pixels(data_uri(np.zeros((2, 2), np.uint8))[:-8])
 
 
 def test_text_is_decoded_without_torch():
@@ -73,7 +73,7 @@ def test_an_image_classifier_is_drawn_from_its_files(tmp_path):
     shown = shown_of({"model": {"kind": "image-classifier", "path": str(tmp_path)}})
     assert shown.kind == "image"
     (uri,) = shown.show(np.array([[0, 16, 8, 0, 0, 16]]))
-    back = imread(io.BytesIO(base64.b64decode(uri.removeprefix(PNG))), format="png")
+    back = imread(io.BytesIO(base64.b64decode(uri.removeprefix(PNG_URI))), format="png")
     assert np.allclose(np.rint(back * 255), [[0, 255, 128], [0, 0, 255]])
 
 
@@ -91,7 +91,7 @@ def test_a_model_of_ones_own(tmp_path, monkeypatch):
     model = {"kind": "python", "factory": "drawn:plain"}
     assert shown_of({"model": model}).show(x) == ["0 1 1 0"]
     shown = shown_of({"model": {**model, "factory": "drawn:render"}})
-    assert shown.kind == "image" and size_of(shown.show(x)[0]) == (2, 2)
+    assert shown.kind == "image" and pixels(shown.show(x)[0]).shape == (2, 2)
 
 
 def test_a_kind_that_is_not_known():

@@ -51,15 +51,15 @@ def test_what_goes_out_comes_back(tmp_path, scored, capsys, format_, kind):
     code, out, err = call(capsys, back.path, "--import", exported)
     assert (code, err) == (0, "")
     for name in ("ana", "ben", "rule"):
-        before = read_scores(scores_path(scored.path, name)).last_words()
+        before = read_scores(scores_path(scored.path, name)).latest()
         after = read_scores(scores_path(back.path, name), back)
         assert after.by_id() == {k: v.score for k, v in before.items()}  # to the last bit
         assert after.judge == ("rule x:y" if name == "rule" else None)
-        for id_, line in after.last_words().items():
+        for id_, line in after.latest().items():
             assert line == before[id_]
     assert len(list((tmp_path / "back").glob("*.scores.*"))) == 3
     code, _, err = call(capsys, back.path, "--import", exported)  # a second time
-    assert code == 2 and "is there already" in err
+    assert code == 2 and "exists already" in err
 
 
 def test_an_export_of_no_scores_is_what_label_studio_imports(tasks, capsys):
@@ -124,9 +124,9 @@ def inspect(id_="id0000", value=1):
         ("a.csv", 'id,score\n"id0000,0.5\n', "cannot be read as CSV"),
         ("a.csv", "id,score\nid0000,0.5\n", "line 2: it does not say who scored"),
         ("a.csv", "id,score,annotator\nid0000,1.5,a\n", 'line 2: "score" must be a score from 0'),
-        ("a.csv", "id,score,annotator\nid0000,nan,a\n", '"score" must be a finite number'),
-        ("a.csv", "id,score,annotator\nid0000,high,a\n", '"score" must be a number, got "high"'),
-        ("a.csv", "id,score,annotator\nid0000,,a\n", '"score" must be a score from 0 to 1'),
+        ("a.csv", "id,score,annotator\nid0000,nan,a\n", 'a score from 0 to 1, got NaN'),
+        ("a.csv", "id,score,annotator\nid0000,high,a\n", 'a score from 0 to 1, got "high"'),
+        ("a.csv", "id,score,annotator\nid0000,,a\n", '"score" is missing'),
         ("a.csv", "id,score,annotator\nother,1,a\n", "holds no task with the id other"),
         ("a.csv", "id,score,annotator\nid0000,1,a/b\n", "letters, digits"),
         ("a.csv", "id,score,annotator\nid0000,1,a\nid0000,0,a\n", "several scores of id0000"),
@@ -135,20 +135,25 @@ def inspect(id_="id0000", value=1):
         ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is no JSON"),
         ("a.json", "{}", "expected a list of tasks"),
         ("a.json", '[{"id": 1, "text": "x", "score": 4}]', "task 1: no data and annotations"),
-        ("a.json", json.dumps([rated(None, 3)]), 'its data hold no "id"'),
+        ("a.json", json.dumps([rated(None, 3)]), 'task 1: "data.id" must be a text'),
         ("a.json", json.dumps([rated("id0000", 6)]), "6 stars of 1 to 5"),
         ("a.json", json.dumps([rated("id0000", 0)]), "0 stars of 1 to 5"),
-        ("a.json", json.dumps([rated("id0000", "3")]), "is no number"),
+        ("a.json", json.dumps([rated("id0000", "3")]), 'rating" must be a finite number'),
+        ("a.json", json.dumps([rated("id0000", 3, result=[3])]), 'result.0" must be an object'),
+        ("a.json", '[{"data": {"id": "a"}, "annotations": 5}]', '"annotations" must be a list'),
+        ("a.json", json.dumps([rated("id0000", 3, [1])]), "completed_by must be"),
+        ("a.json", "[" * 100 + "]" * 100, "nested too deeply"),
         ("a.json", json.dumps([rated("other", 3)]), "holds no task with the id other"),
         ("a.json", json.dumps([rated("id0000", 3, None)]), "does not say who scored"),
         ("a.json", json.dumps([rated("id0000", 3, result=[])]), "neither a rating nor a Number"),
         ("a.jsonl", inspect() + "\n" + inspect()[:-3], "line 2: cut short or damaged"),
-        ("a.jsonl", inspect(value="X"), '"score" must be a number, got "X"'),
+        ("a.jsonl", inspect(value="X"), '"score" must be a score from 0 to 1, got "X"'),
         ("a.jsonl", inspect(value=2), '"score" must be a score from 0 to 1'),
-        ("a.jsonl", inspect(value=[1]), '"score" must be a number'),
+        ("a.jsonl", inspect(value=[1]), '"score" must be a score from 0 to 1, got [1]'),
         ("a.jsonl", inspect("other"), "holds no task with the id other"),
         ("a.jsonl", inspect() + "\n" + inspect(), "several scores of id0000"),
-        ("a.jsonl", '{"id": "id0000"}', '"scores" must be an object'),
+        ("a.jsonl", '{"id": "id0000"}', 'line 1: "scores" is missing'),
+        ("a.jsonl", '{"id": "id0000", "scores": []}', '"scores" must be an object'),
         ("a.txt", "x", "say by --format"),
         ("a.csv", None, "no such file"),
     ],

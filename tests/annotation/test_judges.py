@@ -62,7 +62,7 @@ def expected(text):
 
 
 def test_a_language_models_score_is_the_probability_of_yes(reader, written):
-    given = reader.judge(written.tasks)
+    given = reader.score(written.tasks)
     truth = [expected(task.text) for task in written.tasks]
     np.testing.assert_allclose(given, truth, atol=2e-6)
     assert np.ptp(truth) > 0.01
@@ -76,7 +76,7 @@ def test_reading_the_answer_behind_the_padding_would_be_noticed(reader, written,
 
     real = language.padded
     monkeypatch.setattr(language, "padded", pads_counted)
-    wrong = np.array(reader.judge(written.tasks))
+    wrong = np.array(reader.score(written.tasks))
     truth = np.array([expected(task.text) for task in written.tasks[:5]])
     assert np.abs(wrong[:5] - truth).max() > 1e-3
 
@@ -85,7 +85,7 @@ def test_more_answers_make_a_scale(written):
     words = (" the", " right", " said")
     judge = language.LanguageModelJudge(str(ENGLISH), TEMPLATE, words, "float32", "cpu")
     two = language.LanguageModelJudge(str(ENGLISH), TEMPLATE, words[::2], "float32", "cpu")
-    three, ends = np.array(judge.judge(written.tasks)), np.array(two.judge(written.tasks))
+    three, ends = np.array(judge.score(written.tasks)), np.array(two.score(written.tasks))
     assert ((three - 0.5) * (ends - 0.5) >= 0).all()  # the middle answer pulls to the middle
     assert (np.abs(three - 0.5) < np.abs(ends - 0.5)).all()
 
@@ -93,7 +93,7 @@ def test_more_answers_make_a_scale(written):
 def test_a_text_cannot_leave_its_place_in_the_prompt():
     words = tokenizer.read(ENGLISH)
     special = next(w for w, i in words.ids.items() if i in words.special)
-    ids = language.plain(words, tasks.Task("a", text=f"x{special}y", prefix="p "))
+    ids = language.plain_tokens(words, tasks.Task("a", text=f"x{special}y", prefix="p "))
     assert not set(ids) & words.special and words.decode(ids) == f"p x{special}y"
     assert set(words.encode(f"x{special}y")) & words.special  # without the care it would
 
@@ -131,19 +131,19 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     first, last = hf_folder.fixed_ids(folder)
-    given = judge.judge(made.tasks)
+    given = judge.score(made.tasks)
     for task, score in zip(made.tasks, given, strict=True):
-        ids = [first, *language.plain(tokenizer.read(folder), task), last]
+        ids = [first, *language.plain_tokens(tokenizer.read(folder), task), last]
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0]
         truth = logits[0].sigmoid() if n_classes == 1 else logits.softmax(-1)[1]
         assert abs(score - float(truth)) < 2e-6
     assert np.ptp(given) > 0.003
-    with pytest.raises(UserError, match=f"tells {max(2, n_classes)} classes apart"):
+    with pytest.raises(UserError, match=f"has {max(2, n_classes)} classes"):
         language.TextClassifierJudge(str(folder), 4, "float32", "cpu")
     long = [tasks.Task("long", text="a " * 20)]
     with pytest.raises(UserError, match=r"task long: 22 tokens .* reads 16"):
-        judge.judge(long)
+        judge.score(long)
 
 
 def pictures(folder, images, per_bin=None, gold=()):
@@ -172,13 +172,13 @@ def test_a_picture_classifier_sees_the_inputs_own_levels(tmp_path):
     made = pictures(tmp_path, images)
     judge = networks.PictureClassifierJudge(str(MLP), 1, "cpu")
     z = networks.PictureNetwork(str(MLP), "cpu")._network(torch.from_numpy(images.astype(int)))
-    given = judge.judge(made.tasks)
+    given = judge.score(made.tasks)
     np.testing.assert_allclose(given, 1 / (1 + np.exp(-z[:, 0].double().numpy())), rtol=1e-9)
     assert np.corrcoef(given[:40], digits(0, 1).y[:40])[0, 1] > 0.9
-    other = networks.PictureClassifierJudge(str(MLP), 0, "cpu").judge(made.tasks)
+    other = networks.PictureClassifierJudge(str(MLP), 0, "cpu").score(made.tasks)
     np.testing.assert_allclose(np.add(given, other), 1.0, rtol=1e-12)
     with pytest.raises(UserError, match=r"takes pictures of \(8, 8\), and these are \(5, 5\)"):
-        judge.judge([tasks.Task("a", png=png.data_uri(np.zeros((5, 5), np.uint8)))])
+        judge.score([tasks.Task("a", png=png.data_uri(np.zeros((5, 5), np.uint8)))])
 
 
 def test_a_program_takes_pictures_from_0_to_1(tmp_path):
@@ -190,7 +190,7 @@ def test_a_program_takes_pictures_from_0_to_1(tmp_path):
     program = torch.export.export(Mean(), (torch.zeros(3, 1, 8, 8),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "mean.pt2")
     made = pictures(tmp_path, noise(6))
-    given = networks.PictureClassifierJudge(str(tmp_path / "mean.pt2"), 1, "cpu").judge(made.tasks)
+    given = networks.PictureClassifierJudge(str(tmp_path / "mean.pt2"), 1, "cpu").score(made.tasks)
     grey = np.stack([png.pixels(t.png) for t in made.tasks]) / 255
     np.testing.assert_allclose(given, 1 / (1 + np.exp(10 - 20 * grey.mean(axis=(1, 2)))), rtol=1e-5)
 
@@ -211,11 +211,11 @@ def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):
         "def fails(x): raise KeyError('lost')\n"
         "def large(x): return 2 * np.ones(len(x))\n"
     )
-    given = rule.RuleJudge("my_judges:bright", "shown", None).judge(made.tasks)
+    given = rule.RuleJudge("my_judges:bright", "shown", None).score(made.tasks)
     assert given[-2:] == given[:2] and all(0 < g < 1 for g in given)  # gold, too
     (tmp_path / "t").mkdir()
     texts = make_tasks(tmp_path / "t", texts=["ab", ""])
-    assert rule.RuleJudge("my_judges:length", "shown", None).judge(texts.tasks) == [0.1, 0.0]
+    assert rule.RuleJudge("my_judges:length", "shown", None).score(texts.tasks) == [0.1, 0.0]
     sys.modules.pop("my_judges")
 
 
@@ -280,17 +280,17 @@ def test_the_command_judges_and_goes_on(tmp_path, capsys):
         (["--judge", "no_such_module:f"], "cannot import no_such_module"),
         (["--judge", "json:nothing"], "--judge json:nothing: json has no function nothing"),
         (["--judge", "json:dumps"], "is not a number|not numbers|failed"),
-        (["--judge", "causal-lm"], "--judge causal-lm wants --model"),
-        (["--judge", "causal-lm", "--model", ENGLISH], "wants --template"),
+        (["--judge", "causal-lm"], "--judge causal-lm requires --model"),
+        (["--judge", "causal-lm", "--model", ENGLISH], "requires --template"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "cannot be read"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "hold {text} once"),
         (["--judge", "causal-lm", "--model", "/none", "--template", "good"], "/none: no such"),
         (["--judge", "causal-lm", "--model", MLP, "--template", "good"], "needs a tokenizer"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "good", "--answers", " yes"],
-         "two or more that begin with other tokens"),
+         "two or more with different first tokens"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "long"], "the model reads"),
         (["--judge", "sequence-classifier", "--model", ENGLISH, "--label", 0], "has no|do not"),
-        (["--judge", "image-classifier", "--model", MLP, "--label", 0], "judges images"),
+        (["--judge", "image-classifier", "--model", MLP, "--label", 0], "scores images"),
         (["--judge", "fid", "--model", MLP, "--reference", "x"], "no such folder of PNG"),
         (["--judge", "json:loads", "--name", "a/b"], "letters, digits"),
         (["--judge", "json:loads", "--batch", 0], "--batch must be"),

@@ -65,9 +65,9 @@ def test_a_last_line_cut_short_is_left_out_and_mended(tasks, path, cut):
     ("line", "words"),
     [
         ('{"id": "id0000", "score": 1.01', 'line 2: "score" must be a score from 0 to 1'),
-        ('{"id": "id0000", "score": NaN', 'line 2: "score" must be a finite number'),
-        ('{"id": "id0000", "score": "1"', 'line 2: "score" must be a number'),
-        ('{"id": "id0000"', 'line 2: "score" must be a score from 0 to 1, or null'),
+        ('{"id": "id0000", "score": NaN', 'line 2: "score" must be a score from 0 to 1, got NaN'),
+        ('{"id": "id0000", "score": "1"', 'line 2: "score" must be a score from 0 to 1, got "1"'),
+        ('{"id": "id0000"', 'line 2: "score" is missing'),
         ('{"id": "other", "score": 1', "no task with the id other"),
         ('{"id": "id0000", "score": 1, "seconds": -1', 'line 2: "seconds" must be'),
         ('{"id": "id0000" "score": 1', "line 2: cut short or damaged"),
@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tasks, path, monkeypatch):
 def test_a_file_taken_away_or_replaced_is_noticed(tasks, path):
     with ScoreFile(path, tasks) as file:
         path.rename(path.with_name("elsewhere"))
-        with pytest.raises(NotSaved, match="was taken away"):
+        with pytest.raises(NotSaved, match="was moved or removed"):
             file.append(word("id0000", 0.1))
         path.write_text("")
         with pytest.raises(NotSaved, match="was replaced"):

@@ -7,6 +7,7 @@ import os
 import pytest
 from task_files import KEY_HEADER, make_tasks
 
+from omniinput_hpc.annotation import jsonl
 from omniinput_hpc.annotation.tasks import (
     KeyItem,
     Task,
@@ -47,7 +48,7 @@ def test_keys_come_back_as_written(tmp_path):
     back = read_key(path, tasks.tasks_id)
     assert list(back.items) == items
     assert back.runs[0].path == "runs/toy.h5" and back.runs[0].range == (0.0, 2.0)
-    assert (back.law, back.width, back.range, back.per_bin, back.duplicates) == (
+    assert (back.draw_method, back.width, back.range, back.per_bin, back.duplicates) == (
         "by-weight", 1.0, (0.0, 2.0), 5, 3,
     )  # fmt: skip
     assert path.name == "toy.tasks.key.jsonl" and stem_of(tasks.path) == "toy"
@@ -70,10 +71,24 @@ def lines(tasks):
         (lambda t: lines(t)[:-1], "is cut short: it holds 9 of 10 tasks"),
         (lambda t: "".join(lines(t))[:-20], "line 11: cut short or damaged"),
         (lambda t: [*lines(t), lines(t)[-1]], "longer than it was"),
-        (lambda t: [*lines(t)[:-1], lines(t)[-2]], "is there twice"),
+        (lambda t: [*lines(t)[:-1], lines(t)[-2]], "occurs twice"),
         (lambda t: [*lines(t)[:-1], lines(t)[-1].replace("id0009", "id0042")], "tasks_id"),
         (lambda t: [*lines(t)[:-1], "[1]\n"], "line 11: expected an object"),
-        (lambda t: [*lines(t)[:-1], '{"id": "id0009"}\n'], 'line 11: "text" must be a text'),
+        (lambda t: [*lines(t)[:-1], '{"id": "id0009"}\n'], 'line 11: "text" is missing'),
+        (
+            lambda t: [*lines(t)[:-1], '{"id": "id0009", "text": 3}\n'],
+            '"text" must be a text, got 3',
+        ),
+        (lambda t: [*lines(t)[:-1], '{"id": "", "text": "x"}\n'], 'line 11: "id" must be a text'),
+        (
+            lambda t: [*lines(t)[:-1], '{"id": "id0009", "text": ' + 30_000 * "["],
+            "line 11: cut short",
+        ),
+        (
+            lambda t: [*lines(t)[:-1], '{"id": "id0009", "text": ' + 40 * "[" + 40 * "]" + "}"],
+            "line 11: cut short or damaged",
+        ),
+        (lambda t: [lines(t)[0].replace('"tasks": 10', '"tasks": -1')], '"tasks" must be a whole'),
         (lambda t: [lines(t)[0].replace("omniinput-tasks", "other")], "is no task file"),
         (lambda t: [lines(t)[0].replace('"version": 1', '"version": 2')], '"version" must be 1'),
         (lambda t: [lines(t)[0].replace('"text"', '"sound"'), *lines(t)[1:]], '"kind" must be'),
@@ -99,7 +114,13 @@ def test_a_picture_must_be_a_data_uri(tmp_path):
     ("name", "value", "words"),
     [
         ("bin_lower", None, '"bin_lower" must be a number'),
-        ("z", True, '"z" must be a number'),
+        ("bin_lower", 9.0, '"bin_lower" is 9, outside'),
+        ("z", True, '"z" must be a finite number, got true'),
+        ("z", 10**400, '"z" must be a finite number'),
+        ("run", 1, '"run" is 1, and the key names 1 runs'),
+        ("x", [1], '"x" is not as long as'),
+        ("x", [2**63, 0], '"x" must be a list of whole numbers'),
+        ("x", 5, '"x" must be a list of whole numbers'),
         ("lane", -1, '"lane" must be a whole number >= 0'),
         ("x", [0.5], '"x" must be a list of whole numbers'),
         ("gold", 1.5, '"gold" must be a score from 0 to 1'),
@@ -107,11 +128,42 @@ def test_a_picture_must_be_a_data_uri(tmp_path):
 )
 def test_a_damaged_key(tmp_path, name, value, words):
     path = key_path(make_tasks(tmp_path).path)
-    header, first, *rest = path.read_text().splitlines(keepends=True)
-    changed = json.dumps({**json.loads(first), name: value}) + "\n"
-    path.write_text("".join([header, changed, *rest]))
-    with pytest.raises(UserError, match=f"line 2: {words}"):
+    header, *rest, last = path.read_text().splitlines(keepends=True)
+    changed = json.dumps({**json.loads(last), name: value}) + "\n"
+    path.write_text("".join([header, *rest, changed]))
+    with pytest.raises(UserError, match=f"line 11: {words}"):
         read_key(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("law", "by-hand", '"law" must be "by-weight" or "uniform", got "by-hand"'),
+        ("width", 0, '"width" must be a finite number > 0, got 0'),
+        ("width", 1e-300, "more than 10,000,000 bins"),
+        ("range", [2.0, 0.0], '"range" must be .lowest, highest.'),
+        ("range", [0.0], '"range" must be .lowest, highest.'),
+        ("runs", {}, '"runs" must be a list'),
+        ("runs", [3], '"runs.0" must be an object'),
+        ("runs", [{"path": "a", "range": [0, 2]}], '"runs.0.model_fingerprint" is missing'),
+        ("duplicates", True, '"duplicates" must be a whole number'),
+        ("\ud800", 1, "plain texts as keys"),
+    ],
+)
+def test_a_damaged_header_of_a_key(tmp_path, name, value, words):
+    path = key_path(make_tasks(tmp_path).path)
+    header, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([json.dumps({**json.loads(header), name: value}) + "\n", *rest]))
+    with pytest.raises(UserError, match=f"line 1: .*{words}"):
+        read_key(path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    path = tmp_path / "large.tasks.jsonl"
+    with path.open("wb") as file:
+        file.truncate(jsonl.MAX_FILE_BYTES + 1)
+    with pytest.raises(UserError, match="larger than 1,073,741,824 bytes"):
+        read_tasks(path)
 
 
 def test_the_key_of_another_task_set(tmp_path):

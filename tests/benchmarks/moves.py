@@ -67,7 +67,7 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     from omniinput_hpc.config import input_file
     from omniinput_hpc.models.checked import CheckedModel
     from omniinput_hpc.sampling.plan import geometry_of
-    from omniinput_hpc.sampling.walkers import Batch
+    from omniinput_hpc.sampling.walkers import Recording, Walkers
     from omniinput_hpc.tempering.ensembles import Canonical
 
     torch.set_num_threads(threads)
@@ -79,17 +79,18 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     model = CheckedModel(models.build(config, "cpu"), "model")
     x_dtype = geometry_of(config, model.n_values, model.n_sites).x_dtype
     kernel = kernels.build(config.kernel, model, walkers)
-    batch = Batch(kernel, model, Canonical(beta), torch.device("cpu"), steps, 10, x_dtype)
+    recording = Recording(steps, 10, x_dtype)
+    walkers = Walkers(kernel, model, Canonical(beta), torch.device("cpu"), recording)
     x = rng.generator(0, "start").integers(model.n_values, size=(walkers, model.n_sites))
-    batch.place(x, batch.evaluate(x))
+    walkers.place(x, walkers.evaluate(x))
     seconds = []
     for repeat in range(REPEATS + 1):
         own, shared = (rng.generator(0, purpose, repeat) for purpose in ("moves", "choices"))
         begin = clock()
-        batch.begin_segment(own, shared, 0)
+        segment = walkers.begin_segment(own, shared, 0)
         for _ in range(steps):
-            batch.step()
-        batch.collect()
+            segment.step()
+        segment.recorded()
         seconds.append((clock() - begin) / steps)
     return seconds[1:]
 

@@ -28,8 +28,7 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.results.comparison import read_pairs, require_one_space
 from omniinput_hpc.results.tables import read_exact
 from omniinput_hpc.runfile.reader import open_run

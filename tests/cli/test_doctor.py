@@ -1,4 +1,4 @@
-"""The doctor: nothing wrong on a healthy machine, and each ailment is named with a remedy."""
+"""The doctor: nothing wrong on a healthy machine, and each fault is named with a remedy."""
 
 import importlib.metadata
 import tempfile
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from run_tools import run
 
-from omniinput_hpc.cli import doctor, trials
+from omniinput_hpc.cli import doctor
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, writers
@@ -80,7 +80,7 @@ def full(folder):
     return 1000
 
 
-AILMENTS = {
+FAULTS = {
     "a package is missing": (
         [("importlib.metadata.version", no_torch)],
         "versions",
@@ -97,7 +97,7 @@ AILMENTS = {
         ["rank 0 on ", "CUDA driver too old", "->"],
     ),
     "torch does not see the GPU": (
-        [("omniinput_hpc.cli.doctor._try_device", lambda rank: "cpu||unseen")],
+        [("omniinput_hpc.cli.doctor._try_device", lambda rank: ("cpu", "", "unseen"))],
         "torch",
         ["has a GPU that torch does not see", "-> install torch with CUDA"],
     ),
@@ -114,12 +114,16 @@ AILMENTS = {
     "a disk that cannot fsync": (
         [("omniinput_hpc.cli.doctor._write", raise_(OSError(5, "Input/output error")))],
         "fsync",
-        ["cannot be kept", "Input/output error", "->"],
+        ["cannot be stored", "Input/output error", "->"],
     ),
     "a disk that forgets": (
         [("pathlib.Path.read_bytes", lambda path: b"something else")],
         "fsync",
-        ["what rank 0 wrote is not there", "another content", "-> choose a folder"],
+        [
+            "rank 0's file is missing or differs",
+            "differs from what was written",
+            "-> choose a folder",
+        ],
     ),
     "a writer that fails": (
         [("omniinput_hpc.runfile.writers.open_writer", raise_(OSError("no MPI-IO here")))],
@@ -137,7 +141,7 @@ AILMENTS = {
             ("omniinput_hpc.runfile.writers.GatherWriter.commit", keep_nothing),
         ],
         "writing",
-        ["does not keep", "is not what was written", "-> set [run] writer"],
+        ["loses data", "is not what was written", "-> set [run] writer"],
     ),
     "too little room": (
         [("omniinput_hpc.runfile.layout.free_bytes", full)],
@@ -147,9 +151,9 @@ AILMENTS = {
 }
 
 
-@pytest.mark.parametrize("ailment", AILMENTS)
-def test_ailments(ailment, capsys, tmp_path, monkeypatch):
-    changes, name, expected = AILMENTS[ailment]
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults(fault, capsys, tmp_path, monkeypatch):
+    changes, name, expected = FAULTS[fault]
     for target, value in changes:
         monkeypatch.setattr(target, value)
     code, found = examine(capsys, tmp_path)
@@ -169,7 +173,7 @@ def test_a_launcher_that_does_not_fit(capsys, tmp_path, monkeypatch):
     assert "--mpi=pmi2" in found["MPI"]
 
 
-def test_serial_hdf5_is_no_ailment(capsys, tmp_path, monkeypatch):
+def test_serial_hdf5_is_no_fault(capsys, tmp_path, monkeypatch):
     serial = type("Config", (), {"mpi": False})()
     monkeypatch.setattr(h5py, "get_config", lambda: serial)
     code, found = examine(capsys, tmp_path)
@@ -204,17 +208,19 @@ class Others:
 
 
 def test_exchanges_that_change_bytes_are_noticed():
-    line = trials.exchanges(Others(2, received=trials._bytes), 0.01)
+    line = doctor.exchanges(Others(2, received=doctor.random_bytes), 0.01)
     assert not line.wrong
     assert "exchanges/s" in line.text
-    line = trials.exchanges(Others(2, received=lambda rank, n: trials._bytes(rank + 1, n)), 0.01)
+    line = doctor.exchanges(
+        Others(2, received=lambda rank, n: doctor.random_bytes(rank + 1, n)), 0.01
+    )
     assert line.wrong
     assert "bytes arrive changed" in line.text
 
 
 def test_slow_exchanges_are_noticed(monkeypatch):
-    monkeypatch.setattr(trials, "SLOW_EXCHANGE", 0.0)
-    line = trials.exchanges(Others(2, received=trials._bytes), 0.01)
+    monkeypatch.setattr(doctor, "SLOW_EXCHANGE", 0.0)
+    line = doctor.exchanges(Others(2, received=doctor.random_bytes), 0.01)
     assert line.wrong
     assert "fewer ranks than cores" in line.remedy
 
@@ -241,15 +247,15 @@ def test_ranks_with_other_versions_are_noticed():
 
 
 def test_ranks_that_share_a_gpu_get_a_hint(monkeypatch):
-    monkeypatch.setattr(doctor, "_try_device", lambda rank: "H200|gpu-1|")
-    line = doctor.devices(Others(2, [["H200|gpu-1|", "H200|gpu-1|"]]), ["a", "a"])
+    monkeypatch.setattr(doctor, "_try_device", lambda rank: ("H200", "gpu-1", ""))
+    line = doctor.devices(Others(2, [["H200"] * 2, ["gpu-1"] * 2, ["", ""]]), ["a", "a"])
     assert (line.wrong, "2 ranks share a GPU" in line.remedy) == (False, True)
     assert line.text == "2 rank(s) on H200"
-    line = doctor.devices(Others(2, [["H200|gpu-1|", "H200|gpu-1|"]]), ["a", "b"])
+    line = doctor.devices(Others(2, [["H200"] * 2, ["gpu-1"] * 2, ["", ""]]), ["a", "b"])
     assert line.remedy == ""
 
 
-def test_an_ailment_of_another_rank_is_named():
+def test_an_fault_of_another_rank_is_named():
     other = Others(2, [["", "rank 1 on node7: no such file"]])
     other.all = lambda ok: False
     _, failure = doctor.attempt(other, lambda: None)
@@ -259,7 +265,7 @@ def test_an_ailment_of_another_rank_is_named():
 def test_the_trial_file_is_a_run_file_like_any(tmp_path):
     """What is tried is what a run does: same creation, same writers, same reader."""
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
-    line = trials.writing(World(), folder, "gather", 0.0)
+    line = doctor.writing(World(), folder, "gather", 0.0)
     assert not line.wrong
     with h5py.File(folder / "trial.h5", locking=False) as file:
         assert file.attrs["format"] == layout.FORMAT

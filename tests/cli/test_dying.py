@@ -1,4 +1,4 @@
-"""One rank of four fails in the midst of a run: all end, it says why, and the file goes on."""
+"""One rank of four fails during a run: all end, it prints why, and the run can be resumed."""
 
 import os
 import signal

@@ -10,7 +10,7 @@ import pytest
 from run_tools import LATTICE, ROOT, command, environment
 
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.cli.verify import verify_file
+from omniinput_hpc.cli.verify import choose_samples, verify_file
 from omniinput_hpc.runfile import layout
 from omniinput_hpc.runfile.reader import open_run
 
@@ -160,7 +160,7 @@ DAMAGE = {
     ),
     "walkers of one lane swapped": (
         swap("exchange/walker", (1, 0, slice(4, 5)), (1, 1, slice(4, 5))),
-        ["walkers: round 2, samples/walker: not those whom the round before left there"],
+        ["walkers: round 2, samples/walker: not the walkers that the round before left there"],
     ),
     "a sample's walker doubled": (
         swap("samples/walker", (3, 1, slice(9, 10)), (3, 1, slice(10, 11))),
@@ -218,9 +218,9 @@ DAMAGE = {
     ),
     "a dataset in pieces": (
         replace("samples/z", chunks=(1, 1, S)),
-        ["samples/z is not stored in one piece"],
+        ["samples/z is not contiguous"],
     ),
-    "a dataset in another file": (replace_outside, ["samples/z is not stored in one"]),
+    "a dataset in another file": (replace_outside, ["samples/z is not contiguous"]),
     "another number of walkers in the input": (
         set_config("walkers = 8", "walkers = 4"),
         ["layout: 8 walkers, but the stored input says 4"],
@@ -304,8 +304,6 @@ def test_what_is_no_run_file_is_bad_input(capfd, path, tmp_path):
 
 
 def test_rescored_samples_agree_and_are_spread(capfd, path):
-    from omniinput_hpc.cli.spot_check import choose
-
     code, text = call(capfd, "--verify", path, "--rescore", "100")
     assert code == 0
     assert "rescored 100 samples on " in text
@@ -313,9 +311,9 @@ def test_rescored_samples_agree_and_are_spread(capfd, path):
     assert "0 in another bin" in text
     assert "rescored 800 samples" in verify_file(path, 10_000)[0][1]
     with open_run(path) as run:
-        parts = choose(run, 20)
+        parts = choose_samples(run, 20)
         assert set(parts) == {(r, k) for r in range(5) for k in range(4)}
-        assert sum(map(len, choose(run, 100).values())) == 100
+        assert sum(map(len, choose_samples(run, 100).values())) == 100
 
 
 def test_another_input_beside_an_output_is_found_by_rescoring_alone(path):
@@ -329,7 +327,7 @@ def test_another_input_beside_an_output_is_found_by_rescoring_alone(path):
 
 def test_another_model_is_found(path):
     findings = verify_file(path, 50, ["model.options.unit=0.5"])[1]
-    assert any("model: its files or options are others" in line for line in findings)
+    assert any("model: its files or options have changed" in line for line in findings)
     assert any("rescored: round" in line for line in findings)
     findings = verify_file(path, 50, ["model.options.n_sites=5"])[1]
     assert any("model: 5 sites of 4 values; the run's has 6 of 4" in line for line in findings)

@@ -14,7 +14,7 @@ import numpy as np
 from page_server import Server
 
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
-from omniinput_hpc.estimators.precision_recall.rules import load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 
 
 def truths(tasks, rule):

@@ -4,7 +4,7 @@ import base64
 import io
 
 import numpy as np
-from matplotlib.image import imsave
+from PIL import Image
 
 from omniinput_hpc.annotation import scores, tasks
 
@@ -22,8 +22,8 @@ def png(seed=0, size=8):
     """Return a grey picture of noise as a data URI."""
     file = io.BytesIO()
     grey = np.random.default_rng(seed).integers(256, size=(size, size), dtype=np.uint8)
-    imsave(file, np.repeat(grey[:, :, None], 3, axis=2), format="png")
-    return tasks.PNG + base64.b64encode(file.getvalue()).decode()
+    Image.fromarray(np.repeat(grey[:, :, None], 3, axis=2)).save(file, "PNG")
+    return tasks.PNG_URI + base64.b64encode(file.getvalue()).decode()
 
 
 def make_tasks(folder, n=10, kind="text", texts=None, name="toy"):
@@ -45,4 +45,7 @@ def make_tasks(folder, n=10, kind="text", texts=None, name="toy"):
 
 def word(id_, score, annotator="ana", **more):
     """Return a line of a score file."""
-    return scores.Score(id_, score, 1.5, scores.now(), "abc", annotator, **more)
+    return scores.Score(
+        id=id_, score=score, seconds=1.5, when=scores.now(), guideline="abc", annotator=annotator,
+        **more,
+    )  # fmt: skip

@@ -14,8 +14,7 @@ from omniinput_hpc import kernels
 from omniinput_hpc.config.kernels import KernelTable
 from omniinput_hpc.kernels.parts.categorical import draw, pick
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
-from omniinput_hpc.kernels.untuned import Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 

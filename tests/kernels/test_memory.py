@@ -14,7 +14,7 @@ from omniinput_hpc.config import CausalLm
 from omniinput_hpc.config.kernels import LmConditional, Metropolis
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.sampling.walkers import Batch
+from omniinput_hpc.sampling.walkers import Recording, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical
 
 TOY = Path(__file__).resolve().parents[2] / "inputs/models/toy"
@@ -42,16 +42,17 @@ def _grown_here(kernel_options, rounds, hoards):
         causal_lm.build(CausalLm(kind="causal-lm", path=str(TOY), length=8), "cpu"), "toy"
     )
     kernel = kernels.build(kernel_options, model, 8)
-    batch = Batch(kernel, model, Canonical(1.0), torch.device("cpu"), 5, 5, np.dtype(np.uint8))
-    batch.place(np.zeros((8, 8), dtype=np.uint8), np.ones(8, dtype=np.float32))
+    recording = Recording(5, 5, np.dtype(np.uint8))
+    walkers = Walkers(kernel, model, Canonical(1.0), torch.device("cpu"), recording)
+    walkers.place(np.zeros((8, 8), dtype=np.uint8), np.ones(8, dtype=np.float32))
     before, hoard = 0, []
     for r in range(rounds):
         own, shared = (rng.generator(1, purpose, r) for purpose in ("moves", "choices"))
-        batch.begin_segment(own, shared, 0)
+        segment = walkers.begin_segment(own, shared, 0)
         for _ in range(5):
-            batch.step()
-        batch.collect()
-        batch.place(*batch.walkers())
+            segment.step()
+        segment.recorded()
+        walkers.place(*walkers.configurations())
         if hoards:
             hoard.append(np.ones(1 << 14))
         if r == rounds // 6:

@@ -19,11 +19,11 @@ from omniinput_hpc.config.kernels import (
     Mixture,
 )
 from omniinput_hpc.kernels.independent import UniformSampler
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm, hf_decoder
-from omniinput_hpc.sampling.walkers import Batch
-from omniinput_hpc.tempering.ensembles import Canonical, Flat, Gaussian
+from omniinput_hpc.sampling.walkers import Recording, Walkers
+from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
 D, W, STEPS, EVERY = 7, 4, 6, 3
 META = torch.device("meta")
@@ -36,7 +36,7 @@ KERNELS = {
 }
 PARTS = [{"name": "metropolis", "weight": 1.0}, {"name": "lm-conditional", "weight": 1.0}]
 KERNELS["mixture"] = Mixture(name="mixture", parts=PARTS)
-FLAT = Flat(np.linspace(0.0, 10.0, 101), (0, 100), np.zeros(102))
+EDGES = np.linspace(0.0, 10.0, 101)
 
 
 @pytest.fixture
@@ -53,24 +53,25 @@ def model(request, monkeypatch, tmp_path):
     return causal_lm.build(options, str(META))
 
 
-def segment(model, kernel, ensemble, anchor=None, always=False):
+def segment(model, kernel, ensemble, exact_sampler=None, every_move=False):
     """Move walkers for a segment, as a rung does between two exchanges."""
     checked = CheckedModel(model, "model")
-    batch = Batch(kernel, checked, ensemble, META, STEPS, EVERY, np.dtype(np.uint8))
-    batch.use(ensemble, anchor, always)
-    batch.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
+    recording = Recording(STEPS, EVERY, np.dtype(np.uint8))
+    walkers = Walkers(kernel, checked, ensemble, META, recording)
+    walkers.set_ensemble(ensemble, exact_sampler, every_move)
+    walkers.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
     own, shared = (rng.generator(1, purpose, 0) for purpose in ("moves", "choices"))
-    batch.begin_segment(own, shared, 0)
+    moves = walkers.begin_segment(own, shared, 0)
     for _ in range(STEPS):
-        batch.step()
-    return batch
+        moves.step()
+    return walkers.state, moves
 
 
 ENSEMBLES = {
     "canonical": lambda: Canonical(3.0),
     "hot": lambda: Canonical(-1.0),
     "gaussian": lambda: Gaussian(1.0, 0.5, 3.0),
-    "flat": lambda: FlatOnDevice(FLAT, WangLandau(), META, W),
+    "flat": lambda: WangLandauEnsemble(EDGES, (0, 100), WangLandau(), META, W),
 }
 
 
@@ -79,17 +80,17 @@ ENSEMBLES = {
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
     assert model._decoder is not None
-    batch = segment(model, kernels.build(KERNELS[kernel], model, W), ENSEMBLES[ensemble]())
-    assert batch._z_tw.device == META
-    assert (batch._state.x.device, batch._state.z.dtype) == (META, torch.float32)
+    state, moves = segment(model, kernels.build(KERNELS[kernel], model, W), ENSEMBLES[ensemble]())
+    assert moves.z_tw.device == META
+    assert (state.x.device, state.z.dtype) == (META, torch.float32)
     with pytest.raises(RuntimeError, match="meta tensor"):  # the one place where the host waits
-        batch.collect()
+        moves.recorded()
 
 
 def test_the_anchor_at_beta_0_does_not_wait(model):
     kernel = kernels.build(KERNELS["lm-conditional"], model, W)
-    batch = segment(model, kernel, Canonical(0.0), UniformSampler(model, W), always=True)
-    assert batch._state.x.device == META
+    state, _ = segment(model, kernel, Canonical(0.0), UniformSampler(model, W), every_move=True)
+    assert state.x.device == META
 
 
 class Asking:

@@ -13,13 +13,13 @@ from exactness import Draw, Explorer, bisect, distribution, shift_of_value, site
 
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.kernels.metropolis import Metropolis, Options
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.sampling import exchange
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering import ladder
-from omniinput_hpc.tempering.ensembles import Canonical, Flat, Gaussian
+from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
 Z = np.array([0.0, 0.7, 1.1, 2.6])  # of the inputs 00, 01, 10, 11: coupled, and not symmetric
 
@@ -45,11 +45,9 @@ STATES = np.array(list(itertools.product(range(4), repeat=4)))  # rung 0: walker
 def flat(first, end):
     """Return a frozen flat-histogram ensemble with a window of bins, as kernels have it."""
     entropy = np.array([np.nan, 0.3, -0.2, 0.9, 0.1, -0.4, 0.6, np.nan])
-    rung = FlatOnDevice(
-        Flat(EDGES, (first, end), np.zeros(8)), WangLandau(), torch.device("cpu"), 2
-    )
-    rung.restore(entropy, np.zeros(8), np.array([1e-4, 1e-4, 0.0, 1.0, 1.0, 1.0]))
-    rung.to_host()
+    rung = WangLandauEnsemble(EDGES, (first, end), WangLandau(), torch.device("cpu"), 2)
+    learning = np.array([1e-4, 1e-4, 0.0, 1.0, 1.0, 1.0])
+    rung.restore(LearningState(entropy, np.zeros(8), learning))
     return rung
 
 
@@ -68,21 +66,21 @@ class Slot:
     def place(self, x, z):
         self.x, self.z = x.copy(), z.copy()
 
-    def walkers(self):
+    def configurations(self):
         return self.x, self.z
 
 
 class HeldRung:
-    def __init__(self, k, number_w):
-        self.k, w = k, len(number_w)
+    def __init__(self, k, number_w, ensemble):
+        self.k, self.ensemble, w = k, ensemble, len(number_w)
         self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
         self.direction_w = np.zeros(w, dtype=np.int8)
-        self.batch = Slot(X[number_w], Z[number_w].astype(np.float32))
+        self.walkers = Slot(X[number_w], Z[number_w].astype(np.float32))
 
     @property
     def number_w(self):
         """Which input each walker is on; its output must have come along."""
-        x, z = self.batch.walkers()
+        x, z = self.walkers.configurations()
         number_w = x[:, 0].astype(int) * 2 + x[:, 1]
         np.testing.assert_allclose(z, Z[number_w].astype(np.float32), err_msg="a stale output")
         return number_w
@@ -105,11 +103,10 @@ class Scripted:
 def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch):
     """Let walkers exchange once with given uniform numbers; return the rungs afterwards."""
     w = number_kw.shape[1]
-    host = [getattr(ensemble, "flat", ensemble) for ensemble in pair]
-    swapper = exchanger_type(host, Geometry(1, 2, w, 6, w, 2, 2, 1), 3, WORLD)
-    rungs = [HeldRung(k, number_kw[k]) for k in range(2)]
+    swapper = exchanger_type(Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD)
+    rungs = [HeldRung(k, number_kw[k], pair[k]) for k in range(2)]
     with monkeypatch.context() as patch:
-        patch.setattr(exchange.streams, "generator", lambda *_: Scripted(u_w))
+        patch.setattr(exchange.rng, "generator", lambda *_: Scripted(u_w))
         swapper.swap(rungs, 0)
     return rungs
 
@@ -178,18 +175,17 @@ def test_moves_and_an_exchange_leave_the_joint_law_as_it_is(name, monkeypatch):
 class Reversed(Exchanger):
     """The ratio upside down."""
 
-    def _swap_pair(self, *arguments):
-        self.ensembles.reverse()
-        super()._swap_pair(*arguments)
-        self.ensembles.reverse()
+    def _swap_pair(self, k, held, near, ensembles, exchange):
+        reversed_pair = {k: ensembles[k + 1], k + 1: ensembles[k]}
+        super()._swap_pair(k, held, near, reversed_pair, exchange)
 
 
 class OtherLane(Exchanger):
     """What comes is another lane's walker."""
 
-    def _swap_pair(self, k, held, near, exchange):
+    def _swap_pair(self, k, held, near, ensembles, exchange):
         before = {key: value.copy() for key, value in held.items()}
-        super()._swap_pair(k, held, near, exchange)
+        super()._swap_pair(k, held, near, ensembles, exchange)
         swapped = held[k]["walker"] != before[k]["walker"]
         held[k] = np.where(swapped, np.roll(before[k + 1], 1), before[k])
 
@@ -197,9 +193,9 @@ class OtherLane(Exchanger):
 class OutputStays(Exchanger):
     """Inputs travel, outputs stay."""
 
-    def _swap_pair(self, k, held, near, exchange):
+    def _swap_pair(self, k, held, near, ensembles, exchange):
         z = {key: value["z"].copy() for key, value in held.items()}
-        super()._swap_pair(k, held, near, exchange)
+        super()._swap_pair(k, held, near, ensembles, exchange)
         for key, old in z.items():
             held[key]["z"] = old
 

@@ -9,8 +9,7 @@ from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.config.kernels import GibbsWithGradients, Metropolis
 from omniinput_hpc.kernels import DeviceStream, wang_landau
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
-from omniinput_hpc.tempering.ensembles import Flat
+from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 
 EDGES = np.arange(-0.5, 701.0)
 RANDOM = 154.0  # mean energy of uniformly random inputs; its deviation is 16
@@ -19,8 +18,7 @@ CPU = torch.device("cpu")
 
 def learner(low, high, n_walkers):
     window = (int(np.searchsorted(EDGES, low)), int(np.searchsorted(EDGES, high)))
-    ensemble = Flat(EDGES, window, np.zeros(len(EDGES) + 1))
-    return FlatOnDevice(ensemble, WangLandau(ln_f_first=0.005), CPU, n_walkers)
+    return WangLandauEnsemble(EDGES, window, WangLandau(ln_f_first=0.005), CPU, n_walkers)
 
 
 def learnt(options, low, high, segments, steps, n_walkers=16):
@@ -57,15 +55,15 @@ def test_walkers_come_into_a_far_window(options, low, high, steps, monkeypatch):
     z, rung = learnt(options, low, high, 20, steps)
     assert ((z > low) & (z < high)).all()
     assert bool(rung._visited.any()) and rung.learning
-    monkeypatch.setattr(wang_landau, "HARDER", 1.0)  # the same without driving harder
+    monkeypatch.setattr(wang_landau, "BETA_GROWTH", 1.0)  # the same without cooling
     z, _ = learnt(options, low, high, 20, steps)
     assert ((z < low) | (z > high)).all()
 
 
-def test_the_drive_goes_on_from_a_checkpoint_and_ends_where_walkers_are_inside():
+def test_the_beta_outside_resumes_and_stays_where_walkers_are_inside():
     _, rung = learnt(Metropolis(), 20.5, 60.5, 4, 20)
     again = learner(20.5, 60.5, 16)
-    again.restore(**rung.numbers())
+    again.restore(rung.learning_state())
     z = torch.linspace(0.0, 300.0, 50)
     assert torch.equal(again.log_weight(z), rung.log_weight(z))
     assert torch.equal(again.slope(z), rung.slope(z))

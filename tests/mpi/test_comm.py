@@ -1,4 +1,4 @@
-"""What the ranks do together: errors agreed on, values from rank 0, arrays gathered."""
+"""Collective operations: errors agreed on, values from rank 0, gathered arrays, stops."""
 
 import json
 import time
@@ -16,12 +16,12 @@ from omniinput_hpc.parallel.stopping import StopCheck
 def test_a_mistake_seen_by_one_rank_is_raised_by_all():
     world = World()
 
-    def judge():
+    def check():
         if world.rank == world.size - 1:
             raise UserError("only the last rank sees this")
 
     with pytest.raises(UserError, match="only the last rank sees this"):
-        world.together(judge)
+        world.together(check)
     with pytest.raises(UserError, match="rank 0 says no"):
         world.on_rank_0(lambda: (_ for _ in ()).throw(UserError("rank 0 says no")))
     assert world.together(lambda: world.rank) == world.rank

@@ -14,14 +14,14 @@ N_RUNGS, W, D = 12, 5, 3
 GEOMETRY = Geometry(1, N_RUNGS, W, 10, W, D, 9, 1)
 
 
-class FakeBatch:
+class FakeWalkers:
     def __init__(self, x, z):
         self.place(x, z)
 
     def place(self, x, z):
         self.x, self.z = x.copy(), z.copy()
 
-    def walkers(self):
+    def configurations(self):
         return self.x, self.z
 
 
@@ -29,24 +29,23 @@ class FakeRung:
     """A rung whose configurations name their walker, so that any mixing shows."""
 
     def __init__(self, k):
-        self.k = k
+        self.k, self.ensemble = k, Canonical(0.02 * k)
         self.walker_w = np.arange(k * W, (k + 1) * W, dtype=np.int32)
         self.direction_w = np.zeros(W, dtype=np.int8)
         x = np.stack([self.walker_w // 9, self.walker_w % 9, self.walker_w * 0], axis=1)
-        self.batch = FakeBatch(x.astype(np.uint8), self.walker_w.astype(np.float32))
+        self.walkers = FakeWalkers(x.astype(np.uint8), self.walker_w.astype(np.float32))
 
 
 def play(exchanger_type, n_exchanges=40):
     """Exchange often; return all rungs' walkers, x and z of all ranks, and the imbalance."""
     world = World()
-    ensembles = [Canonical(0.02 * k) for k in range(N_RUNGS)]
-    exchanger = exchanger_type(ensembles, GEOMETRY, 3, world)
+    exchanger = exchanger_type(GEOMETRY, np.linspace(0.0, 1.0, 11), 3, world)
     rungs = [FakeRung(k) for k in placement(N_RUNGS, world.size, world.rank)]
     exchanger.begin_round()
     for exchange in range(n_exchanges):
         exchanger.swap(rungs, exchange)
     walker = np.concatenate(MPI.COMM_WORLD.allgather(np.stack([r.walker_w for r in rungs])))
-    x = np.concatenate(MPI.COMM_WORLD.allgather(np.stack([r.batch.x for r in rungs])))
+    x = np.concatenate(MPI.COMM_WORLD.allgather(np.stack([r.walkers.x for r in rungs])))
     accepted = world.sum(exchanger.accepted_k)
     exchanger.check(world.sum(exchanger.imbalance_w))
     return walker, x, accepted
@@ -65,9 +64,9 @@ def test_walkers_stay_a_permutation_and_keep_their_configuration():
 class OneSided(Exchanger):
     """The upper partner keeps what it has: one walker twice, one lost."""
 
-    def _swap_pair(self, k, held, near, exchange):
+    def _swap_pair(self, k, held, near, ensembles, exchange):
         upper = held.get(k + 1)
-        super()._swap_pair(k, held, near, exchange)
+        super()._swap_pair(k, held, near, ensembles, exchange)
         if upper is not None:
             held[k + 1] = upper
 
@@ -75,9 +74,9 @@ class OneSided(Exchanger):
 class Mislabelled(Exchanger):
     """Configurations travel, identities stay."""
 
-    def _swap_pair(self, k, held, near, exchange):
+    def _swap_pair(self, k, held, near, ensembles, exchange):
         names = {j: held[j]["walker"].copy() for j in (k, k + 1) if j in held}
-        super()._swap_pair(k, held, near, exchange)
+        super()._swap_pair(k, held, near, ensembles, exchange)
         for j, walker in names.items():
             held[j]["walker"] = walker
 
@@ -85,9 +84,9 @@ class Mislabelled(Exchanger):
 class OwnUniforms(Exchanger):
     """Each partner draws its own random numbers, so that they may decide differently."""
 
-    def _swap_pair(self, k, held, near, exchange):
+    def _swap_pair(self, k, held, near, ensembles, exchange):
         self._seed += 1000 * (k + 1 in held and k not in held)
-        super()._swap_pair(k, held, near, exchange)
+        super()._swap_pair(k, held, near, ensembles, exchange)
 
 
 @pytest.mark.mpi(min_size=2)

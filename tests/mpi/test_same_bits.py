@@ -1,4 +1,4 @@
-"""The same bytes whatever the number of ranks, whoever writes, and as the serial oracle says."""
+"""The same bytes for any number of ranks and either writer, equal to the serial oracle's."""
 
 import numpy as np
 import oracle

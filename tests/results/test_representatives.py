@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from scored_model import BETA_K, FINE, MODEL, independent_run
 
+from omniinput_hpc.annotation.choose import draw_independently
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.plots.density import save
@@ -15,7 +17,6 @@ from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
     csv_text,
-    draw,
     edges_for,
 )
 
@@ -30,7 +31,7 @@ def run():
 
 def levels(run, density):
     """Return the share of each level among a bin's draws, and the exact one, by bin."""
-    count_l, found = MODEL.count_l(), draw(run, density, EDGES, DRAWS, seed=2)
+    count_l, found = MODEL.count_l(), draw_independently(run, density, EDGES, DRAWS, seed=2)
     got_l = np.zeros(len(count_l))
     for item in found:
         assert EDGES[item.bin] <= item.z < EDGES[item.bin + 1]
@@ -61,8 +62,8 @@ def test_edges(run):
     for bad in (((50.0, 60.0), None), (None, 0.01), ((2.0, 1.0), None)):
         with pytest.raises(EstimateError):
             edges_for(density, *bad)
-    with pytest.raises(EstimateError, match="no recorded samples"):
-        draw(run, density, np.array([50.0, 51.0]))
+    with pytest.raises(UserError, match="no recorded samples"):
+        draw_independently(run, density, np.array([50.0, 51.0]), 5)
 
 
 def some(kind, words):

@@ -1,4 +1,4 @@
-"""The CSV files, the comparison with exact values, and the rules' checks."""
+"""The CSV files and the comparison with exact values."""
 
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_rule
 from omniinput_hpc.results.tables import (
     curve_columns,
     density_columns,
@@ -168,40 +167,3 @@ def test_what_is_wrong_stands_in_the_header():
     assert "converged: no" in header and any("one lane" in line for line in header)
     assert any("2 of 9 rounds, not finished" in line for line in header)
     assert any("relative" in line for line in summarize_density(density))
-
-
-def test_rules_are_found_and_checked(tmp_path, monkeypatch):
-    (tmp_path / "half_rules.py").write_text(
-        "def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    rule = load_rule("half_rules:half")
-    np.testing.assert_array_equal(rule(np.zeros((3, 2), np.int64)), [0.5] * 3)
-    for name, message in [
-        ("half", "module:function"),
-        ("half_rules:", "module:function"),
-        ("no_such_module:half", "cannot import no_such_module"),
-        ("half_rules:other", "no function other"),
-        ("half_rules:number", "no function number"),
-    ]:
-        with pytest.raises(EstimateError, match=message):
-            load_rule(name)
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        (np.ones(4), "expected 3 scores"),
-        (np.ones((3, 1)), "expected 3 scores"),
-        (1.0, "expected 3 scores"),
-        ([0.0, 1.0, 1.5], "in \\[0, 1\\], got 1.5"),
-        ([0.0, -1.0, 1.0], "got -1"),
-        ([0.0, np.nan, 1.0], "got nan"),
-        (["a", "b", "c"], "not numbers"),
-        (None, "expected 3 scores|not numbers"),
-    ],
-)
-def test_bad_scores_get_plain_messages(scores, message):
-    with pytest.raises(EstimateError, match=message):
-        check_scores(scores, 3, "my:rule")
-    assert check_scores([True, False, True], 3, "my:rule").dtype == np.float64

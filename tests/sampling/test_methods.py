@@ -13,7 +13,7 @@ from toy_models import LatticeModel
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.kernels.wang_landau import FlatOnDevice
+from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.results.diagnosis import diagnose
 from omniinput_hpc.runfile.reader import open_run
 
@@ -88,8 +88,8 @@ def test_the_density_of_the_lattice_is_exact(tmp_path, method):
 
 def test_flat_rungs_with_weights_that_go_on_changing_fail(tmp_path, monkeypatch):
     """S must be frozen: what is counted while it moves is no sample of one ensemble."""
-    monkeypatch.setattr(FlatOnDevice, "after_segment", lambda self: None)
-    monkeypatch.setattr(FlatOnDevice, "freeze", lambda self: None)
+    monkeypatch.setattr(WangLandauEnsemble, "after_segment", lambda self: None)
+    monkeypatch.setattr(WangLandauEnsemble, "freeze", lambda self: None)
     with pytest.raises(AssertionError):
         check(lattice_scores(tmp_path, METHODS["wang-landau"], [1, 2]), 30)
 

@@ -1,7 +1,7 @@
 """Judges: programs that score tasks as people do, into score files that are marked as theirs.
 
-Here: what a judge is, and running one over a task file, batch by batch, so that a run that was
-killed goes on with the same batches. The judges themselves import torch where they need it.
+This module says what a judge is and runs one over a task file; `table` lists the kinds of judges.
+Their own modules import torch and are imported when one is built.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from omniinput_hpc.errors import UserError
 
 
 class Judge(Protocol):
-    """What scores tasks.
+    """A program that scores tasks.
 
     Attributes
     ----------
-    about : what kind and which, with what its scores depend on; stands in every line of its file
+    about : its kind, name and all that its scores depend on; written into every line of its file
     """
 
     about: str
 
-    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
-        """Return a score in [0, 1] for each task, None where it cannot judge."""
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return a score in [0, 1] for each task, None where it cannot."""
         ...
 
     def notes(self) -> list[str]:
-        """Return what a person should know of the scores so far."""
+        """Return remarks on the scores so far, for the user."""
         ...
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a run of a judge did.
+class Outcome:
+    """Result of `run_judge`.
 
     Attributes
     ----------
     path : of the score file
     new, before : tasks scored in this run, and found scored
-    left_out : tasks that it cannot judge
+    left_out : tasks that the judge cannot score
     """
 
     path: Path
@@ -58,11 +58,11 @@ def run_judge(
     name: str,
     batch: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Done:
-    """Let a judge score what it has not scored yet, in the tasks' order.
+) -> Outcome:
+    """Let a judge score the tasks that it has not scored yet, in the tasks' order.
 
-    Batches are the same in every run of the same `batch`, so that a run that went on gives the same
-    scores as one that was never stopped. A batch is on the disk before the next begins.
+    The same `batch` gives the same batches in every run, so that a resumed run gives the same
+    scores as an uninterrupted one. A batch is on the disk before the next begins.
 
     Raises
     ------
@@ -73,29 +73,29 @@ def run_judge(
     path = scores_path(tasks.path, name)
     new = left_out = 0
     with ScoreFile(path, tasks) as file:
-        lines = file.scores.lines if file.scores else ()
-        for other in {line.judge for line in lines} - {judge.about}:
+        existing = file.scores.lines if file.scores else ()
+        for other in {line.judge for line in existing} - {judge.about}:
             whose = f"the judge {other}" if other else "a person"
             raise UserError(f"{path} holds scores of {whose}; choose another --name")
         known = set(file.scores.by_id()) if file.scores else set()
         for i in range(0, len(tasks.tasks), batch):
             some = tasks.tasks[i : i + batch]
             if any(task.id not in known for task in some):
-                given = judge.judge(some)
-                words = [
-                    Score(task.id, score, None, now(), None, name, judge=judge.about)
+                given = judge.score(some)
+                lines = [
+                    Score(id=task.id, score=score, when=now(), annotator=name, judge=judge.about)
                     for task, score in zip(some, given, strict=True)
                     if score is not None and task.id not in known
                 ]
                 left_out += sum(score is None for score in given)
-                if words:
-                    file.append(*words)
-                new += len(words)
+                if lines:
+                    file.append(*lines)
+                new += len(lines)
             file.heartbeat()
             progress(min(i + batch, len(tasks.tasks)), len(tasks.tasks))
-    return Done(path, new, len(known), left_out)
+    return Outcome(path, new, len(known), left_out)
 
 
 def default_name(judge: str) -> str:
-    """Return a judge's name where none is given: of a rule its function's."""
+    """Return the name of a judge's score file: its kind, or its function's name."""
     return judge.rpartition(":")[2]

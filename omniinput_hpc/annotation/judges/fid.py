@@ -1,4 +1,4 @@
-"""The Fréchet distance of a bin's pictures to a reference set, by a feature network of one's own.
+"""The Fréchet distance of a bin's pictures to a reference set, by a custom feature network.
 
 As in S0, Tables 4 and 5 (Liu et al., TMLR 2025), but with a network that knows such pictures. FID
 (Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of features, a number per
@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
-from omniinput_hpc.annotation.png import pixels
-from omniinput_hpc.annotation.tasks import PNG, Key, TaskSet
+from omniinput_hpc.annotation.png import file_data_uri, pixels
+from omniinput_hpc.annotation.tasks import Key, TaskSet
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.rules import load_function
+from omniinput_hpc.plugins import load_function
 
-DRAWS = 5
-"""Draws from the reference set, for what as many of its own pictures get."""
+REFERENCE_DRAWS = 5
+"""Draws from the reference set, each of as many pictures as a bin has."""
 
 
 def read_reference(name: str) -> Pictures:
@@ -41,7 +41,9 @@ def read_reference(name: str) -> Pictures:
     """
     path = Path(name)
     if path.is_dir():
-        images = stacked([pixels(_uri(file)) for file in sorted(path.glob("*.png"))] or [_NONE])
+        images = stacked(
+            [pixels(file_data_uri(file)) for file in sorted(path.glob("*.png"))] or [_NONE]
+        )
     elif path.suffix == ".npy":
         try:
             images = np.load(path, allow_pickle=False)
@@ -65,12 +67,6 @@ def read_reference(name: str) -> Pictures:
 _NONE = np.zeros((0, 0), dtype=np.uint8)
 
 
-def _uri(file: Path) -> str:
-    import base64
-
-    return PNG + base64.b64encode(file.read_bytes()).decode("ascii")
-
-
 def fid_per_bin(
     tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -81,7 +77,7 @@ def fid_per_bin(
     Returns
     -------
     columns : run, z_lower, z_upper, pictures (distinct), draws, fid (NaN below two draws), and
-        fid_of_reference with its standard deviation over `DRAWS` draws
+        fid_of_reference with its standard deviation over `REFERENCE_DRAWS` draws
     notes : list of str
 
     Raises
@@ -106,7 +102,7 @@ def fid_per_bin(
         own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
         floor = [
             frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
-            for _ in range(DRAWS)
+            for _ in range(REFERENCE_DRAWS)
         ]
         row = (run, lower, lower + key.width, len(drawn), n, frechet(known, own))
         rows.append((*row, float(np.mean(floor)), float(np.std(floor, ddof=1))))
@@ -168,7 +164,7 @@ def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) 
         notes.append("the reference set itself has no more pictures than there are features")
     if np.isnan(columns["fid"]).any():
         notes.append("a bin of one picture has no covariance: its FID is nan")
-    if key.law == "uniform":
+    if key.draw_method == "uniform":
         notes.append("inputs were drawn alike: this is the FID of recorded inputs, not of rho's")
     return notes
 

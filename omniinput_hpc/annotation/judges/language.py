@@ -1,4 +1,4 @@
-"""Judges that read: a causal language model with a prompt, and a classifier of texts."""
+"""Judges of texts: a causal language model with a prompt, and a text classifier."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.loading import load
 
-PLACE = "{text}"
-LITTLE = 0.1
-"""Answers that get less of the probability than this are hardly what the model would say."""
+TEXT_FIELD = "{text}"
+MIN_ANSWER_MASS = 0.1
+"""Where the answers have less probability than this, the prompt does not lead to them."""
 
 
 class LanguageModelJudge:
@@ -27,7 +27,7 @@ class LanguageModelJudge:
     With answers 0 ... n - 1, from worst to best, and p_j the model's probability of answer j's
     token among those of the answers, the score is the sum of p_j j / (n - 1): for " no" and " yes"
     the probability of yes. Nothing is generated. Special tokens that a text spells out are read as
-    plain text, so that a text cannot leave its place in the prompt.
+    plain text, so that a text cannot end the prompt's text field.
 
     Parameters
     ----------
@@ -39,33 +39,39 @@ class LanguageModelJudge:
     Raises
     ------
     UserError
-        No model or tokenizer there; a template without ``{text}``; answers that begin alike.
+        No model or tokenizer there, a template without ``{text}``, answers with the same first
+        token.
     """
 
     def __init__(
         self, path: str, template: str, answers: Sequence[str], dtype: str, device: str
     ) -> None:
-        head, found, tail = template.partition(PLACE)
-        if not found or PLACE in tail or not (head + tail).strip():
-            raise UserError(f"--template must hold {PLACE} once, and words around it")
+        head, found, tail = template.partition(TEXT_FIELD)
+        if not found or TEXT_FIELD in tail or not (head + tail).strip():
+            raise UserError(f"--template must hold {TEXT_FIELD} once, and text around it")
         with loading():
             folder = hf_folder.resolve(path)
-            self._words = tokenizer.require(folder, "--judge causal-lm")
-            self._head, self._tail = _opening(self._words, head), self._words.encode(tail)
+            self._tokenizer = tokenizer.require(folder, "--judge causal-lm")
+            self._head, self._tail = (
+                _head_tokens(self._tokenizer, head),
+                self._tokenizer.encode(tail),
+            )
             self._answers = [self._answer(tail, answer) for answer in answers]
             if len(set(self._answers)) < max(2, len(answers)):
-                raise UserError(f"--answers {answers}: two or more that begin with other tokens")
+                raise UserError(
+                    f"--answers {answers}: give two or more with different first tokens"
+                )
             self._lm = load(AutoModelForCausalLM, folder, dtype, device)
         self._device, self._longest = device, positions_of(folder)
-        words = "|".join([template, *answers])
-        digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+        prompt = "|".join([template, *answers])
+        digest = hashlib.sha256(prompt.encode()).hexdigest()[:12]
         self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
         self._mass: list[float] = []
 
     @torch.no_grad()
-    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the expected answer of each text, from 0 to 1."""
-        rows = [self._head + plain(self._words, task) + self._tail for task in tasks]
+        rows = [self._head + plain_tokens(self._tokenizer, task) + self._tail for task in tasks]
         check_length(rows, tasks, self._longest)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
@@ -73,8 +79,8 @@ class LanguageModelJudge:
         log_p = logits[torch.arange(len(rows)), last].double().log_softmax(-1)  # [n, V]
         answers = log_p[:, self._answers]  # [n, answers]
         self._mass += answers.logsumexp(-1).exp().tolist()
-        worth = torch.linspace(0.0, 1.0, len(self._answers), dtype=torch.float64)
-        score = (answers.softmax(-1).cpu() * worth).sum(-1).clamp(0.0, 1.0)
+        answer_score = torch.linspace(0.0, 1.0, len(self._answers), dtype=torch.float64)
+        score = (answers.softmax(-1).cpu() * answer_score).sum(-1).clamp(0.0, 1.0)
         return list(score.tolist())
 
     def notes(self) -> list[str]:
@@ -82,15 +88,19 @@ class LanguageModelJudge:
         if not self._mass:
             return []
         mass = sum(self._mass) / len(self._mass)
-        odd = "; that is little: does the prompt fit the model?" if mass < LITTLE else ""
-        return [f"the answers had {100 * mass:.1f} % of the model's probability on average{odd}"]
+        warning = (
+            "; that is little: does the prompt fit the model?" if mass < MIN_ANSWER_MASS else ""
+        )
+        return [
+            f"the answers had {100 * mass:.1f} % of the model's probability on average{warning}"
+        ]
 
     def _answer(self, tail: str, answer: str) -> int:
         """Return the token that an answer begins with after the prompt."""
-        ids = self._words.encode(tail + answer)
+        ids = self._tokenizer.encode(tail + answer)
         if ids[: len(self._tail)] != self._tail or len(ids) == len(self._tail):
             raise UserError(
-                f'--answers: "{answer}" melts into the end of the template as tokens; begin it '
+                f'--answers: "{answer}" and the end of the template form one token; begin it '
                 "with a blank, and end the template without one"
             )
         return ids[len(self._tail)]
@@ -108,7 +118,7 @@ class TextClassifierJudge:
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
         with loading():
             folder = hf_folder.resolve(path)
-            self._words = tokenizer.require(folder, "--judge sequence-classifier")
+            self._tokenizer = tokenizer.require(folder, "--judge sequence-classifier")
             self._first, self._last = hf_folder.fixed_ids(folder)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device, self._longest = label, device, positions_of(folder)
@@ -116,16 +126,16 @@ class TextClassifierJudge:
         class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
 
     @torch.no_grad()
-    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each text."""
-        rows = [[self._first, *plain(self._words, task), self._last] for task in tasks]
+        rows = [[self._first, *plain_tokens(self._tokenizer, task), self._last] for task in tasks]
         check_length(rows, tasks, self._longest)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
         return list(class_probability(logits, self._label, "").tolist())
 
     def notes(self) -> list[str]:
-        """Return nothing: probabilities need no remark."""
+        """Return no remarks."""
         return []
 
 
@@ -136,22 +146,22 @@ def positions_of(folder: Path) -> int | None:
     return longest if isinstance(longest, int) else None
 
 
-def _opening(words: tokenizer.Vocabulary, head: str) -> list[int]:
-    """Return the tokens before the text, behind what the tokenizer puts first (as <s>)."""
-    bare, whole = words.encode(head), list(words.tokenizer.encode(head).ids)
+def _head_tokens(vocabulary: tokenizer.Vocabulary, head: str) -> list[int]:
+    """Return the tokens before the text, after those that the tokenizer puts first (as <s>)."""
+    bare, whole = vocabulary.encode(head), list(vocabulary.tokenizer.encode(head).ids)
     for n in range(len(whole) - len(bare) + 1):
         if whole[n : n + len(bare)] == bare and (bare or n == len(whole)):
             return whole[: n + len(bare)]
     return bare
 
 
-def plain(words: tokenizer.Vocabulary, task: Task) -> list[int]:
-    """Return the tokens of a task's text; special ones that it spells out are plain text."""
-    words.tokenizer.encode_special_tokens = True
+def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task) -> list[int]:
+    """Return the tokens of a task's text; names of special tokens in it are read as plain text."""
+    vocabulary.tokenizer.encode_special_tokens = True
     try:
-        return words.encode((task.prefix or "") + (task.text or ""))
+        return vocabulary.encode((task.prefix or "") + (task.text or ""))
     finally:
-        words.tokenizer.encode_special_tokens = False
+        vocabulary.tokenizer.encode_special_tokens = False
 
 
 def check_length(rows: list[list[int]], tasks: Sequence[Task], longest: int | None) -> None:
@@ -159,7 +169,7 @@ def check_length(rows: list[list[int]], tasks: Sequence[Task], longest: int | No
     for row, task in zip(rows, tasks, strict=True):
         if longest is not None and len(row) > longest:
             raise UserError(
-                f"task {task.id}: {len(row)} tokens with all around it, and the model reads "
+                f"task {task.id}: {len(row)} tokens with the prompt, and the model reads "
                 f"{longest}; choose another judge or a shorter template"
             )
 

@@ -1,4 +1,4 @@
-"""What judges share of networks: loading, pictures into them, a class's probability out."""
+"""Networks of judges: loading them, pictures as their inputs, a class's probability."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Pictures = NDArray[np.uint8]
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Let complaints name this program's option where the models' code names the input file's."""
+    """Turn the input file's keys in error messages into this program's options."""
     try:
         yield
     except UserError as error:
-        words = str(error).replace("model.path = ", "--model ").replace("model.dtype", "--dtype")
-        raise UserError(words) from None
+        message = str(error).replace("model.path = ", "--model ").replace("model.dtype", "--dtype")
+        raise UserError(message) from None
 
 
 def about_files(path: str, folder: Path) -> str:
-    """Return a model's name with what tells its weights from others'."""
+    """Return a model's name with a hash of its weights."""
     return f"{path} ({fingerprint(weight_files(folder))[:19]})"
 
 
@@ -48,7 +48,7 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
-        raise UserError(f"--label {label}: {path} tells {n_classes} classes apart, from 0 on")
+        raise UserError(f"--label {label}: {path} has {n_classes} classes, from 0 on")
     outputs = outputs.double()
     if outputs.shape[1] == 1:
         return (outputs[:, 0] if label else -outputs[:, 0]).sigmoid()
@@ -62,7 +62,7 @@ class PictureNetwork:
 
     Attributes
     ----------
-    about : its name with what tells its weights from others'
+    about : its name with a hash of its weights
 
     Raises
     ------
@@ -90,7 +90,7 @@ class PictureNetwork:
         return self._run(images)
 
     def features(self, images: Pictures) -> torch.Tensor:
-        """Return what the last layer is given, float32 [n, f]; of a program, its outputs."""
+        """Return the last layer's input, float32 [n, f]; of a program, its outputs."""
         if self._network is not None:
             rows = self._network.pixels(self._values(images))
             out: torch.Tensor = self._network.body.get_submodule("backbone")(rows)
@@ -98,13 +98,13 @@ class PictureNetwork:
         return self._run(images)
 
     def _values(self, images: Pictures) -> torch.Tensor:
-        """Return grey levels, int64 [n, D], the nearest that the network knows."""
+        """Return grey levels, int64 [n, D], the nearest of the network's levels."""
         assert self._network is not None
         shape = self._network.architecture.shape
-        want = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
-        if images.shape[1:] != want:
+        expected = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
+        if images.shape[1:] != expected:
             raise UserError(
-                f"{self.path} takes pictures of {want}, and these are {images.shape[1:]}"
+                f"{self.path} takes pictures of {expected}, and these are {images.shape[1:]}"
             )
         levels = np.rint(images.reshape(len(images), -1) / 255.0 * (shape.n_values - 1))
         return torch.from_numpy(levels.astype(np.int64)).to(self._device)
@@ -125,14 +125,14 @@ class PictureNetwork:
 
 
 class PictureClassifierJudge:
-    """The probability of a class of each picture; see `class_probability`."""
+    """Judge whose score is a picture's probability of one class, by `class_probability`."""
 
     def __init__(self, path: str, label: int, device: str) -> None:
         self._network, self._label = PictureNetwork(path, device), label
         self.about = f"image-classifier {self._network.about} label {label}"
 
     @torch.no_grad()
-    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each picture."""
         if any(task.png is None for task in tasks):
             raise UserError("--judge image-classifier is for tasks that are pictures")
@@ -140,7 +140,7 @@ class PictureClassifierJudge:
         return list(class_probability(outputs, self._label, str(self._network.path)).tolist())
 
     def notes(self) -> list[str]:
-        """Return nothing: probabilities need no remark."""
+        """Return no remarks."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""A rule as a judge: a function from inputs, or from what people see of them, to scores."""
+"""A rule as a judge: a function from inputs, or from what annotators see, to scores."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.rules import check_scores, load_function, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import check_scores, load_rule
+from omniinput_hpc.plugins import load_function
 
 Of = Literal["values", "shown"]
 
 
 class RuleJudge:
-    """See `omniinput_hpc.annotation.judges.Judge`.
+    """A `Judge` that calls a function.
 
     Parameters
     ----------
     name : ``module:function``
     of : "values": the function takes inputs' values, int64 [n, D], as ``--rule`` elsewhere does;
         "shown": a list of n texts, or of n pictures, uint8 [h, w] or [h, w, 3]
-    key : of the tasks; "values" needs it, and cannot judge gold items, which have none
+    key : of the tasks; "values" requires it, and gives no score to gold items, which have no values
 
     Raises
     ------
@@ -41,10 +42,10 @@ class RuleJudge:
         )
         self._of = of
 
-    def judge(self, tasks: Sequence[Task]) -> list[float | None]:
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the rule's scores."""
         if self._of == "shown":
-            shown = [_seen(task) for task in tasks]
+            shown = [_shown(task) for task in tasks]
             return list(check_scores(self._call(shown), len(tasks), self._name).tolist())
         by_run: dict[int | None, list[int]] = defaultdict(list)  # inputs of a run are equally long
         for i, task in enumerate(tasks):
@@ -58,7 +59,7 @@ class RuleJudge:
         return scores
 
     def notes(self) -> list[str]:
-        """Return nothing: a rule needs no remark."""
+        """Return no remarks."""
         return []
 
     def _call(self, given: Any) -> Any:
@@ -72,5 +73,5 @@ class RuleJudge:
             ) from error
 
 
-def _seen(task: Task) -> Any:
+def _shown(task: Task) -> Any:
     return pixels(task.png) if task.png is not None else (task.prefix or "") + (task.text or "")

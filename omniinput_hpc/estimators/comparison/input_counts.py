@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import Replicated, of_first, of_second
+from omniinput_hpc.estimators.errors.jackknife import Replicated, of_first, of_second
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
@@ -54,7 +54,7 @@ def pairs_of(
     EstimateError
         No sample lies inside the bins, or the run's rungs are laws of the inputs themselves.
     """
-    if density.laws is None or density.draws:
+    if density.rung_weights is None or density.ancestral:
         raise EstimateError(
             "an ancestral run's samples, or several runs', cannot be normalized across models yet"
         )

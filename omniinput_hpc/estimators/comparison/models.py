@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.errors.draws import LEVEL
+from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
     area,
@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 )
 
 FloatArray = NDArray[np.float64]
-N_POINTS = 201
+N_RECALL_POINTS = 201
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Interval:
         """Return one number with its interval."""
         return f"{float(self.value):.6f} ({float(self.low):.6f} to {float(self.high):.6f})"
 
-    def leaves_out(self, number: float) -> NDArray[np.bool_]:
-        """Return whether the interval does not hold a number."""
+    def excludes(self, number: float) -> NDArray[np.bool_]:
+        """Return whether a number lies outside the interval."""
         return np.asarray((self.low > number) | (self.high < number))
 
 
@@ -100,7 +100,7 @@ def _at(x: FloatArray, precision_t: FloatArray, log_recall_t: FloatArray) -> Flo
     return np.asarray(np.interp(x, log_recall_t[known], precision_t[known]))
 
 
-def _growing(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
+def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
     """Return the area from the first x up to each [M, X]; the first: the precision itself."""
     steps = 0.5 * (precision_mx[:, 1:] + precision_mx[:, :-1]) * np.diff(x)
     return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
@@ -133,7 +133,7 @@ def compare_models(
             "further up or down, or score more bins"
         )
     rng = np.random.default_rng(seed)
-    x = np.linspace(*ends, N_POINTS)
+    x = np.linspace(*ends, N_RECALL_POINTS)
     n = min(len(a.draws.precision_t), len(b.draws.precision_t))
     # The draws of both curves may come from the same random numbers: they are paired anew.
     pair_m = rng.permutation(len(b.draws.precision_t))[:n]
@@ -152,9 +152,9 @@ def compare_models(
     p_ax = _at(x, a.precision_t, a.log_recall_t)
     p_bx = _at(x, b.precision_t, recall_b)
     with np.errstate(divide="ignore", invalid="ignore"):
-        growing_mx = _growing(x, p_amx) / _growing(x, p_bmx)
+        growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
         _, ratio_x = cumulative_ratio(
-            (a.precision_t, a.log_recall_t), (b.precision_t, recall_b), N_POINTS
+            (a.precision_t, a.log_recall_t), (b.precision_t, recall_b), N_RECALL_POINTS
         )
         ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
     return ModelComparison(
@@ -172,7 +172,7 @@ def compare_models(
 
 
 def ranges(where_x: NDArray[np.bool_], x: FloatArray) -> list[str]:
-    """Return the stretches of x where something holds, in words."""
+    """Return the ranges of x where something holds, in words."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
 
@@ -183,7 +183,7 @@ def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
     where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
     if not np.isfinite(found.aupr_difference.error):
         return f"The data cannot tell which model is better {where}: the errors are not known."
-    if found.aupr_difference.leaves_out(0.0):
+    if found.aupr_difference.excludes(0.0):
         better, worse = (name_a, name_b) if found.aupr_difference.value > 0 else (name_b, name_a)
         size = abs(float(found.aupr_difference.value))
         text = f"{better} is better than {worse} {where}: its mean precision is {size:.4g} higher"

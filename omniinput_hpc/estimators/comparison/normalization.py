@@ -1,8 +1,8 @@
-"""Normalizing two models' densities, so that they can be set beside each other.
+"""Normalizing two models' densities, so that they can be compared.
 
 A run without beta = 0 knows its density up to a constant factor. Let log g_A and log g_B be known
 up to c_A and c_B; a *shift* is an estimate of c_A - c_B: what to add to log g_B to have it on the
-scale of log g_A. There are four ways to it:
+scale of log g_A. There are four estimates:
 
 - cross-model (OmniInput, Liu et al., TMLR 2025, Eq. 5 and 6): X is the set of inputs that both
   models put in Z = [z-, z+]. Its size, by run A in units of exp(c_A) and by run B in units of
@@ -34,7 +34,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     log_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.two_runs import (
+from omniinput_hpc.estimators.errors.jackknife import (
     Estimate,
     Replicated,
     estimate,
@@ -43,7 +43,7 @@ from omniinput_hpc.estimators.errors.two_runs import (
 )
 
 FloatArray = NDArray[np.float64]
-TOO_FAR = 3.0
+MAX_ERRORS_APART = 3.0
 """Standard errors between two normalizations beyond which they are said to disagree."""
 
 
@@ -54,8 +54,8 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     """
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
-    assert density.laws is not None  # see pairs_of
-    log_w_kb = density.laws.at_bins(density.z_b)[np.ix_(part, bins)]
+    assert density.rung_weights is not None  # see pairs_of
+    log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
     f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
     change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
@@ -311,7 +311,7 @@ def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
         )
     for one, other, d in found.differences:
         known = np.isfinite(d.error) and d.error > 0
-        far = known and abs(float(d.value)) > TOO_FAR * float(d.error)
+        far = known and abs(float(d.value)) > MAX_ERRORS_APART * float(d.error)
         verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
         lines.append(
             f"{one} minus {other}: {float(d.value):+.4f} +- {float(d.error):.4f}: {verdict}"

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, logsumexp, stdtr
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import Density, RunData
-from omniinput_hpc.estimators.errors.draws import jackknife_deviations
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 FloatArray = NDArray[np.float64]
-MOST_GROUPS = 7
-CLASSES = 16
-SMALLEST_SHARE = 0.02
-SMALLEST_P = 0.01
+MAX_BIN_GROUPS = 7
+MAX_VALUE_CLASSES = 16
+MIN_VALUE_SHARE = 0.02
+MIN_CHANCE = 0.01
 """Below this chance the samplers are said to disagree."""
 
 
@@ -73,7 +74,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     delta, error = a.log_g_b[bins] - b.log_g_b[bins], error_b[bins]
     if not (a.absolute and b.absolute):
         delta = delta - np.average(delta, weights=1.0 / error**2)
-    n_groups = min(MOST_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(bins))
+    n_groups = min(MAX_BIN_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(bins))
     effective = 1.0 / (1.0 / a.count_b[bins] + 1.0 / b.count_b[bins])
     share = np.cumsum(effective) / effective.sum()
     limits = np.searchsorted(share, np.arange(1, n_groups) / n_groups) + 1
@@ -85,7 +86,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
 def _hotelling(
     a: Density, b: Density, bins: NDArray[np.int64], group_g: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """Return T^2 of the groups' contrasts, and its chance if both laws are the same."""
+    """Return T^2 of the groups' contrasts, and its chance if both distributions are the same."""
 
     def contrasts(log_g: FloatArray) -> FloatArray:
         part = log_g[..., bins]
@@ -118,9 +119,9 @@ def _hotelling(
 def value_shares(
     run: RunData, density: Density, edges: FloatArray
 ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
-    """Return how often each class of values stands at each site, by ranges of z and lane groups.
+    """Return how often each class of values occurs at each site, by ranges of z and lane groups.
 
-    Samples are weighted to the uniform law within their range (see `Density.log_mixture`).
+    Samples are weighted to the uniform distribution within their range (see `Density.log_mixture`).
     Values are sorted into at most 16 classes, value mod 16.
 
     Parameters
@@ -136,7 +137,7 @@ def value_shares(
     size_g : int64 [G], lanes per group
     """
     n_groups, m = len(density.lanes_g), len(edges) - 1
-    classes = min(CLASSES, run.n_values)
+    classes = min(MAX_VALUE_CLASSES, run.n_values)
     n_features = run.n_sites * classes
     weight = np.zeros((n_groups, m))
     total = np.zeros((n_groups, m, n_features))
@@ -150,24 +151,15 @@ def value_shares(
             for r in range(m)
         ]
     )
-    log_q = run.samples_log_q()
     site = np.arange(run.n_sites) * classes
-    for x_ksd, z_ks in run.samples():
-        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
-        group_s = group_w[np.arange(z_ks.shape[1]) % run.walkers]
-        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
-            range_s = bin_of(z_s, edges)
-            inside = np.flatnonzero((range_s >= 0) & (range_s < m))
-            if not inside.size:
-                continue
-            r_i, g_i = range_s[inside], group_s[inside]
-            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
-            w_i = np.exp(-density.log_mixture(z_s[inside], log_q_ij) - reference_m[r_i])
-            np.add.at(weight, (g_i, r_i), w_i)
-            feature_id = x_sd[inside].astype(np.int64) % classes + site
-            cell = (g_i * m + r_i)[:, None] * n_features + feature_id
-            flat = np.bincount(cell.ravel(), np.repeat(w_i, run.n_sites), total.size)
-            total += flat.reshape(total.shape)
+    for part in samples_in_bins(run, edges):
+        r_i, g_i = part.bin_i, group_w[part.lane_i]
+        w_i = np.exp(-density.log_mixture(part.z_i, part.log_q_ik) - reference_m[r_i])
+        np.add.at(weight, (g_i, r_i), w_i)
+        feature_id = part.x_id.astype(np.int64) % classes + site
+        cell = (g_i * m + r_i)[:, None] * n_features + feature_id
+        flat = np.bincount(cell.ravel(), np.repeat(w_i, run.n_sites), total.size)
+        total += flat.reshape(total.shape)
     keep = np.concatenate([1.0 - np.eye(n_groups), np.ones((1, n_groups))])
     weight_jm = keep @ weight
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -201,7 +193,7 @@ def compare_inputs(
     variances = [(d**2).sum(axis=0) for d in (deviation_one, deviation_other)]
     variance = variances[0] + variances[1]
     least = np.minimum(one, other)
-    use = (least > SMALLEST_SHARE) & (least < 1.0) & np.isfinite(variance) & (variance > 0)
+    use = (least > MIN_VALUE_SHARE) & (least < 1.0) & np.isfinite(variance) & (variance > 0)
     n = int(use.sum())
     if n == 0 or min(degrees) < 1:
         return np.nan, "", n
@@ -211,8 +203,8 @@ def compare_inputs(
         freedom = np.where(use, variance**2 / spread, 1.0)
     p = np.where(use, 2.0 * stdtr(freedom, -t), 1.0)
     g, feature = np.unravel_index(int(np.argmin(p)), p.shape)
-    classes = min(CLASSES, runs[0].n_values)
-    kind = "value" if classes == runs[0].n_values else f"values mod {CLASSES} ="
+    classes = min(MAX_VALUE_CLASSES, runs[0].n_values)
+    kind = "value" if classes == runs[0].n_values else f"values mod {MAX_VALUE_CLASSES} ="
     where = (
         f"{kind} {feature % classes} at site {feature // classes}, z {limits[g]:g} to "
         f"{limits[g + 1]:g}: {one[g, feature]:.3f} and {other[g, feature]:.3f}"
@@ -238,7 +230,7 @@ def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
     chances = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
     if not chances:
         lines.append("The data cannot tell whether the samplers agree: errors are not known.")
-    elif min(chances) < SMALLEST_P:
+    elif min(chances) < MIN_CHANCE:
         lines.append(f"{name_a} and {name_b} DISAGREE: one of them has not converged, or is wrong.")
     else:
         lines.append(f"{name_a} and {name_b} agree within their errors.")

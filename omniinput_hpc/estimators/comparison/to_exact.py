@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import FEWEST_EFFECTIVE, Density
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
@@ -22,7 +22,7 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
 
 FloatArray = NDArray[np.float64]
-ENOUGH = 1_000  # true inputs of a bin or above a threshold that is compared
+MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a sampled density lies on the exact one, over bins with at least ``fewest`` inputs.
+    """How a sampled density differs from the exact one, over bins with at least ``fewest`` inputs.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
 
 
 def offset(density: Density, exact: Exact) -> float:
-    """Return what to add to a relative log_g to lay it on the exact one (0 if absolute).
+    """Return what to add to a relative log_g to bring it to the exact scale (0 if absolute).
 
     The mean difference, each bin weighted by 1 / error^2.
     """
@@ -121,9 +121,9 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     known = np.isfinite(error) & (error > 0)
     score = delta[known] / error[known]
     rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
-    firm = (density.effective_b[both] >= FEWEST_EFFECTIVE)[known]
+    firm = (density.effective_b[both] >= MIN_EFFECTIVE_COUNT)[known]
     n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
-    expected, spread = _chi_square_law(len(density.lanes_g), n_independent)
+    expected, spread = _chi_square_moments(len(density.lanes_g), n_independent)
     return Comparison(
         fewest,
         int(both.sum()),
@@ -157,7 +157,7 @@ def independent_bins(density: Density, bins: NDArray[np.int64]) -> float:
     return n * n / (n + pairs)
 
 
-def _chi_square_law(n_groups: int, n_independent: float) -> tuple[float, float]:
+def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, float]:
     """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees.
 
     Of each square: nu / (nu - 2) and 2 nu^2 (nu - 1) / ((nu - 2)^2 (nu - 4)), nu = G - 1.
@@ -171,7 +171,7 @@ def _chi_square_law(n_groups: int, n_independent: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How sampled values with 95% bands lie on exact ones.
+    """How sampled values with 95% bands differ from exact ones.
 
     Attributes
     ----------
@@ -228,8 +228,8 @@ class ExactCurve:
     def __str__(self) -> str:
         """Return plain lines."""
         return (
-            f"against the truth, r(z) in bins of {ENOUGH:,} inputs or more: {self.r}\n"
-            f"precision where {ENOUGH:,} or more are accepted: {self.precision}\n"
+            f"against the truth, r(z) in bins of {MIN_TRUE_INPUTS:,} inputs or more: {self.r}\n"
+            f"precision where {MIN_TRUE_INPUTS:,} or more are accepted: {self.precision}\n"
             f"ln recall there: {self.log_recall}\n"
             f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
             f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
@@ -263,8 +263,10 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
 def _agreements(
     density: Density, curve: Curve, exact: Exact, side: Side
 ) -> tuple[Agreement, Agreement, Agreement]:
-    """Return how r per bin, and precision and log recall per threshold, lie on the exact ones."""
-    firm = (exact.log_g_b >= np.log(ENOUGH) - 1e-9) & (density.effective_b >= FEWEST_EFFECTIVE)
+    """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
+    firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
+        density.effective_b >= MIN_EFFECTIVE_COUNT
+    )
     half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
     r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
 
@@ -273,7 +275,7 @@ def _agreements(
     precision_b, log_recall_b = accumulate(exact.log_g_b, np.where(empty, 0.0, exact.r_b), side)
     log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
     at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
-    many = log_all_b[at] >= np.log(ENOUGH) - 1e-9
+    many = log_all_b[at] >= np.log(MIN_TRUE_INPUTS) - 1e-9
     shift = offset(density, exact)
     low, high = curve.bands.low, curve.bands.high
     p = (curve.precision_t, low.precision_t, high.precision_t, precision_b[at])

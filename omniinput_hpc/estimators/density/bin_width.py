@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators.density.rung_weights import Laws
-from omniinput_hpc.estimators.errors.chains import Outputs
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
 FloatArray = NDArray[np.float64]
@@ -21,13 +21,12 @@ MOST = 1_000_000  # samples that are looked at; of more, evenly spaced rounds
 SMALLEST = 0.02  # nats: less is passed over, whatever the errors are
 
 
-def variance_within(run: Outputs, edges: FloatArray, most: int = MOST) -> FloatArray:
+def variance_within(run: RunData, edges: FloatArray, most: int = MOST) -> FloatArray:
     """Return the variance of recorded outputs inside each bin, float64 [B]; 0 without samples."""
     n_bins = len(edges) - 1
     middle_b = 0.5 * (edges[:-1] + edges[1:])
     sums = np.zeros((3, n_bins))
-    n_rounds = min(run.rounds, max(1, most // (len(run.beta_k) * run.samples_per_round)))
-    for round_ in np.unique(np.linspace(0, run.rounds - 1, n_rounds).astype(int)):
+    for round_ in evenly_spaced_rounds(run, most):
         z_n = run.samples_z(slice(round_, round_ + 1)).ravel().astype(np.float64)
         bin_n = bin_of(z_n, edges)
         inside = (bin_n >= 0) & (bin_n < n_bins)
@@ -39,7 +38,7 @@ def variance_within(run: Outputs, edges: FloatArray, most: int = MOST) -> FloatA
 
 
 def mixture_slope(
-    laws: Laws, n_k: NDArray[np.integer], f_k: FloatArray, z_b: FloatArray
+    laws: RungWeights, n_k: NDArray[np.integer], f_k: FloatArray, z_b: FloatArray
 ) -> FloatArray:
     """Return d ln M / dz in each bin [B]; 0 where z_b is NaN."""
     part = n_k > 0

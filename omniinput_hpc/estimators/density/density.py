@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,62 +13,15 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import bin_width
 from omniinput_hpc.estimators.density.observations import Evidence, gather
 from omniinput_hpc.estimators.density.parts import Parts, join
-from omniinput_hpc.estimators.density.rung_weights import Laws
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.density.wham import solve
-from omniinput_hpc.estimators.errors.jackknife import (
-    WELL_FILLED,
-    Verdict,
-    jackknife_error,
-    judge,
-    t_quantile,
-)
+from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.run_data import RunData
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-FEWEST_EFFECTIVE = 50.0  # effective counts: below, a bin has an upper bound and no interval
-
-
-class RunData(Protocol):
-    """What the estimators read of a run; `omniinput_hpc.runfile.reader.open_run` gives one."""
-
-    @property
-    def path(self) -> Any: ...  # noqa: D102
-    @property
-    def config(self) -> dict[str, Any]: ...  # noqa: D102
-    @property
-    def n_values(self) -> int: ...  # noqa: D102
-    @property
-    def n_sites(self) -> int: ...  # noqa: D102
-    @property
-    def rounds(self) -> int: ...  # noqa: D102
-    @property
-    def rounds_planned(self) -> int: ...  # noqa: D102
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102
-    @property
-    def walkers(self) -> int: ...  # noqa: D102
-    @property
-    def samples_per_round(self) -> int: ...  # noqa: D102
-    @property
-    def beta_k(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def edges(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def model_beta(self) -> float: ...  # noqa: D102
-    def round_trips_v(self) -> IntArray: ...  # noqa: D102
-    def log_weight_kb(self) -> FloatArray: ...  # noqa: D102
-    def kappa_k(self) -> FloatArray: ...  # noqa: D102
-    def z0_k(self) -> FloatArray: ...  # noqa: D102
-    def counts_kb(self) -> IntArray: ...  # noqa: D102
-    def counts_nkb(self, n_blocks: int) -> IntArray: ...  # noqa: D102
-    def outside_k2(self) -> IntArray: ...  # noqa: D102
-    def lane_counts_kgb(self) -> IntArray: ...  # noqa: D102
-    def z_sum_kb(self) -> FloatArray: ...  # noqa: D102
-    def samples(self) -> Any: ...  # noqa: D102
-    def samples_z(  # noqa: D102
-        self, rounds: slice = slice(None), rungs: slice = slice(None)
-    ) -> NDArray[np.float32]: ...
-    def samples_log_q(self) -> Iterator[FloatArray] | None: ...  # noqa: D102
+MIN_EFFECTIVE_COUNT = 50.0  # effective counts: below, a bin has an upper bound and no interval
 
 
 @dataclass(frozen=True)
@@ -96,7 +48,7 @@ class Density:
     share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
     log_inputs : log of the number of inputs of the whole space
     verdict : Verdict
-    laws : Laws of the rungs; None for several runs
+    laws : RungWeights of the rungs; None for several runs
     draws : whether the run's rungs are normalized laws of their own (an ancestral run)
     effective_b : float64 [B], effective number of independent counts
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval is
@@ -121,8 +73,8 @@ class Density:
     share_inside: float
     log_inputs: float
     verdict: Verdict = field(repr=False)
-    laws: Laws | None
-    draws: bool
+    rung_weights: RungWeights | None
+    ancestral: bool
     effective_b: FloatArray
     log_g_upper_b: FloatArray
     floor: float = -np.inf
@@ -148,10 +100,10 @@ class Density:
         ValueError
             Samples of an ancestral run without log_q_ik, or a density of several runs.
         """
-        if self.laws is None or (self.draws and log_q_ik is None):
+        if self.rung_weights is None or (self.ancestral and log_q_ik is None):
             raise ValueError("the laws of the rungs at these samples are not known")
         part = self.n_k > 0
-        log_w_ki = self.laws.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
+        log_w_ki = self.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
         log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
         return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[part], axis=0))
 
@@ -241,6 +193,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_b, log_g_jb, evidence.lanes_g, evidence.effective_b, below_b
     )
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    firm_b = evidence.fewest_b >= WELL_FILLED
     wide = _too_wide(runs, evidence, f_k, log_g_error_b)
     return Density(
         edges=evidence.edges,
@@ -258,18 +211,17 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         absolute=problem.absolute,
         share_inside=evidence.share_inside,
         log_inputs=evidence.log_inputs,
-        verdict=judge(
-            log_g_error_b,
-            block_error_b,
-            evidence.fewest_b >= WELL_FILLED,
+        verdict=check_convergence(
+            log_g_error_b[firm_b],
+            block_error_b[firm_b],
             evidence.n_blocks,
             evidence.rhat_k,
             evidence.tau_k,
             evidence.rung_label_k,
             [*_what_is_missing(log_g_jb, evidence), *wide],
         ),
-        laws=evidence.laws,
-        draws=evidence.draws,
+        rung_weights=evidence.laws,
+        ancestral=evidence.draws,
         effective_b=evidence.effective_b,
         log_g_upper_b=log_g_upper_b,
         floor=evidence.cold.floor,
@@ -302,7 +254,7 @@ def upper_bounds(
     The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
     mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)).
     """
-    few = (effective_b < FEWEST_EFFECTIVE) & np.isfinite(log_g_b)
+    few = (effective_b < MIN_EFFECTIVE_COUNT) & np.isfinite(log_g_b)
     upper_b = np.full(len(log_g_b), np.nan)
     n = np.maximum(effective_b[few], 1e-3)
     by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
@@ -320,7 +272,7 @@ def _too_wide(
         return []
     slope_b = bin_width.mixture_slope(evidence.laws, evidence.n_k, f_k, evidence.z_b)
     bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], evidence.edges)
-    firm_b = evidence.effective_b >= FEWEST_EFFECTIVE
+    firm_b = evidence.effective_b >= MIN_EFFECTIVE_COUNT
     reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, evidence.edges)
     return [reason] if reason else []
 

@@ -16,7 +16,8 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 
 if TYPE_CHECKING:
-    from omniinput_hpc.estimators.density.density import Density, RunData
+    from omniinput_hpc.estimators.density.density import Density
+    from omniinput_hpc.estimators.run_data import RunData
 
 FloatArray = NDArray[np.float64]
 

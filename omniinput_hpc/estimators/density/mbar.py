@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import RunData
 from omniinput_hpc.estimators.density.newton import minimize
-from omniinput_hpc.estimators.density.rung_weights import Laws
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import lane_groups
 
 FloatArray = NDArray[np.float64]
@@ -39,7 +39,7 @@ class Samples:
     count_gu : int64 [G, U], samples with that output, per group of lanes
     n_gk : int64 [G, K], samples per rung
     lanes_g : int64 [G]
-    laws : Laws
+    laws : RungWeights
     log_inputs : float, log of the number of inputs
     """
 
@@ -47,7 +47,7 @@ class Samples:
     count_gu: IntArray
     n_gk: IntArray
     lanes_g: IntArray
-    laws: Laws
+    laws: RungWeights
     log_inputs: float
 
 
@@ -86,8 +86,7 @@ def read_samples(run: RunData, most: int = MOST) -> Samples:
     group_s = np.resize(lane_groups(walkers), run.samples_per_round)
     n_groups = int(group_s.max()) + 1
     per_round = n_rungs * run.samples_per_round
-    n_rounds = min(run.rounds, max(1, most // per_round))
-    rounds = np.unique(np.linspace(0, run.rounds - 1, n_rounds).astype(int))
+    rounds = evenly_spaced_rounds(run, most)
     z_u, count_gu = np.zeros(0), np.zeros((n_groups, 0), dtype=np.int64)
     pending: list[NDArray[np.float32]] = []
     for i, round_ in enumerate(rounds):
@@ -97,7 +96,7 @@ def read_samples(run: RunData, most: int = MOST) -> Samples:
             group_n = np.tile(group_s, n_rungs * len(pending))
             z_u, count_gu = _merge(z_u, count_gu, z_n, group_n)
             pending = []
-    laws = Laws(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
+    laws = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
     n_gk = np.repeat(np.bincount(group_s)[:, None] * len(rounds), n_rungs, axis=1)
     lanes_g = np.bincount(lane_groups(walkers))
     return Samples(z_u, count_gu, n_gk, lanes_g, laws, run.n_sites * float(np.log(run.n_values)))
@@ -141,7 +140,7 @@ def mbar(
     return Unbinned(found.f_k, log_weight_u, absolute)
 
 
-def _first_guess(laws: Laws, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
+def _first_guess(laws: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
     """Return the self-consistent f_k of samples that all count alike [K]."""
     middle = float(np.average(z_n, weights=h_n))
     log_w_k = laws.at(np.array([middle]))[:, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +11,16 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.parts import ChainParts, DrawParts, DrawSums, Parts
-from omniinput_hpc.estimators.density.rung_weights import Laws
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
-from omniinput_hpc.estimators.errors.convergence import Cold, judge_cold
-from omniinput_hpc.estimators.errors.jackknife import choose_blocks
+from omniinput_hpc.estimators.errors.convergence import (
+    ColdRungs,
+    check_cold_rungs,
+    number_of_blocks,
+)
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of, lane_groups
-
-if TYPE_CHECKING:
-    from omniinput_hpc.estimators.density.density import RunData
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -32,7 +32,7 @@ class _Part:
     """One run: what is read of it once."""
 
     run: RunData
-    laws: Laws
+    laws: RungWeights
     draws: bool
     counts_kb: IntArray
     lane_counts_kgb: IntArray
@@ -72,7 +72,7 @@ class Evidence:
     fewest_b : int64 [B], the smallest count in any group of lanes and any block
     share_inside : float, of the moves of the rungs with beta = 0; NaN without
     log_inputs : float
-    laws : Laws of a single run; None of several
+    laws : RungWeights of a single run; None of several
     draws : whether a single run's rungs are normalized laws
     cold : whether rungs colder than a language model itself have equilibrated; of the worst run
     """
@@ -97,10 +97,10 @@ class Evidence:
     fewest_b: IntArray
     share_inside: float
     log_inputs: float
-    laws: Laws | None
+    laws: RungWeights | None
     draws: bool
     rows_k: IntArray
-    cold: Cold
+    cold: ColdRungs
 
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
         """Return f of every rung from f of every row: 0 for normalized laws."""
@@ -133,7 +133,7 @@ def gather(runs: Sequence[RunData]) -> Evidence:
     z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
     log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
     n_groups = min(p.lane_counts_kgb.shape[1] for p in parts)
-    n_blocks = min(choose_blocks(p.run.rounds, p.tau_k) for p in parts)
+    n_blocks = min(number_of_blocks(p.run.rounds, p.tau_k) for p in parts)
     weight_k = np.concatenate([_weights(p) for p in parts])
 
     lanes, blocks, effective_b = [], [], np.zeros(len(count_b))
@@ -217,17 +217,17 @@ def _read(run: RunData) -> _Part:
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
     if not np.isfinite(run.z_sum_kb()).all():
         raise EstimateError(f"{run.path} is damaged: its sums of z are no numbers")
-    laws = Laws(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
+    laws = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
     draws = run.samples_log_q() is not None
     rhat_k, tau_k = chain_diagnostics(run)
     return _Part(run, laws, draws, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k)
 
 
-def _cold(part: _Part, z_b: FloatArray) -> Cold:
+def _cold(part: _Part, z_b: FloatArray) -> ColdRungs:
     if part.draws:
-        return Cold()
+        return ColdRungs()
     run, trips = part.run, int(part.run.round_trips_v().sum())
-    return judge_cold(part.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
+    return check_cold_rungs(part.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
 
 
 def _uniform(part: _Part) -> IntArray:

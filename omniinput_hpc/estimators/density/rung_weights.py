@@ -13,7 +13,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Laws:
+class RungWeights:
     """Log-weights of all rungs: -beta z - kappa (z - z0)^2 / 2, or frozen ones per bin.
 
     Attributes
@@ -75,7 +75,7 @@ class Laws:
         return log_w_ki
 
 
-def canonical(beta_k: FloatArray, edges: FloatArray) -> Laws:
+def canonical(beta_k: FloatArray, edges: FloatArray) -> RungWeights:
     """Return canonical laws alone."""
     zero_k = np.zeros(len(beta_k))
-    return Laws(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)
+    return RungWeights(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)

@@ -1,52 +1,55 @@
-"""Errors from independent lanes, a second estimate from blocks of rounds, and the verdict.
+"""Standard errors of anything computed from a run: the jackknife over groups of lanes.
 
-Lanes are independent copies of the whole ladder, so leaving out one group of lanes at a time
-gives the error of anything computed from all of them, correlations included. Blocks of rounds
-are independent only if they are much longer than the autocorrelation time; where both estimates
-disagree, or lanes sample different things, the run has not converged.
+Lanes are independent copies of the whole ladder, so that leaving out one group of lanes at a time
+gives the error of whatever is computed from all of them, correlations included. The same
+replicates give draws of many quantities with their joint errors, and, of two independent runs, the
+error of what is computed from both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 FloatArray = NDArray[np.float64]
-LARGEST_RATIO = 1.5
-LARGEST_RHAT = 1.05
-MOST_BLOCKS = 16
-FEWEST_BLOCKS = 4
-BLOCK_LENGTH = 10.0  # in autocorrelation times
-WELL_FILLED = 10  # counts in every group and in every block
-EPS_RELATIVE = float(np.finfo(np.float32).eps)  # z is stored as float32
+N_DRAWS = 1000
+LEVEL = 0.95
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the errors can be believed, and if not, why.
+def _pseudovalues(
+    theta: FloatArray, theta_j: FloatArray, size_j: NDArray[Any]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the pseudovalues' deviations from the jackknife's estimate [J, ...], and h_j - 1.
 
-    Attributes
-    ----------
-    converged : bool
-    reasons : plain sentences, empty if converged
-    ratio : median of lane error / block error over well-filled bins; NaN if not known
-    n_bins : number of those bins
-    n_blocks : blocks of rounds that were used (0 if too few rounds)
-    rhat_k : float64 [K], split R-hat of z over lanes; NaN if not known
-    tau_k : float64 [K], autocorrelation time of z, in rounds; NaN if not known
+    With groups of m_j of m lanes and h_j = m / m_j, the pseudovalue of group j is
+    h_j theta - (h_j - 1) theta_j (Busing, Meijer & van der Leeden, Stat. Comput. 9, 3 (1999)).
     """
+    n_groups = len(theta_j)
+    h_j = (size_j.sum() / size_j).reshape((-1,) + (1,) * np.ndim(theta))
+    pseudo_j = h_j * theta - (h_j - 1.0) * theta_j
+    centre = n_groups * theta - ((1.0 - 1.0 / h_j) * theta_j).sum(axis=0)
+    return pseudo_j - centre, h_j - 1.0
 
-    converged: bool
-    reasons: tuple[str, ...]
-    ratio: float
-    n_bins: int
-    n_blocks: int
-    rhat_k: FloatArray
-    tau_k: FloatArray
+
+def jackknife_deviations(
+    theta: FloatArray, theta_j: FloatArray, size_j: NDArray[np.integer]
+) -> FloatArray:
+    """Return deviations [J, ...] whose products sum to the delete-one-group covariance.
+
+    The square root of the sum of their squares is `jackknife_error`.
+
+    Parameters
+    ----------
+    theta : float64 [...], from all groups
+    theta_j : float64 [J, ...], from all groups but j
+    size_j : [J], lanes per group
+    """
+    deviation_j, weight_j = _pseudovalues(theta, theta_j, size_j)
+    return np.asarray(deviation_j / np.sqrt(len(theta_j) * weight_j))
 
 
 def jackknife_error(
@@ -54,8 +57,8 @@ def jackknife_error(
 ) -> FloatArray:
     """Return the delete-one-group jackknife's standard error.
 
-    For groups of unequal size m_j, the weighted form of Busing, Meijer & van der Leeden, Stat.
-    Comput. 9, 3 (1999); for equal ones, sqrt((J - 1) / J sum_j (theta_j - mean)^2).
+    For groups of unequal size, the weighted form of Busing, Meijer & van der Leeden (1999); for
+    equal ones, sqrt((J - 1) / J sum_j (theta_j - mean)^2).
 
     Parameters
     ----------
@@ -74,144 +77,151 @@ def jackknife_error(
     """
     theta = np.asarray(estimate, dtype=np.float64)
     theta_j = np.asarray(replicate_j, dtype=np.float64)
-    n_groups = len(theta_j)
-    if n_groups < 2:
+    if len(theta_j) < 2:
         return np.where(np.isfinite(theta), np.inf, np.nan)
-    size = np.ones(n_groups) if size_j is None else np.asarray(size_j, dtype=np.float64)
-    h_j = (size.sum() / size).reshape((-1,) + (1,) * theta.ndim)
+    size = np.ones(len(theta_j)) if size_j is None else np.asarray(size_j, dtype=np.float64)
     known = np.isfinite(theta_j).all(axis=0) & np.isfinite(theta)
-    theta_j = np.where(known, theta_j, 0.0)
-    theta_0 = np.where(known, theta, 0.0)
-    centre = n_groups * theta_0 - ((1.0 - 1.0 / h_j) * theta_j).sum(axis=0)
-    pseudo_j = h_j * theta_0 - (h_j - 1.0) * theta_j
-    variance = ((pseudo_j - centre) ** 2 / (h_j - 1.0)).mean(axis=0)
+    deviation_j, weight_j = _pseudovalues(
+        np.where(known, theta, 0.0), np.where(known, theta_j, 0.0), size
+    )
+    variance = (deviation_j**2 / weight_j).mean(axis=0)
     error: FloatArray = np.where(known, np.sqrt(variance), np.inf)
     return np.where(np.isfinite(theta), error, np.nan)
 
 
-def t_quantile(n_groups: int, level: float = 0.95) -> float:
-    """Return the factor from standard error to interval: Student's t, n_groups - 1 degrees."""
+def t_quantile(n_groups: int, level: float = LEVEL) -> float:
+    """Return half a two-sided interval's width in standard errors.
+
+    By Student's t with n_groups - 1 degrees of freedom; inf for fewer than two groups.
+    """
     return float(stdtrit(n_groups - 1, 0.5 + 0.5 * level)) if n_groups > 1 else np.inf
 
 
-def autocorrelation_time(z_tw: FloatArray) -> float:
-    """Return the integrated autocorrelation time 1/2 + sum_t rho(t), in steps of the series.
+def draw_together(
+    theta_b: FloatArray,
+    theta_jb: FloatArray,
+    size_j: NDArray[np.integer],
+    rng: np.random.Generator,
+    n: int = N_DRAWS,
+) -> FloatArray:
+    """Return draws [n, B'] with the covariance of the jackknife over groups of lanes.
 
-    Independent values give 1/2. The sum ends at the first t >= 5 tau(t) (Sokal, Monte Carlo
-    Methods in Statistical Mechanics (1996), section 3). Deviations are taken from the mean over
-    all chains, so that chains which stay apart count as correlated for their whole length.
-
-    Parameters
-    ----------
-    z_tw : [T, W]
-        W chains of one law.
-
-    Returns
-    -------
-    float
-        A lower bound where chains are shorter than the true time; 1/2 for constants, NaN if T < 8.
-    """
-    n = len(z_tw)
-    if n < 8:
-        return np.nan
-    x = z_tw - z_tw.mean()
-    spectrum = np.fft.rfft(x, 2 * n, axis=0)
-    covariance = np.fft.irfft((np.abs(spectrum) ** 2).sum(axis=1), 2 * n)[:n]
-    if covariance[0] <= x.size * (EPS_RELATIVE * np.abs(z_tw).max()) ** 2:
-        return 0.5
-    rho_t = covariance / covariance[0] * n / np.arange(n, 0, -1)
-    tau_t = np.cumsum(rho_t) - 0.5
-    closed = np.flatnonzero(np.arange(n) >= 5.0 * tau_t)
-    return max(0.5, float(tau_t[closed[0]] if closed.size else tau_t.max()))
-
-
-def split_rhat(z_tw: FloatArray) -> float:
-    """Return the split R-hat of chains (Gelman et al., Bayesian Data Analysis (2013), 11.4).
+    They follow Student's t with J - 1 degrees of freedom. A curve is a nonlinear function of log g
+    and of scores in [0, 1]: draws passed through the whole computation give bands that stay inside
+    its limits, which linearized errors would not.
 
     Parameters
     ----------
-    z_tw : [T, W]
-        W chains of T values; each is cut in two halves.
+    theta_b : float64 [B'], log g (-inf stays), or anything else of the whole run
+    theta_jb : float64 [J, B'], without group j. Where it is -inf, group j alone saw the bin: the
+        standard error is then about 1, what leaving the group out does to g itself.
+    size_j : [J], group sizes
 
     Returns
     -------
-    float
-        1 if halves agree, inf if halves are constant and differ, NaN if T < 4.
+    float64 [n, B']
+        NaN where a replicate is not known at all, or there are fewer than two groups.
     """
-    half = len(z_tw) // 2
-    if half < 2:
-        return np.nan
-    chains = np.concatenate([z_tw[:half], z_tw[-half:]], axis=1).astype(np.float64)
-    within = chains.var(axis=0, ddof=1).mean()
-    between = chains.mean(axis=0).var(ddof=1)  # B / n
-    if within == 0.0:
-        return 1.0 if between == 0.0 else np.inf
-    return float(np.sqrt((half - 1) / half + between / within))
+    n_groups = len(theta_jb)
+    if n_groups < 2 or np.isnan(theta_jb).any():
+        return np.full((n, len(theta_b)), np.nan)
+    inhabited = np.isfinite(theta_b)
+    theta = np.where(inhabited, theta_b, 0.0)
+    theta_j = np.where(inhabited, np.where(np.isneginf(theta_jb), theta - 1.0, theta_jb), 0.0)
+    deviation_jb = jackknife_deviations(theta, theta_j, size_j)
+    scale_m = np.sqrt((n_groups - 1) / rng.chisquare(n_groups - 1, size=(n, 1)))
+    moved = theta + scale_m * rng.normal(size=(n, n_groups)) @ deviation_jb
+    return np.where(inhabited, moved, -np.inf)
 
 
-def choose_blocks(rounds: int, tau_k: FloatArray) -> int:
-    """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
+@dataclass(frozen=True)
+class Estimate:
+    """Numbers with standard errors and 95% intervals; infinite where the error is not known.
 
-    0 where that leaves fewer than 4. Without a known time, one round may be a block.
-    """
-    known = tau_k[np.isfinite(tau_k)]
-    length = max(1, int(np.ceil(BLOCK_LENGTH * known.max()))) if known.size else 1
-    n_blocks = min(MOST_BLOCKS, rounds // length)
-    return n_blocks if n_blocks >= FEWEST_BLOCKS else 0
-
-
-def judge(
-    lane_error_b: FloatArray,
-    block_error_b: FloatArray,
-    well_filled_b: NDArray[np.bool_],
-    n_blocks: int,
-    rhat_k: FloatArray,
-    tau_k: FloatArray,
-    label_k: Sequence[str],
-    known_reasons: Sequence[str] = (),
-) -> Verdict:
-    """Compare both error estimates and the lanes.
-
-    Parameters
+    Attributes
     ----------
-    lane_error_b, block_error_b : float64 [B]
-    well_filled_b : bool [B], the bins whose errors are compared
-    n_blocks : int, 0 if there were too few rounds for blocks
-    rhat_k, tau_k : float64 [K]
-    label_k : names of the rungs
-    known_reasons : what the caller found already
-
-    Returns
-    -------
-    Verdict
+    value, error, low, high : float64 [...]
+    degrees : float64 [...], of freedom of Student's t
     """
-    reasons = list(known_reasons)
-    ratio = np.nan
-    use = well_filled_b & np.isfinite(lane_error_b) & np.isfinite(block_error_b)
-    use &= (lane_error_b > 0) & (block_error_b > 0)
-    n_bins = int(use.sum())
-    if n_blocks == 0:
-        longest = np.nanmax(tau_k) if np.isfinite(tau_k).any() else np.nan
-        seen = f" (z stays correlated for {longest:.2g} rounds)"
-        reasons.append(
-            f"too few rounds for {FEWEST_BLOCKS} blocks of ten autocorrelation times"
-            f"{seen if np.isfinite(longest) else ''}, so the errors could not be checked"
+
+    value: FloatArray
+    error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    degrees: FloatArray
+
+    def __str__(self) -> str:
+        """Return one number with its error and interval."""
+        return (
+            f"{float(self.value):.4f} +- {float(self.error):.4f} "
+            f"({float(self.low):.4f} to {float(self.high):.4f})"
         )
-    elif n_bins == 0:
-        reasons.append("no bin is filled well enough to check its error")
-    else:
-        ratio = float(np.median(lane_error_b[use] / block_error_b[use]))
-        if not 1.0 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
-            reasons.append(
-                f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
-                f"(median over {n_bins} bins)"
-            )
-    both = zip(label_k, rhat_k, strict=True)
-    bad = [f"{label} ({rhat:.2f})" for label, rhat in both if rhat > LARGEST_RHAT]
-    if bad:
-        more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
-        reasons.append(f"lanes disagree (R-hat over {LARGEST_RHAT}) at {', '.join(bad[:6])}{more}")
-    unknown = int(np.isnan(rhat_k).sum())
-    if unknown:
-        reasons.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
-    return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
+
+    @property
+    def differs(self) -> NDArray[np.bool_]:
+        """Whether the interval leaves out 0."""
+        return np.asarray((self.low > 0) | (self.high < 0))
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A quantity computed from two runs, and again without one group of lanes of either.
+
+    Attributes
+    ----------
+    value : float64 [...]
+    a_j : float64 [G_a, ...], without group j of the first run
+    b_j : float64 [G_b, ...], without group j of the second
+    """
+
+    value: FloatArray
+    a_j: FloatArray
+    b_j: FloatArray
+
+    def __sub__(self, other: Replicated) -> Replicated:
+        """Return the difference, replicate by replicate, so that what they share cancels."""
+        return Replicated(self.value - other.value, self.a_j - other.a_j, self.b_j - other.b_j)
+
+
+def of_first(value: FloatArray | float, a_j: FloatArray, n_b: int) -> Replicated:
+    """Return a quantity of the first run alone; the second has `n_b` groups of lanes."""
+    full = np.asarray(value, dtype=np.float64)
+    return Replicated(full, np.asarray(a_j), np.broadcast_to(full, (n_b, *full.shape)))
+
+
+def of_second(value: FloatArray | float, b_j: FloatArray, n_a: int) -> Replicated:
+    """Return a quantity of the second run alone; the first has `n_a` groups of lanes."""
+    full = np.asarray(value, dtype=np.float64)
+    return Replicated(full, np.broadcast_to(full, (n_a, *full.shape)), np.asarray(b_j))
+
+
+def estimate(
+    quantity: Replicated, size_a: NDArray[np.integer], size_b: NDArray[np.integer]
+) -> Estimate:
+    """Return a quantity of two runs with its error.
+
+    Both runs' variances add; Student's t has the degrees of freedom of Welch (Biometrika 34, 28
+    (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)).
+
+    Parameters
+    ----------
+    quantity : Replicated
+    size_a, size_b : int64 [G_a], [G_b], lanes per group
+    """
+    value = np.asarray(quantity.value, dtype=np.float64)
+    parts = [
+        jackknife_error(value, quantity.a_j, size_a) ** 2,
+        jackknife_error(value, quantity.b_j, size_b) ** 2,
+    ]
+    variance = parts[0] + parts[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = sum(
+            part**2 / max(len(size) - 1, 1)
+            for part, size in zip(parts, (size_a, size_b), strict=True)
+        )
+        degrees = np.where(variance > 0, variance**2 / spread, np.inf)
+    degrees = np.where(np.isfinite(variance), degrees, 1.0)
+    error = np.sqrt(variance)
+    factor = stdtrit(np.minimum(degrees, 1e9), 0.5 + 0.5 * LEVEL)
+    half = np.where(np.isfinite(error), factor * np.where(np.isfinite(error), error, 0.0), np.inf)
+    return Estimate(value, error, value - half, value + half, degrees)

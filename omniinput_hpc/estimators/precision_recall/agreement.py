@@ -19,7 +19,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
 
 FloatArray = NDArray[np.float64]
-RESAMPLES = 1000
+N_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Alpha:
 
 @dataclass(frozen=True)
 class Pair:
-    """One annotator's scores beside another's (or beside known ones), over common items.
+    """One annotator's scores compared with another's (or with known ones), over common items.
 
     Attributes
     ----------
@@ -98,10 +98,10 @@ def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
     alpha = float(_alphas(part, np.ones((1, n)))[0])
     rng = np.random.default_rng(seed)
     even = np.full(n, 1.0 / n)
-    chunks = [min(RESAMPLES - i, 50) for i in range(0, RESAMPLES, 50)]  # bounds the memory
+    chunks = [min(N_RESAMPLES - i, 50) for i in range(0, N_RESAMPLES, 50)]  # bounds the memory
     drawn = np.concatenate([_alphas(part, rng.multinomial(n, even, size=c)) for c in chunks])
     known = drawn[np.isfinite(drawn)]
-    enough = np.isfinite(alpha) and n > 1 and known.size > RESAMPLES // 2
+    enough = np.isfinite(alpha) and n > 1 and known.size > N_RESAMPLES // 2
     low, high = np.quantile(known, [0.025, 0.975]) if enough else (np.nan, np.nan)
     return Alpha(alpha, float(low), float(high), n, int((~np.isnan(part)).sum()))
 
@@ -131,7 +131,7 @@ def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
 
 @dataclass(frozen=True)
 class PeopleComparison:
-    """One annotator beside the mean of the other people.
+    """One annotator compared with the mean of the other people.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class PeopleComparison:
 
 
 def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[PeopleComparison]:
-    """Set every annotator beside the other people; a lone person has none and is left out.
+    """Compare every annotator with the other people; a lone person has none and is left out.
 
     Parameters
     ----------
@@ -168,9 +168,9 @@ def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[Pe
     """
     person_a = np.array([judge is None for judge in judges])
     if not person_a.any():
-        raise EstimateError("all scores are judges': there are no people to set them beside")
+        raise EstimateError("all scores are judges': give people's scores to compare them with")
     if person_a.sum() < 2 and person_a.all():
-        raise EstimateError("one person's scores alone: there is nobody to set beside them")
+        raise EstimateError("one person's scores alone: give another person's or a judge's as well")
     found = []
     for a, (name, judge) in enumerate(zip(scored.annotators, judges, strict=True)):
         others_a = person_a & (np.arange(len(person_a)) != a)

@@ -1,4 +1,4 @@
-"""Where further scores shrink the AUPR's error most: Neyman's allocation over bins.
+"""Where further scores reduce the AUPR's error most: Neyman's allocation over bins.
 
 To first order the scores' part of the AUPR's variance is sum_b c_b / n_b, with n_b scored inputs
 in bin b and c_b = (dAUPR / dr_b)^2 s_b^2, s_b the spread of one score. The best share of scores is

@@ -1,4 +1,4 @@
-"""Annotators beside each other per bin, and how a curve settles as more is scored."""
+"""Annotators compared per bin, and how a curve converges as more inputs are scored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omniinput_hpc.estimators.precision_recall.curves import FEWEST_LANES, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores, scored_curve
 
 FloatArray = NDArray[np.float64]
-STEPS = (10, 20, 30, 40, 50)
+INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 
 
 def annotator_columns(scored: Scored) -> dict[str, NDArray]:
@@ -67,7 +67,7 @@ def convergence(
     density: Density,
     scored: Scored,
     side: Side = "low",
-    steps: Sequence[int] = STEPS,
+    steps: Sequence[int] = INPUTS_PER_BIN,
     fewest_lanes: int = FEWEST_LANES,
     seed: int = 0,
 ) -> list[Convergence]:

@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.density import Density, RunData
-from omniinput_hpc.estimators.errors.draws import LEVEL, draw_together
-from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import (
+    LEVEL,
+    draw_together,
+    jackknife_error,
+    t_quantile,
+)
 from omniinput_hpc.estimators.precision_recall.curves import (
     FEWEST_INPUTS,
     FEWEST_LANES,
@@ -31,11 +35,50 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     fill_gaps,
     trace,
 )
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.plugins import load_function
 
 FloatArray = NDArray[np.float64]
 Rule = Callable[[NDArray[np.int64]], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
+
+
+def load_rule(name: str, option: str = "--rule") -> Rule:
+    """Import a rule by its name ``module:function``; the current directory is importable.
+
+    Returns
+    -------
+    Rule
+        Checked at every call: n scores, finite, in [0, 1].
+
+    Raises
+    ------
+    UserError
+        No such module or function.
+    EstimateError
+        At a call: scores of the wrong shape or range.
+    """
+    function = load_function(name, option)
+
+    def rule(x: NDArray[np.int64]) -> NDArray[np.float64]:
+        return check_scores(function(x), len(x), name)
+
+    return rule
+
+
+def check_scores(scores: object, n: int, name: str) -> NDArray[np.float64]:
+    """Return the scores as float64 [n], or raise a plain EstimateError."""
+    try:
+        r = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EstimateError(f"rule {name}: its scores are not numbers: {error}") from error
+    if r.shape != (n,):
+        raise EstimateError(f"rule {name}: expected {n} scores of shape ({n},), got {r.shape}")
+    wrong = ~((r >= 0.0) & (r <= 1.0))
+    if wrong.any():
+        raise EstimateError(f"rule {name}: scores must lie in [0, 1], got {r[wrong][0]:g}")
+    return r
 
 
 @dataclass(frozen=True)
@@ -86,32 +129,22 @@ def sum_scores(
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
     # each of n counts in a bin stands for g / n inputs, about
     reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
-    log_q = run.samples_log_q()
     group_w = lane_groups(run.walkers)
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
     count = np.zeros(size, dtype=np.int64)
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
     distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
-    for x_ksd, z_ks in run.samples():
-        log_q_ksj = next(log_q) if log_q is not None else [None] * len(z_ks)
-        lane_s = np.arange(z_ks.shape[1]) % run.walkers  # time-major
-        group_s = group_w[lane_s]
-        for x_sd, z_s, log_q_sj in zip(x_ksd, z_ks.astype(np.float64), log_q_ksj, strict=True):
-            bin_s = bin_of(z_s, density.edges)
-            inside = (bin_s >= 0) & (bin_s < n_bins)
-            if not inside.any():
-                continue
-            r_i = rule(x_sd[inside].astype(np.int64))
-            log_q_ij = None if log_q_sj is None else log_q_sj[inside]
-            log_w_i = -density.log_mixture(z_s[inside], log_q_ij)
-            w_i = np.exp(log_w_i - reference_b[bin_s[inside]])
-            cell_i = group_s[inside] * n_bins + bin_s[inside]
-            weight += np.bincount(cell_i, w_i, size)
-            score += np.bincount(cell_i, w_i * r_i, size)
-            count += np.bincount(cell_i, minlength=size)
-            seen_bw[bin_s[inside], lane_s[inside]] = True
-            _note_inputs(distinct, x_sd[inside], bin_s[inside], counted)
+    for part in samples_in_bins(run, density.edges):
+        r_i = rule(part.x_id.astype(np.int64))
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        w_i = np.exp(log_w_i - reference_b[part.bin_i])
+        cell_i = group_w[part.lane_i] * n_bins + part.bin_i
+        weight += np.bincount(cell_i, w_i, size)
+        score += np.bincount(cell_i, w_i * r_i, size)
+        count += np.bincount(cell_i, minlength=size)
+        seen_bw[part.bin_i, part.lane_i] = True
+        _note_inputs(distinct, part.x_id, part.bin_i, counted)
     if not count.any():
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     shape = (n_groups, n_bins)

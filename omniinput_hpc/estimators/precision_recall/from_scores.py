@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
-from omniinput_hpc.estimators.errors.draws import LEVEL, N_DRAWS, draw_together
+from omniinput_hpc.estimators.errors.jackknife import LEVEL, N_DRAWS, draw_together
 from omniinput_hpc.estimators.precision_recall.curves import (
     FEWEST_INPUTS,
     FEWEST_LANES,

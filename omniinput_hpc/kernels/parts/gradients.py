@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.kernels.acceptance import accept
+from omniinput_hpc.kernels.state import accept
 from omniinput_hpc.models import Model, offers_of
 
 CHUNK_ELEMENTS = 1 << 22

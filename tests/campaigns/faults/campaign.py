@@ -147,7 +147,7 @@ class Faults:
         left = self.world.on_rank_0(lambda: rounds_of(path))
         self.fill(path, kind, range(left, ROUNDS))
         if not problem and self.world.on_rank_0(lambda: contents(path) != contents(whole)):
-            problem = "what goes on from it differs"
+            problem = "the run resumed from it differs"
         label = (f"a commit, {kind}, rank {victim}", MODES[mode])
         self.count(label, n, calls, not fine, problem and f"call {n}: {problem}")
         return calls

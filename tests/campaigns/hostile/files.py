@@ -81,7 +81,7 @@ def late(shape, dtype):
 
 
 def sparse(dtype, n):
-    """Return what stores an array in one piece, inside a file that grows by holes alone."""
+    """Return what stores an array contiguously, in a file that grows by holes only."""
 
     def make(file, name):
         creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -225,7 +225,7 @@ STRUCTURE = {
     "beta that is no number": every("ladder/beta", np.nan),
     "an infinite beta": element("ladder/beta", 0, -np.inf),
 }
-"""What makes a file no run file, whoever looks at it."""
+"""Damage for which every reader refuses a file."""
 
 CONTENT = {
     "beta out of order": element("ladder/beta", slice(None), [4.0, -2.0, 4.0, 0.0]),
@@ -251,7 +251,7 @@ CONTENT = {
     "tiny bins": element("bins/edges", slice(None), np.nextafter(1.0, 2) + np.arange(20) * 2.3e-16),
     "huge bins": element("bins/edges", slice(None), np.linspace(-5e307, 5e307, 20)),
 }
-"""A whole file of nonsense: an answer or a refusal, never a traceback."""
+"""Readable files with nonsense in them: an answer or a refusal, never a traceback."""
 
 STAYS = {
     "walkers of nobody": every("state/walker", 999),
@@ -260,7 +260,7 @@ STAYS = {
     "directions of nowhere": every("state/direction", -1),
     "inputs of no value": every("samples/x", 255),
 }
-"""Of a damaged state nobody goes on, of damaged samples nobody asks a model."""
+"""A damaged state is never resumed from, damaged samples are never rescored."""
 
 SIDE = {
     "no dataset": lambda file: file.__delitem__("samples/z"),

@@ -109,26 +109,26 @@ def test_every_reader_reads_the_good_file(answers):
 
 
 @pytest.mark.parametrize("kind", ["structure", "stays", "side"])
-def test_what_is_no_run_file_is_refused_by_every_reader(kind, answers):
-    strange = []
+def test_damaged_files_are_refused_by_every_reader(kind, answers):
+    wrong = []
     for file, reader, code, text, _, touched in answers_of(answers, kind):
         verifies = reader in ("--verify", "--rescore")
-        codes = (1, 2) if verifies else (2,)  # 1: it says what is wrong
+        codes = (1, 2) if verifies else (2,)  # 1: it reports the damage
         if kind == "stays" and (reader == "rescore") != ("inputs" in file) and code in (0, 2):
-            continue  # a run goes on from the state, rescore from the samples
+            continue  # a run resumes from the state, rescore from the samples
         if code not in codes or not is_plain(text) or touched:
-            strange.append((file, reader, code, text, touched))
-    assert not strange
+            wrong.append((file, reader, code, text, touched))
+    assert not wrong
 
 
-def test_nonsense_in_a_whole_file_gives_no_traceback(answers):
-    strange = []
+def test_nonsense_in_a_readable_file_gives_no_traceback(answers):
+    wrong = []
     for file, reader, code, text, _, touched in answers_of(answers, "content"):
         if code not in (0, 1, 2) or "Traceback" in text or touched:
-            strange.append((file, reader, code, text))
+            wrong.append((file, reader, code, text))
         if reader == "--verify" and code != 1:
-            strange.append((file, reader, "is taken for whole"))
-    assert not strange
+            wrong.append((file, reader, "is taken for whole"))
+    assert not wrong
 
 
 def test_time_and_memory_are_bounded(answers):

@@ -44,9 +44,9 @@ ARGUMENTS = {
     "representatives.py": ["{file}"],
     "reweight.py": ["{file}"],
 }
-"""Of every script that reads run files."""
+"""Arguments of every script that reads run files."""
 SLOW = ("RUN.h5", "run.output", "rescore")
-"""Those that go on with a file: given whole files only where they must refuse."""
+"""Readers that continue a file: given readable files only where they must refuse them."""
 
 
 def coarse(figure: Figure, file, *_, **options) -> None:

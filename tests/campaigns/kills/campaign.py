@@ -1,11 +1,11 @@
-"""Kill runs at every kind of moment, go on with them, and see that nothing was lost.
+"""Kill runs at every kind of moment, resume them, and check that nothing was lost.
 
     .venv/bin/python tests/campaigns/kills/campaign.py --kills 216
 
-A file is begun, killed, gone on with, killed again, and so on, twelve times; at the end it is
-finished, and its datasets must be those of a run that nobody killed. After every kill the file must
-open, hold as many rounds as were seen in it before, all of them byte-equal to those of the run that
-nobody killed, and `--verify` must find nothing.
+A run is started, killed, resumed, killed again, and so on, twelve times; at the end it is finished,
+and its datasets must equal those of an uninterrupted run. After every kill the file must
+open, hold as many rounds as were seen in it before, all of them byte-equal to those of the
+uninterrupted run, and `--verify` must find nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from omniinput_hpc.runfile import layout
 from omniinput_hpc.runfile.reader import open_run
 
 ROUNDS = 95
-"""Of a finished file."""
+"""Rounds of a finished file."""
 ROUNDS_AT_FIRST = 80
-"""Of a file that has not grown yet."""
+"""Rounds of a file before it grows."""
 MOMENTS = {
     "at random": ("up to 150 ms after a round", 0.150),
     "after a commit": ("up to 2 ms after its end", 0.002),

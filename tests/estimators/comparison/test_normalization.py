@@ -17,7 +17,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     pairs_of,
 )
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.errors.two_runs import Replicated, estimate, of_first, of_second
+from omniinput_hpc.estimators.errors.jackknife import Replicated, estimate, of_first, of_second
 
 LOW, HIGH = 2.25, 3.9  # both cut a bin
 N_RUNS = 40

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from lattice import Lattice, ancestral_run, first_is_zero, independent_run, weighted_run
 
-from omniinput_hpc.annotation.choose import choose
+from omniinput_hpc.annotation.choose import choose, draw_independently
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_density
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.rung_weights import canonical
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.results.representatives import draw
 
 MODEL = Lattice()
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level per bin
@@ -76,7 +75,7 @@ def test_flat_rungs_give_the_relative_density():
     result = density_of_run(flat_run(moves=100))
     assert not result.absolute
     assert_exact(result, relative=True)
-    assert "flat rung 0" in result.laws.label_k
+    assert "flat rung 0" in result.rung_weights.label_k
     run = flat_run(moves=100)
     run.log_w_kb = run.log_w_kb + np.linspace(0.0, 2.0, run.log_w_kb.shape[1])
     wrong, _ = score(density_of_run(run), relative=True)
@@ -99,7 +98,7 @@ def test_flat_gaussian_and_canonical_rungs_of_several_runs_enter_one_system():
         gaussian_run(seed=3, beta_k=np.array([0.5, 0.2, 1.0, 0.5])),
     ]
     result = density_of_runs(runs)
-    assert result.absolute and len(result.f_k) == 11 and result.laws is None
+    assert result.absolute and len(result.f_k) == 11 and result.rung_weights is None
     assert_exact(result)
     assert (result.lanes_g == 4).all()
     alone = density_of_run(runs[0])
@@ -124,7 +123,7 @@ def test_two_runs_of_one_ladder_give_smaller_errors():
 def test_ancestral_draws_give_the_absolute_density_bin_by_bin():
     run = ancestral(moves=60)
     result = density_of_run(run)
-    assert result.absolute and result.draws
+    assert result.absolute and result.ancestral
     z = run.z_rks.astype(float)
     q_i = np.exp(run.log_q).mean(axis=-1)
     by_hand = [np.sum(1 / q_i[z == level]) / q_i.size for level in MODEL.z_l()]
@@ -279,7 +278,7 @@ def test_inputs_are_chosen_by_the_weights_of_their_own_laws(kind):
     chosen, _ = choose(run, density, edges, 3000, "by-weight", seed=1)
     bins = np.searchsorted(edges, [item.bin_lower for item in chosen])
     found = [(int(b), item.draws, item.x) for b, item in zip(bins, chosen, strict=True)]
-    others = draw(run, density, edges, 3000, seed=1)
+    others = draw_independently(run, density, edges, 3000, seed=1)
     for items in (found, [(item.bin, item.draws, item.values) for item in others]):
         for b in range(3):
             draws = np.array([n for bin_, n, _ in items if bin_ == b])

@@ -1,12 +1,18 @@
-"""Streamed diagnostics against those of whole series, and their memory."""
+"""R-hat and autocorrelation times: known answers, arviz-stats, and streamed as of whole series."""
 
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 from autoregressive import autoregressive
 
 from omniinput_hpc.estimators.errors import chains
-from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
-from omniinput_hpc.estimators.errors.jackknife import autocorrelation_time, split_rhat
+from omniinput_hpc.estimators.errors.chains import (
+    autocorrelation_time,
+    chain_diagnostics,
+    inefficiency,
+    lanes_disagree,
+    rank_normalized_rhat,
+)
 
 
 class Series:
@@ -28,12 +34,62 @@ def test_diagnostics_read_time_major_samples():
     rng = np.random.default_rng(5)
     z_tw = rng.standard_normal((200, 4)) + np.array([0.0, 0.0, 3.0, 3.0])
     rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 10))
-    assert rhat_k[0] == pytest.approx(split_rhat(z_tw), rel=1e-6) and rhat_k[0] > 1.5
+    assert rhat_k[0] == rank_normalized_rhat(z_tw.astype(np.float32)) and rhat_k[0] > 1.5
     assert tau_k[0] > 2.0  # rounds: stays apart for the whole run
     free = Series(rng.standard_normal((1, 200, 4)), 10)
     assert chain_diagnostics(free)[1][0] == pytest.approx(0.5 / 20, rel=0.2)
     nothing = chain_diagnostics(Series(np.zeros((3, 0, 4)), 0))
     assert np.isnan(nothing).all() and nothing[0].shape == (3,)
+
+
+@pytest.mark.parametrize("shape", [(8, 2), (41, 6), (400, 16)])
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "lattice", "scales differ"])
+def test_rhat_is_arviz_stats(shape, kind):
+    rng = np.random.default_rng(6)
+    z_tw = {
+        "normal": lambda: rng.standard_normal(shape),
+        "heavy tails": lambda: rng.standard_cauchy(shape),
+        "lattice": lambda: rng.integers(0, 4, shape) * 0.25,
+        "scales differ": lambda: rng.standard_normal(shape) * np.linspace(1, 3, shape[1]),
+    }[kind]()
+    expected = array_stats.rhat(z_tw.T, chain_axis=0, draw_axis=1)
+    assert rank_normalized_rhat(z_tw) == pytest.approx(expected, rel=1e-9)
+
+
+def test_rhat_accepts_good_chains_and_sees_lanes_that_differ():
+    rng = np.random.default_rng(4)
+    assert rank_normalized_rhat(autoregressive(2000, 16, 0.9, rng)) < 1.02
+    means = np.zeros(16)
+    means[:2] = 1.5  # two lanes of sixteen stay in another state
+    assert rank_normalized_rhat(autoregressive(2000, 16, 0.9, rng, means)) > 1.05
+    drifting = autoregressive(2000, 16, 0.5, rng) + np.linspace(0, 2, 2000)[:, None]
+    assert rank_normalized_rhat(drifting) > 1.05  # all lanes alike, but their halves differ
+    spread = autoregressive(2000, 16, 0.5, rng) * np.where(np.arange(16) < 8, 1.0, 3.0)
+    assert rank_normalized_rhat(spread) > 1.05  # equal means, which the classical R-hat accepts
+    assert rank_normalized_rhat(np.tile([0.0, 1.0], (10, 1))) == np.inf
+    assert np.isnan(rank_normalized_rhat(np.ones((3, 3))))
+    assert lanes_disagree(np.array([1.05, 1.051, np.inf, np.nan])).tolist() == [0, 1, 1, 0]
+
+
+def test_rounding_of_a_constant_is_no_difference_between_lanes():
+    last_bit = np.nextafter(np.float32(2.3), np.float32(3))
+    z_tw = np.where(np.arange(8) < 4, np.float32(2.3), last_bit) * np.ones((50, 1), np.float32)
+    assert rank_normalized_rhat(z_tw) == 1.0 and rank_normalized_rhat(np.zeros((10, 3))) == 1.0
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_autocorrelation_time_of_an_autoregressive_process(rho):
+    x = autoregressive(4000, 8, rho, np.random.default_rng(3))
+    exact = 0.5 * (1 + rho) / (1 - rho)
+    sigma = exact * np.sqrt(2 * (2 * 5 * exact + 1) / x.size)  # Sokal's, window 5 tau
+    assert abs(autocorrelation_time(x) - exact) < 4 * sigma + 0.02 * exact
+
+
+def test_autocorrelation_time_of_degenerate_chains():
+    assert np.isnan(autocorrelation_time(np.zeros((7, 2))))
+    assert autocorrelation_time(np.full((50, 2), 2.3)) == 0.5
+    stuck = np.tile([0.0, 1.0], (50, 1))
+    assert autocorrelation_time(stuck) > 20  # never forgotten
 
 
 @pytest.mark.parametrize("length", [41, 200])
@@ -42,12 +98,12 @@ def test_in_pieces_they_are_those_of_the_whole_series(monkeypatch, length):
     rng = np.random.default_rng(length)
     z_ktw = np.stack([autoregressive(length, 6, rho, rng, 100.0) for rho in (0.0, 0.6, 0.9)])
     z_ktw[2, :, 0] += 2.0
-    whole = [(split_rhat(z), autocorrelation_time(z)) for z in z_ktw.astype(np.float32)]
+    whole = [(rank_normalized_rhat(z), autocorrelation_time(z)) for z in z_ktw.astype(np.float32)]
     rounds = {41: 41, 200: 20}[length]
     for budget in (1, 20_000, 1 << 27):
-        monkeypatch.setattr(chains, "BUDGET", budget)
+        monkeypatch.setattr(chains, "MAX_BYTES", budget)
         rhat_k, tau_k = chain_diagnostics(Series(z_ktw, rounds))
-        np.testing.assert_allclose(rhat_k, [r for r, _ in whole], rtol=1e-5)
+        np.testing.assert_allclose(rhat_k, [r for r, _ in whole], rtol=1e-12)
         np.testing.assert_allclose(tau_k, [t * rounds / length for _, t in whole], rtol=1e-4)
 
 
@@ -56,12 +112,14 @@ def test_means_over_neighbours_have_the_same_time(monkeypatch, rho):
     """Averaging 16 values or so keeps the time within 4 sigmas (Sokal's) of the exact one."""
     z_tw = autoregressive(16_000, 8, rho, np.random.default_rng(3))
     exact = 0.5 * (1 + rho) / (1 - rho)
-    monkeypatch.setattr(chains, "LONGEST", 1000)
+    monkeypatch.setattr(chains, "MAX_KEPT", 1000)
     rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 100))
     coarse = max(exact, 8.0)  # the window is five times this at least
     sigma = exact * np.sqrt(2 * (2 * 5 * coarse + 1) / z_tw.size)
     assert abs(tau_k[0] * 160 - exact) < 4 * sigma + 0.02 * exact
-    assert rhat_k[0] == pytest.approx(split_rhat(z_tw), rel=1e-5)
+    stride = 16_000 * 8 // 20_000  # R-hat is that of the thinned series
+    thinned = z_tw.astype(np.float32)[::stride]
+    assert rhat_k[0] == pytest.approx(rank_normalized_rhat(thinned), rel=1e-9)
 
 
 def test_constants_and_short_series():

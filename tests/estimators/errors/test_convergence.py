@@ -1,15 +1,55 @@
-"""Halves of the lanes that have met, and those that have not."""
+"""The verdict, and halves of the lanes that have met or have not."""
 
 import numpy as np
 import pytest
 from lattice import ArrayRun, Lattice, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.errors.convergence import halves_apart, judge_cold
+from omniinput_hpc.estimators.errors.convergence import (
+    check_cold_rungs,
+    check_convergence,
+    halves_apart,
+    number_of_blocks,
+)
 
 EDGES = (np.arange(len(Lattice().z_l()) + 1) - 0.5) * Lattice().unit
 Z_B = np.arange(20) * 0.5
 BETA_K = np.array([0.0, 10.0, 24.0, 28.0, 32.0])
+
+
+def test_blocks_are_ten_times_longer_than_the_longest_memory():
+    assert number_of_blocks(100, np.array([0.1, 0.02])) == 16
+    assert number_of_blocks(100, np.array([0.1, 1.2])) == 8
+    assert number_of_blocks(100, np.array([3.0])) == 0
+    assert number_of_blocks(10, np.array([np.nan])) == 10
+    assert number_of_blocks(3, np.array([0.01])) == 0
+
+
+def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9):
+    error_b = np.r_[np.ones(8), 100.0, np.inf]
+    return check_convergence(
+        lane * error_b[:bins],
+        block * error_b[:bins],
+        n_blocks,
+        np.array(rhat),
+        np.array([0.3, 0.5]),
+        ["beta = 0", "beta = 4"],
+    )
+
+
+def test_verdict():
+    assert verdict().converged and verdict().ratio == 1.0 and verdict().n_bins == 9
+    assert verdict(lane=1.49).converged and verdict(block=1.49).converged
+    assert verdict(rhat=(1.0, 1.049)).converged and not verdict(rhat=(1.0, 1.051)).converged
+    for bad in (verdict(lane=1.51), verdict(block=1.51)):
+        assert not bad.converged and "factor" in bad.reasons[0]
+    bad = verdict(rhat=(1.0, 1.2))
+    assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]
+    assert "beta = 0" not in bad.reasons[0]
+    assert "too few rounds" in verdict(n_blocks=0).reasons[0]
+    assert "no bin" in verdict(bins=0).reasons[0]
+    assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
+    assert len(verdict(lane=3.0, rhat=(2.0, 2.0)).reasons) == 2
 
 
 def counts(means_kg, n=4000, seed=1):
@@ -34,8 +74,8 @@ def test_halves_of_one_law_are_not_apart():
     assert np.percentile(apart, 99) < 5 and 0.3 < np.median(apart) < 1.2
 
 
-def floor(counts_kgb, model_beta=24.0, trips=10):
-    return judge_cold(counts_kgb, Z_B, BETA_K, model_beta, trips).floor
+def floor(counts_kgb, model_beta=24.0, round_trips=10):
+    return check_cold_rungs(counts_kgb, Z_B, BETA_K, model_beta, round_trips).floor
 
 
 def test_a_cold_ladder_whose_halves_disagree_is_marked_from_there_on():
@@ -43,18 +83,18 @@ def test_a_cold_ladder_whose_halves_disagree_is_marked_from_there_on():
     assert floor(both) == pytest.approx(4.5, abs=0.1)
     assert floor(counts(means(1.5))) == pytest.approx(3.75, abs=0.1)
     assert floor(counts(means())) == -np.inf
-    assert "repetitions" in judge_cold(both, Z_B, BETA_K, 24.0, 10).reason
+    assert "repetitions" in check_cold_rungs(both, Z_B, BETA_K, 24.0, 10).reason
 
 
 def test_without_a_round_trip_no_cold_rung_is_believed():
-    assert floor(counts(means()), trips=0) == pytest.approx(4, abs=0.1)
-    assert "round trip" in judge_cold(counts(means()), Z_B, BETA_K, 24.0, 0).reason
+    assert floor(counts(means()), round_trips=0) == pytest.approx(4, abs=0.1)
+    assert "round trip" in check_cold_rungs(counts(means()), Z_B, BETA_K, 24.0, 0).reason
 
 
 def test_warm_ladders_are_left_alone():
     disagreeing = counts(means(1.5, 1.0))
-    assert floor(disagreeing, model_beta=40.0, trips=0) == -np.inf
-    assert floor(disagreeing, model_beta=np.nan, trips=0) == -np.inf
+    assert floor(disagreeing, model_beta=40.0, round_trips=0) == -np.inf
+    assert floor(disagreeing, model_beta=np.nan, round_trips=0) == -np.inf
 
 
 def cold_run(stuck):

@@ -121,7 +121,7 @@ def test_a_shift_and_a_reversal_come_back():
                    people_lines(data, [None] * 3 + ["rule x"], found))  # fmt: skip
 
 
-def test_a_person_is_set_beside_the_others_not_beside_themselves():
+def test_a_person_is_compared_with_the_others_only():
     given = np.random.default_rng(2).random((3, 2000))  # people of no agreement at all
     found = compare_with_people(scored(given), [None] * 3)
     assert all(abs(one.all_bins.rank_correlation) < 4 / np.sqrt(2000) for one in found)
@@ -150,8 +150,8 @@ def test_inputs_that_only_one_side_scored_do_not_count():
 @pytest.mark.parametrize(
     ("n", "judges", "words"),
     [
-        (2, ["j", "j"], "no people"),
-        (1, [None], "nobody to set beside"),
+        (2, ["j", "j"], "give people's scores"),
+        (1, [None], "one person's scores alone"),
         (2, [None, "j"], "no input in common"),
     ],
 )

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from omniinput_hpc.estimators.errors.draws import draw_together
-from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
@@ -67,31 +65,6 @@ def test_cumulative_ratio():
     assert ratio[0] == pytest.approx(np.interp(x[0], a[1], a[0]) / np.interp(x[0], b[1], b[0]))
     nothing = cumulative_ratio(a, (b[0], b[1] + 100.0))
     assert nothing[0].size == nothing[1].size == 0
-
-
-@pytest.mark.parametrize("sizes", [np.ones(8, int), np.array([1, 2, 2, 1, 3, 2, 1, 2])])
-def test_draws_have_the_jackknifes_covariance(sizes):
-    rng = np.random.default_rng(3)
-    theta_jb = np.array([5.0, -2.0, 900.0]) + rng.normal(size=(8, 3))
-    theta_jb[:, 1] = -theta_jb[:, 0]
-    theta_b = theta_jb.mean(axis=0)
-    drawn = draw_together(theta_b, theta_jb, sizes, rng, 40_000)
-    error_b = jackknife_error(theta_b, theta_jb, sizes)
-    # Student's t with 7 degrees of freedom: variance 7 / 5; kurtosis makes 2% of noise
-    np.testing.assert_allclose(drawn.std(axis=0), error_b * np.sqrt(7 / 5), rtol=0.05)
-    np.testing.assert_allclose(drawn[:, 0] - theta_b[0], -(drawn[:, 1] - theta_b[1]))
-
-
-def test_draws_where_the_jackknife_does_not_know():
-    rng = np.random.default_rng(4)
-    theta_b, theta_jb = np.array([1.0, -np.inf, 3.0]), np.ones((4, 3))
-    theta_jb[:, 1], theta_jb[:, 2], theta_jb[2, 2] = -np.inf, 3.0, -np.inf
-    drawn = draw_together(theta_b, theta_jb, np.ones(4, int), rng)
-    assert (drawn[:, 0] == 1.0).all() and np.isneginf(drawn[:, 1]).all()
-    assert 0.5 < drawn[:, 2].std() < 2.5
-    theta_jb[0] = np.nan
-    assert np.isnan(draw_together(theta_b, theta_jb, np.ones(4, int), rng)).all()
-    assert np.isnan(draw_together(theta_b, theta_jb[1:2], np.ones(1, int), rng)).all()
 
 
 def test_bands_hold_the_curve_and_are_widest_where_nothing_is_known():

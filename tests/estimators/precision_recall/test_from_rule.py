@@ -15,7 +15,13 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import mean_scores, rule_curve, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    check_scores,
+    load_rule,
+    mean_scores,
+    rule_curve,
+    sum_scores,
+)
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.tables import thin_lines
 
@@ -320,3 +326,31 @@ def test_coverage_of_the_95_percent_intervals():
     for name, got in zip(names, share, strict=True):
         assert abs(got - 0.95) < 3.5 * sigma, f"{name}: {got:.3f}"
     assert narrow.mean() < 0.85  # the test can fail: one standard error does not cover 95%
+
+
+def test_a_rule_is_loaded_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "half_rules.py").write_text(
+        "def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    rule = load_rule("half_rules:half")
+    np.testing.assert_array_equal(rule(np.zeros((3, 2), np.int64)), [0.5] * 3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (np.ones(4), "expected 3 scores"),
+        (np.ones((3, 1)), "expected 3 scores"),
+        (1.0, "expected 3 scores"),
+        ([0.0, 1.0, 1.5], "in \\[0, 1\\], got 1.5"),
+        ([0.0, -1.0, 1.0], "got -1"),
+        ([0.0, np.nan, 1.0], "got nan"),
+        (["a", "b", "c"], "not numbers"),
+        (None, "expected 3 scores|not numbers"),
+    ],
+)
+def test_bad_scores_get_plain_messages(scores, message):
+    with pytest.raises(EstimateError, match=message):
+        check_scores(scores, 3, "my:rule")
+    assert check_scores([True, False, True], 3, "my:rule").dtype == np.float64

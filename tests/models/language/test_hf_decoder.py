@@ -29,7 +29,7 @@ from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
 from omniinput_hpc.models.language.gpt2_decoder import Gpt2Decoder
 from omniinput_hpc.models.language.hf_decoder import HfDecoder, KeptLayer
 from omniinput_hpc.models.language.kv_cache import KVCache
-from omniinput_hpc.sampling.walkers import Batch
+from omniinput_hpc.sampling.walkers import Walkers
 
 T = 12
 FITS = {
@@ -268,14 +268,14 @@ def alone(self, n_walkers):
 def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kernel):
     """Bits depend on how a proposal was come by, so that every segment must begin alike."""
     save_decoder("olmo2", tmp_path)
-    place = Batch.place
+    place = Walkers.place
 
     def placed_unless_there(self, x_wd, z_w):
-        state = getattr(self, "_state", None)
+        state = self._placed
         if state is None or (state.x.numpy() != x_wd).any():
             place(self, x_wd, z_w)
 
-    monkeypatch.setattr(Batch, "place", placed_unless_there)
+    monkeypatch.setattr(Walkers, "place", placed_unless_there)
     monkeypatch.setattr(CausalLanguageModel, "_follow", alone)  # else other rungs' moves show
     for rounds in (1, 2, 3, 4):
         path = sample(tmp_path, "stopped", kernel, rounds)

@@ -1,0 +1,81 @@
+"""The generated parts of docs/architecture.md: the tree of modules and the table of imports.
+
+    .venv/bin/python tests/helpers/architecture_tables.py
+
+writes them between their markers: each module with the first line of its docstring, and the tables
+of tests/test_layers.py.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/architecture.md"
+
+
+def first_line(path):
+    """Return the first line of a module's docstring, without markup."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n", 1)[0].replace("``", "").replace("`", "").rstrip(".")
+
+
+def tree(folder=ROOT / "omniinput_hpc"):
+    """Return the tree of modules, a line each; a folder's own line is its __init__'s."""
+    rows = []
+
+    def visit(path, depth):
+        files = sorted(p for p in path.glob("*.py") if p.name != "__init__.py")
+        folders = sorted(p.parent for p in path.glob("*/__init__.py"))
+        for file in files:
+            rows.append(("  " * depth + file.name, first_line(file)))
+        for inner in folders:
+            rows.append(("  " * depth + inner.name + "/", first_line(inner / "__init__.py")))
+            visit(inner, depth + 1)
+
+    visit(folder, 1)
+    width = max(len(name) for name, _ in rows) + 2
+    lines = ["omniinput_hpc/", *(f"{name:{width}}{what}".rstrip() for name, what in rows)]
+    return "\n".join("    " + line for line in lines)
+
+
+def imports():
+    """Return the tables of tests/test_layers.py as Markdown."""
+    sys.path.append(str(ROOT / "tests"))
+    import test_layers as layers
+
+    def listed(names):
+        leaves = set(layers.LEAVES) <= set(names)
+        short = ["the leaves"] * leaves + [
+            f"`{n}`" for n in names if not (leaves and n in layers.LEAVES)
+        ]
+        return ", ".join(short) or "nothing"
+
+    rows = ["| room | may import, of the package |", "| --- | --- |"]
+    leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
+    rows.append(f"| the leaves: {leaves} | `errors` |")
+    rows += [
+        f"| `{room}` | {listed(names)} |"
+        for room, names in layers.MAY_IMPORT.items()
+        if room not in layers.LEAVES
+    ]
+    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | as `cli` |")
+    rows += ["", "| library | only in |", "| --- | --- |"]
+    rows += [f"| {name} | {listed(rooms)} |" for name, rooms in layers.LIBRARIES.items()]
+    return "\n".join(rows)
+
+
+def filled(text):
+    """Return the page's text with the generated parts as they should be."""
+    for name, part in (("tree", tree()), ("imports", imports())):
+        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
+        assert re.search(pattern, text, re.DOTALL), f"docs/architecture.md has no part {name}"
+        text = re.sub(
+            pattern, lambda m, p=part: m[1] + "\n" + p + "\n" + m[2], text, flags=re.DOTALL
+        )
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,45 @@
+"""Checks for stop requests: how often, with a heartbeat each, and how a stop is raised."""
+
+import pytest
+
+from omniinput_hpc.errors import StopRun
+from omniinput_hpc.parallel import stopping
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.parallel.stopping import StopCheck
+
+
+def checks_of(n_moves, seconds_per_move, monkeypatch):
+    """Return the moves after which a check was made."""
+    now, checks = [0.0], []
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(World, "max", lambda self, values: values)
+    check = StopCheck(StopRequest(), World(), None, lambda: checks.append(move))
+    for move in range(1, n_moves + 1):  # noqa: B007
+        now[0] += seconds_per_move
+        check.after_move()
+    return checks
+
+
+def test_the_interval_doubles_up_to_four_seconds(monkeypatch):
+    assert checks_of(100, 0.25, monkeypatch) == [1, 3, 7, 15, 31, 47, 63, 79, 95]
+
+
+def test_slow_moves_are_checked_each(monkeypatch):
+    assert checks_of(5, 10.0, monkeypatch) == [1, 2, 3, 4, 5]
+
+
+def test_a_request_is_raised_at_the_next_check():
+    request = StopRequest()
+    check = StopCheck(request, World(), None)
+    check.after_move()
+    request.reason = "SIGTERM"
+    with pytest.raises(StopRun, match="SIGTERM"):
+        check.check()
+
+
+def test_the_walltime_is_a_reason():
+    request = StopRequest()
+    request.begin -= 10
+    with pytest.raises(StopRun, match="--max-walltime 5 s"):
+        StopCheck(request, World(), 5.0).after_move()

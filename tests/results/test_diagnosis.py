@@ -1,0 +1,30 @@
+"""Diagnosis and verdict of one run: both take R-hat and its limit from one place."""
+
+import h5py
+import numpy as np
+import pytest
+from run_files import write_run
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.results.diagnosis import advice, diagnose
+from omniinput_hpc.runfile.reader import open_run
+
+
+@pytest.fixture
+def wide_lanes(tmp_path):
+    """Return a run whose lanes agree in their mean z, but half of them spread more, on rung 1."""
+    run = write_run(tmp_path / "run.h5", walkers=16, seed=1)
+    lane_s = np.arange(run.samples_per_round) % run.walkers
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        z_rs = file["samples/z"][:, 1]
+        file["samples/z"][:, 1] = np.where(lane_s < 8, 1.0, 2.2) * (z_rs - z_rs.mean()) + 1.0
+    return tmp_path / "run.h5"
+
+
+def test_diagnosis_and_verdict_say_the_same_of_the_lanes(wide_lanes):
+    with open_run(wide_lanes) as run:
+        verdict, found = density_of_run(run).verdict, diagnose(run)
+    assert found.rhat_k[1] > 1.05 > found.rhat_k[0]
+    assert any("lanes disagree on rungs 1 (R-hat" in line for line in advice(found))
+    assert any("lanes disagree (R-hat over 1.05)" in reason for reason in verdict.reasons)
+    np.testing.assert_array_equal(verdict.rhat_k, found.rhat_k)

@@ -1,0 +1,71 @@
+"""The reader: each typed record equals the dataset that holds it, of committed rounds only."""
+
+import h5py
+import numpy as np
+import pytest
+from run_tools import LATTICE
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.runfile.reader import libraries, open_run
+
+RECORDS = {
+    "counts_kb": "histogram/counts",
+    "outside_k2": "histogram/outside",
+    "samples_x": "samples/x",
+    "samples_z": "samples/z",
+    "samples_walker": "samples/walker",
+    "attempted_kn": "kernel/attempted",
+    "accepted_kn": "kernel/accepted",
+    "swaps_attempted_k": "exchange/attempted",
+    "swaps_accepted_k": "exchange/accepted",
+    "walker_kw": "exchange/walker",
+    "round_trips_v": "exchange/round_trips",
+}
+STATE = {"x_kwd": "x", "z_kw": "z", "walker_kw": "walker", "direction_kw": "direction"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A finished run: 3 burn-in rounds and 5 counted ones, 4 rungs."""
+    folder = tmp_path_factory.mktemp("reader")
+    toml = folder / "lattice.toml"
+    toml.write_text(LATTICE.format(output=folder / "run.h5"))
+    assert launch.main([str(toml)]) == 0
+    return folder / "run.h5"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_of_a_round(name, path):
+    with open_run(path) as run, h5py.File(path, locking=False) as file:
+        stored = file[RECORDS[name]]
+        for number in range(5):
+            found = getattr(run.round(number), name)
+            assert found.dtype == stored.dtype
+            np.testing.assert_array_equal(found, stored[number])
+        if name != "round_trips_v":  # of all walkers, whatever the rungs
+            some = getattr(run.round(2, range(1, 3)), name)
+            np.testing.assert_array_equal(some, stored[2, 1:3])
+
+
+def test_stored_walkers_are_the_last_rounds(path):
+    with open_run(path) as run, h5py.File(path, locking=False) as file:
+        found = run.stored_walkers()
+        for name, dataset in STATE.items():
+            np.testing.assert_array_equal(getattr(found, name), file["state/" + dataset][4 % 2])
+
+
+def test_a_run_without_rounds_has_no_stored_walkers(path, tmp_path):
+    copy = tmp_path / "run.h5"
+    copy.write_bytes(path.read_bytes())
+    with h5py.File(copy, "r+", locking=False) as file:
+        file["progress/rounds_committed"][0] = 0
+        file["progress/burn_in_committed"][0] = 0
+    with open_run(copy) as run:
+        assert run.stored_walkers() is None
+        assert not run.lane_counts_kgb().any()
+
+
+def test_libraries():
+    assert libraries()["h5py"] == h5py.__version__
+    assert libraries()["hdf5"] == h5py.version.hdf5_version
+    assert libraries()["parallel"] == ("yes" if h5py.get_config().mpi else "no")

@@ -1,0 +1,217 @@
+"""The pages: links resolve, commands and flags exist, names are those of the code."""
+
+import functools
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from architecture_tables import PAGE, filled
+from run_files import write_run
+from run_tools import ROOT, environment
+
+from omniinput_hpc.runfile import layout
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PLACEHOLDER = re.compile(r"^(\.\.\.|[A-Z]+(\.[a-z0-9.]+)?|RUN.*|[AB]\.h5|\[.*)$")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def prose(page):
+    """Return a page without its code blocks."""
+    return BLOCK.sub("", TEXT[page])
+
+
+def anchors(page):
+    """Return the anchors that a code host gives to a page's headings."""
+    heads = re.findall(r"^#{1,6} (.+)$", prose(page), re.MULTILINE)
+    words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads]
+    return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in words}
+
+
+@pages
+def test_links_resolve(page):
+    for target in LINK.findall(prose(page)):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name}: {target}; has {sorted(anchors(path))}"
+
+
+def test_every_page_is_linked():
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in PAGES
+        for target in LINK.findall(prose(page))
+        if target[0] != "#"
+    }
+    assert [page for page in PAGES[1:] if page not in linked] == []
+
+
+def commands(page):
+    """Yield each command of a page's shell blocks and of its `...` spans, as words."""
+    lines = []
+    for language, text in BLOCK.findall(TEXT[page]):
+        if language == "sh":
+            lines += text.replace("\\\n", " ").splitlines()
+    lines += re.findall(r"`([^`\n]*(?:python -m |analysis/\w+\.py |mpirun )[^`\n]*)`", prose(page))
+    for line in lines:
+        for part in line.split("&&"):
+            words = shlex.split(part, comments=True)
+            if words:
+                yield words
+
+
+@functools.cache
+def flags(*program):
+    """Return what a program's --help says of its options."""
+    done = subprocess.run(
+        [sys.executable, *program, "--help"],
+        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", done.stdout))
+
+
+def program_of(words):
+    """Return the Python program that a command starts, ours only, and its arguments."""
+    for index, word in enumerate(words):
+        if word == "-m" and words[index + 1].startswith("omniinput_hpc"):
+            return ("-m", words[index + 1]), words[index + 2 :]
+        if re.fullmatch(r"(analysis|tests)/[\w/]+\.py", word) and "pytest" not in words:
+            return (word,), words[index + 1 :]
+    return None, []
+
+
+def exists(program):
+    name = program[-1]
+    if program[0] == "-m":
+        base = ROOT / name.replace(".", "/")
+        return base.with_suffix(".py").is_file() or (base / "__main__.py").is_file()
+    return (ROOT / name).is_file()
+
+
+@pages
+def test_commands_name_what_exists(page):
+    """Programs, their files under inputs/, tests/ and jobscripts/, and the analysis's flags."""
+    for words in commands(page):
+        program, arguments = program_of(words)
+        if program is not None:
+            assert exists(program), " ".join(words)
+            given = [
+                w.strip("[]").partition("=")[0] for w in arguments if w.lstrip("[")[:2] == "--"
+            ]
+            if given and (program[0].startswith("analysis/") or program[-1] in QUICK):
+                assert set(given) <= flags(*program), " ".join(words)
+        for word in words:
+            local = re.fullmatch(r"(inputs|tests|jobscripts|analysis|docs)/[\w./-]+", word)
+            if local and not word.endswith("mine.toml"):
+                assert (ROOT / word).exists(), f"{page.name}: {word}"
+
+
+QUICK = ("omniinput_hpc", "omniinput_hpc.enumerate", "omniinput_hpc.rescore")
+
+
+def importable(name):
+    """Whether a dotted name is a module, or something in one."""
+    module, _, last = name.rpartition(".")
+    inside = importlib.import_module(module)
+    return hasattr(inside, last) or importlib.util.find_spec(name) is not None
+
+
+@pages
+def test_modules_and_files_in_the_text_exist(page):
+    words = re.findall(r"`([^`\n]+)`", prose(page))
+    for word in words:
+        if re.fullmatch(r"omniinput_hpc(\.\w+)+", word):
+            assert importable(word), f"{page.name}: {word}"
+        rooted = re.fullmatch(r"((?:omniinput_hpc|inputs|tests|jobscripts|docs)/[\w./-]+)", word)
+        if rooted and "my_" not in word and not word.endswith(("mine.toml", "NAME.csv")):
+            assert (ROOT / word).exists(), f"{page.name}: {word}"
+        if page == PAGE and re.fullmatch(r"[a-z_]+/([\w/]+\.py)?", word) and "my_" not in word:
+            assert any((ROOT / top / word).exists() for top in ("omniinput_hpc", ".")), word
+
+
+def test_the_architecture_page_is_as_the_code_gives_it():
+    expected = filled(TEXT[PAGE])
+    assert TEXT[PAGE] == expected, ".venv/bin/python tests/helpers/architecture_tables.py"
+
+
+def test_every_dataset_and_attribute_is_on_its_page():
+    text = TEXT[ROOT / "docs/run-file.md"]
+    on_page = set(re.findall(r"^\| `(\w+/\w+)` \|", text, re.MULTILINE))
+    geometry = layout.Geometry(1, 2, 1, 1, 1, 1, 2, 1, flat=True, log_q=True)
+    assert on_page == set(layout.layout(geometry))
+    for name, field in layout.layout(geometry).items():
+        row = re.search(rf"^\| `{name}` \| \[(.*?)\] \| (.*?) \|", text, re.MULTILINE)
+        assert len(row[1].split(",")) == len(field.shape), name
+        if not name.endswith("/x"):
+            assert row[2] == np.dtype(field.dtype).name, name
+
+
+def test_every_attribute_of_a_run_is_on_the_page(tmp_path, lattice_toml):
+    import h5py
+    from run_tools import run
+
+    toml = tmp_path / "a.toml"
+    toml.write_text(lattice_toml.format(output=tmp_path / "a.h5"))
+    assert run(toml, "--set", "run.rounds=1").returncode == 0
+    text = TEXT[ROOT / "docs/run-file.md"]
+    with h5py.File(tmp_path / "a.h5", "r") as file:
+        for name in file.attrs:
+            assert f"`{name}`" in text, name
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/results").glob("*.md")), ids=lambda p: p.stem)
+def test_every_figure_has_its_command(page):
+    if page.name == "README.md":
+        return
+    text = TEXT[page]
+    assert "```sh" in text, f"{page.name} names no command"
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        named = "```sh" in section or re.search(r"`[^`]*(\.py|python -m)[^`]*`", section)
+        assert named or not re.search(r"\d", section), f"{page.name}: {section.splitlines()[0]}"
+
+
+def test_the_python_page_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    (tmp_path / "runs").mkdir()
+    write_run(tmp_path / "runs/toy.h5")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, code in BLOCK.findall(TEXT[ROOT / "docs/python-api.md"]):
+        assert language == "python"
+        exec(compile(code, "docs/python-api.md", "exec"), names)
+    assert np.isfinite(names["curve"].aupr)
+    for attribute in ("config_toml", "fingerprint", "burn_in_committed", "model_beta"):
+        assert attribute in dir(names["run"])
+
+
+def test_the_contributing_page_quotes_its_example():
+    text = TEXT[ROOT / "CONTRIBUTING.md"]
+    example = ROOT / "tests/kernels/test_contributing_example.py"
+    if example.is_file():
+        assert example.read_text(encoding="utf-8").strip() in text
+    else:
+        assert "test_contributing_example" not in text
+
+
+def test_python_in_job_scripts_imports_what_exists():
+    """`|| true` in a job script would hide an import that fails."""
+    found = 0
+    for script in (ROOT / "jobscripts").glob("*.sh"):
+        for code in re.findall(r"<<'PYTHON'.*?\n(.*?)^PYTHON$", script.read_text(), re.M | re.S):
+            lines = re.findall(r"^(?:from omniinput_hpc|import omniinput_hpc).*$", code, re.M)
+            exec("\n".join(lines), {})
+            found += len(lines)
+    assert found > 3
