@@ -1,12 +1,14 @@
-"""Judges beside people, per bin: alpha, bias, rank correlation. RUN.agreement.csv and .png."""
+"""Compare programs that score (judges) with people: how far they agree in each bin of the output.
+
+Writes RUN.agreement.csv and .png: mean scores, bias, Krippendorff's alpha, rank correlation.
+"""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
-from _common import beside, run_script
+from _common import beside, new_parser, run_script
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
@@ -16,28 +18,32 @@ from omniinput_hpc.estimators.precision_recall.agreement import (
     people_columns,
     people_lines,
 )
-from omniinput_hpc.plots import density
-from omniinput_hpc.plots.agreement import agreement_figure
+from omniinput_hpc.plots.scores import agreement_figure
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.tables import describe_run, read_table, write_table
 from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
     """Read, compare, write, and print the lines of all bins together."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="FILE",
-                        help="RUN.scores.NAME.jsonl of people and judges")  # fmt: skip
-    parser.add_argument("--key", type=Path, help="of the tasks (default: beside the scores)")
-    parser.add_argument("--fid", type=Path, metavar="RUN.fid.csv", help="from judge.py")
-    parser.add_argument("--fid-run", type=int, default=0, help="which run of a mixed task file")
+                        help="score files of people and of judges")  # fmt: skip
+    parser.add_argument("--key", type=Path, help="key of the tasks (default: beside the scores)")
+    parser.add_argument(
+        "--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py"
+    )
+    parser.add_argument(
+        "--fid-run", type=int, default=0, help="number of the run in that file (default: 0)"
+    )
     options = parser.parse_args(arguments)
 
     with open_run(options.run) as run:
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
-        source, label = describe_run(run), density.z_label(run.config)
+        source, label = describe_run(run), z_label(run.config)
     found = compare_with_people(joined.scored, joined.judges)
     columns = people_columns(joined.scored, joined.judges, found)
     lines = people_lines(joined.scored, joined.judges, found)
@@ -52,7 +58,7 @@ def main(arguments: list[str]) -> None:
 
     table, picture = beside(options.run, ".agreement.csv"), beside(options.run, ".agreement.png")
     write_table(table, [*lines, f"source: {source}"], columns)
-    density.save(agreement_figure(columns, found, label), picture)
+    save(agreement_figure(columns, found, label), picture)
     print("\n".join([source, *joined.notes, *lines, str(table), str(picture)]))
 
 

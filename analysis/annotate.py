@@ -1,14 +1,16 @@
-"""Serve the page where one annotator scores a task file; scores go to RUN.scores.NAME.jsonl."""
+"""Serve the web page where one person scores a task file.
+
+Every score is saved at once to RUN.scores.NAME.jsonl; a session that was closed can be resumed.
+"""
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import logging
 import socket
 from pathlib import Path
 
-from _script import run_script
+from _common import new_parser, run_script
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
 from omniinput_hpc.annotation.tasks import read_tasks
@@ -17,11 +19,17 @@ from omniinput_hpc.errors import UserError
 
 def main(arguments: list[str]) -> None:
     """Open the files, print where the page is, and serve until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
-    parser.add_argument("--annotator", required=True, metavar="NAME", help="who scores")
-    parser.add_argument("--guideline", type=Path, metavar="FILE.md", help="what is in view")
-    parser.add_argument("--port", type=int, help="on this machine (default: the annotator's own)")
+    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md")
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
+    parser.add_argument(
+        "--annotator", required=True, metavar="NAME", help="name of the person who scores"
+    )
+    parser.add_argument(
+        "--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows"
+    )
+    parser.add_argument(
+        "--port", type=int, help="port on this machine (default: one for each annotator)"
+    )
     options = parser.parse_args(arguments)
     try:
         from omniinput_hpc.annotation import security, server, session

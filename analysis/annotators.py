@@ -1,17 +1,20 @@
-"""Annotators beside each other: RUN.annotators.csv and RUN.convergence.csv, each with pictures."""
+"""Compare annotators with each other, and see whether more scores would change the curve.
+
+Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
+"""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
-from _common import beside, run_script, scored_of, scores_arguments
+from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
-from omniinput_hpc.plots import density as figures
-from omniinput_hpc.plots import scores
+from omniinput_hpc.plots.precision_recall import convergence_figure
+from omniinput_hpc.plots.scores import annotators_figure
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run, write_table
 from omniinput_hpc.runfile.reader import open_run
@@ -19,15 +22,15 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
-    scores_arguments(parser)
+    add_score_options(parser)
     options = parser.parse_args(arguments)
 
     with open_run(options.run) as run:
         density = density_of_run(run)
-        joined, result = scored_of(run, density, options)
-        source, label = describe_run(run), figures.z_label(run.config)
+        joined, result = curve_from_scores(run, density, options)
+        source, label = describe_run(run), z_label(run.config)
     settled = convergence(density, joined.scored, options.side, fewest_lanes=options.fewest_lanes)
 
     lines = agreement_lines(
@@ -36,13 +39,13 @@ def main(arguments: list[str]) -> None:
     table = beside(options.run, ".annotators.csv")
     write_table(table, [*lines, f"source: {source}"], annotator_columns(joined.scored))
     picture = beside(options.run, ".annotators.png")
-    figures.save(scores.annotators_figure(joined.scored, result.used_b, label), picture)
+    save(annotators_figure(joined.scored, result.used_b, label), picture)
     steps = beside(options.run, ".convergence.csv")
     names = ("per_bin", "aupr", "low", "high")
     columns = {name: np.array([getattr(step, name) for step in settled]) for name in names}
     write_table(steps, ["AUPR from a part of the scores, 95% interval", source], columns)
     curves = beside(options.run, ".convergence.png")
-    figures.save(scores.convergence_figure(settled, density.absolute), curves)
+    save(convergence_figure(settled, density.absolute), curves)
 
     print("\n".join([source, *joined.notes, *lines]))
     print(f"{table}\n{picture}\n{steps}\n{curves}")

@@ -1,4 +1,7 @@
-"""Compare models, or two samplers of one model: A.compared.csv (or A.samplers.csv) and .png."""
+"""Compare the precision-recall curves of models, or the densities of two runs of one model.
+
+Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from _common import beside, run_script, scores_arguments
+from _common import add_score_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.density import save, z_label
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.comparison import (
     compare_two_samplers,
     compare_with_first,
@@ -43,10 +46,18 @@ def curves_of(
 
 def main(arguments: list[str]) -> None:
     """Read, compare each run with the first, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.h5", help="the first with each")
-    scores_arguments(parser, rule=True, required=False)
-    parser.add_argument("--range", type=float, nargs=2, metavar="Z", help="cross-model Z")
+    parser = new_parser(
+        __doc__, "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN.h5",
+        help="run files; the first is compared with each of the others",
+    )  # fmt: skip
+    add_score_options(parser, rule=True, required=False)
+    parser.add_argument(
+        "--range", type=float, nargs=2, metavar=("LOW", "HIGH"),
+        help="outputs that both models share, to normalize by",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     if len(options.runs) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")

@@ -1,6 +1,7 @@
-"""Let a program score a task file: RUN.scores.NAME.jsonl, marked as a judge's; or FID: RUN.fid.csv.
+"""Let a program (a judge) score a task file, or measure the FID of each bin.
 
-A run that was stopped is resumed where it stopped.
+Writes RUN.scores.NAME.jsonl, marked as a judge's, or RUN.fid.csv. After a stop, run it again: the
+scores that are there are kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _script import run_script
+from _common import new_parser, run_script
 
 from omniinput_hpc.annotation.judges import default_name, run_judge
 from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
@@ -20,8 +21,8 @@ from omniinput_hpc.results.tables import write_table
 
 def main(arguments: list[str]) -> None:
     """Read, judge, write, and print what was done."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
+    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --judge omniinput_hpc.zoo.toy:is_valid")
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
     add_arguments(parser)
     options = parser.parse_args(arguments)
     check(options)

@@ -1,15 +1,14 @@
-"""Where the next scores shrink the AUPR's error most: a table, RUN.next.csv.
+"""See in which bins further scores shrink the error of the AUPR most: RUN.next.csv.
 
-With --against another run of absolute density and its --against-scores: the error of the
-difference of their AUPRs over the common range of recall.
+With --against: the error of the difference from another model's AUPR, over the common range of
+recall; both densities must be absolute.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from _common import beside, run_script, scored_of, scores_arguments
+from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.allocation import allocate, range_of
@@ -20,14 +19,19 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl --budget 100")
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
-    scores_arguments(parser)
+    add_score_options(parser)
     parser.add_argument(
-        "--against", type=Path, metavar="OTHER.h5", help="the model to compare with"
+        "--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with"
     )
-    parser.add_argument("--against-scores", type=Path, nargs="+", default=[], metavar="FILE")
-    parser.add_argument("--budget", type=int, default=100, help="further scores (default 100)")
+    parser.add_argument(
+        "--against-scores", type=Path, nargs="+", default=[], metavar="FILE",
+        help="its score files (default: those of --scores)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", type=int, default=100, help="further scores to place (default: 100)"
+    )
     options = parser.parse_args(arguments)
 
     paths, scores = [options.run], [options.scores]
@@ -40,7 +44,7 @@ def main(arguments: list[str]) -> None:
     for path, files in zip(paths, scores, strict=True):
         with open_run(path) as run:
             options.scores = files
-            results.append(scored_of(run, density_of_run(run), options)[1])
+            results.append(curve_from_scores(run, density_of_run(run), options)[1])
     found = allocate(results, options.budget, options.side, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
         lines = allocation_lines(path.name, result, allocation, options.budget)

@@ -1,17 +1,19 @@
-"""Normalize two models' densities, after rescoring both ways: A.normalized.B.csv and .png."""
+"""Put the densities of two models on one scale: A.normalized.B.csv and .png.
+
+Each run must have been rescored by the other model first (python -m omniinput_hpc.rescore).
+"""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
-from _common import beside, run_script
+from _common import beside, new_parser, run_script
 
 from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots import comparison
-from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots.comparison import normalization_figure
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.comparison import read_pairs, require_one_space
 from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
 from omniinput_hpc.runfile.reader import open_run
@@ -19,9 +21,12 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 runs/toy-worse.h5 --range 10 20")
     parser.add_argument("runs", type=Path, nargs=2, metavar="RUN.h5", help="one run of each model")
-    parser.add_argument("--range", type=float, nargs=2, required=True, metavar="Z")
+    parser.add_argument(
+        "--range", type=float, nargs=2, required=True, metavar=("LOW", "HIGH"),
+        help="outputs that both models share, to normalize by",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     one, two = options.runs
     names = (one.stem, two.stem)
@@ -32,7 +37,7 @@ def main(arguments: list[str]) -> None:
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
         sources = [describe_run(run_a), describe_run(run_b), f"rescored: {from_a}; {from_b}"]
-        label = figures.z_label(run_a.config)
+        label = z_label(run_a.config)
     found = normalize(a, b, pairs_a, pairs_b, *options.range)
     best = found.best()
     lines = describe(found, *names)
@@ -52,7 +57,7 @@ def main(arguments: list[str]) -> None:
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     write_table(table, [scale, *lines, *sources], columns)
     picture = beside(one, f".normalized.{two.stem}.png")
-    figures.save(comparison.normalization_figure(a, b, found, names, label), picture)
+    save(normalization_figure(a, b, found, names, label), picture)
     print("\n".join([*sources, *lines, str(table), str(picture)]))
 
 

@@ -1,22 +1,21 @@
 """Draw the output distributions of several runs in one picture, with inputs and test sets.
 
-Writes OUTPUT (a PNG); for image models also inputs of low, middle and high z of each run.
+Writes FILE.png and FILE.pdf. Of image models it also shows inputs of low, middle and high z.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
-from _common import run_script
+from _common import new_parser, run_script
 
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.models.images.files import shape_of
-from omniinput_hpc.plots import density as figures
 from omniinput_hpc.plots import overlay
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
@@ -35,10 +34,14 @@ def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, draw, and print where the picture is."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/digits-mlp.h5 runs/digits-cnn.h5 --output runs/digits.png")
     parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.png")
-    parser.add_argument("--inputs", type=int, default=4, help="pictures a place (default 4)")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE.png", help="the picture"
+    )
+    parser.add_argument(
+        "--inputs", type=int, default=4, help="inputs shown at each place (default: 4)"
+    )
     parser.add_argument(
         "--test-sets", type=Path, action="append", default=[], metavar="FILE.csv",
         help="outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs",
@@ -52,9 +55,9 @@ def main(arguments: list[str]) -> None:
         with open_run(path) as run:
             shown = sets[index] if index < len(sets) else {}
             density, chosen = density_of_run(run), pictures(run, options.inputs)
-            label = figures.z_label(run.config)
+            label = z_label(run.config)
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
-    figures.save(overlay.overlay_figure(models), options.output)
+    save(overlay.overlay_figure(models), options.output)
     print(options.output)
 
 

@@ -1,14 +1,16 @@
-"""One HTML page about one run or several, which needs nothing else to be read: RUN.report.html."""
+"""Write one HTML page about one run or several: RUN.report.html.
+
+It holds all it needs: pictures, tables and inputs. It runs no script and fetches nothing.
+"""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from _common import beside, run_script, scores_arguments
+from _common import add_score_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.report.content import Wishes, content_of
+from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
 from omniinput_hpc.results.representatives import PER_BIN
@@ -18,26 +20,38 @@ from omniinput_hpc.text import write_atomically
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write the page, and print where it is."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
     parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
-    scores_arguments(parser, rule=True, required=False)
-    parser.add_argument("--tasks", type=Path, help="show these inputs (default: drawn from a run)")
-    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z shown")
-    parser.add_argument("--width", type=float, help="of a bin of inputs (default: at most 12 bins)")
-    parser.add_argument("--per-bin", type=int, default=PER_BIN, help="inputs shown a bin")
+    add_score_options(parser, rule=True, required=False)
+    parser.add_argument(
+        "--tasks",
+        type=Path,
+        metavar="TASKS.jsonl",
+        help="show these inputs (default: drawn from the run)",
+    )
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"),
+                        help="show inputs with outputs from LOW to HIGH")  # fmt: skip
+    parser.add_argument(
+        "--width", type=float, help="width of their bins (default: at most 12 bins)"
+    )
+    parser.add_argument(
+        "--per-bin", type=int, default=PER_BIN, help="inputs shown a bin (default: %(default)s)"
+    )
     parser.add_argument("--mask", action="store_true", help="mask addresses and phone numbers")
     parser.add_argument(
-        "--render", action="store_true", help="build a python model for its render: runs its code"
+        "--render",
+        action="store_true",
+        help="show a python model's inputs by its own render; runs its code",
     )
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
     if options.per_bin < 1:
         raise UserError("--per-bin must be 1 or more")
     fewest = (options.fewest_inputs, options.fewest_lanes)
-    wishes = Wishes(
+    report = ReportOptions(
         options.rule, options.scores or [], options.key, options.side, fewest, options.tasks,
         options.range, options.width, options.per_bin, options.mask, options.render,
-        alone=len(options.run) == 1,
+        one_run=len(options.run) == 1,
     )  # fmt: skip
 
     names = [path.stem for path in options.run]
@@ -46,12 +60,12 @@ def main(arguments: list[str]) -> None:
     parts, found = [], []
     for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
         with open_run(path) as run:
-            content = content_of(run, wishes)
+            content = content_of(run, report)
             found.append((rounds_of(run), content))
             parts.append(section(run, content, number, name))
     first = [overview(names, found)] if len(names) > 1 else []
     target = options.output or beside(options.run[0], ".report.html")
-    html = page(f"Runs: {', '.join(names)}" if first else names[0], "".join(first + parts))
+    html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)
     print(target)
 

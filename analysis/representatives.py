@@ -1,19 +1,18 @@
-"""Representative inputs of each bin of z: RUN.representatives.csv, .png and .pdf.
+"""Show some inputs of each bin of the output: RUN.representatives.csv, .png and .pdf.
 
-Drawn in proportion to how many inputs of the space each recorded sample stands for.
+They are drawn in proportion to how many inputs of the space each recorded sample stands for.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from _common import beside, run_script
+from _common import beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots import density as figures
 from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.representatives import PER_BIN, csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -22,7 +21,7 @@ from omniinput_hpc.text import write_atomically
 
 def main(arguments: list[str]) -> None:
     """Read, draw, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --per-bin 5")
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z")
     parser.add_argument("--width", type=float, help="of a bin of z (default: at most 12 bins)")
@@ -41,12 +40,12 @@ def main(arguments: list[str]) -> None:
         density = density_of_run(run)
         edges = edges_for(density, options.range, options.width)
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
-        source, label = describe_run(run), figures.z_label(run.config)
+        source, label = describe_run(run), z_label(run.config)
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
     write_atomically(table, csv_text(found, source, with_values=not options.mask))
-    figures.save(representatives_figure(found, options.side, label), picture)
+    save(representatives_figure(found, options.side, label), picture)
     print(f"{source}\n{found.note}; {found.law}\n{table}\n{picture}")
 
 

@@ -1,21 +1,21 @@
-"""Reweight the histograms of a run, or of several of one model, into the density of its outputs.
+"""Estimate how many inputs of the whole space get each output, from a run or several of one model.
 
-Writes RUN.density.csv and .png, for several runs A+B.density.csv and .png beside the first.
+Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first.
 """
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from _common import beside, run_script
+from _common import beside, new_parser, run_script
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar
 from omniinput_hpc.estimators.density.density import density_of_runs
-from omniinput_hpc.plots import density as figures
+from omniinput_hpc.plots.density import density_figure
+from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.tables import (
     density_columns,
     describe_density,
@@ -29,7 +29,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, "runs/toy.h5 --exact inputs/exact/toy.csv")
     parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
     parser.add_argument(
         "--exact", type=Path, metavar="FILE.csv", help="exact density to compare with"
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     table = beside(joined, ".density.csv")
     write_table(table, describe_density(density, source), density_columns(density))
     picture = beside(joined, ".density.png")
-    figures.save(figures.density_figure(density, figures.z_label(config), exact), picture)
+    save(density_figure(density, z_label(config), exact), picture)
 
     print(source)
     print("\n".join(summarize_density(density) + constants + without_bins))

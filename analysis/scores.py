@@ -1,14 +1,13 @@
-"""Scores to and from other programs' files: CSV, Label Studio's JSON, Inspect-style JSON lines.
+"""Export scores to other programs' files, or import them: CSV, Label Studio, Inspect-style JSON.
 
 Label Studio: s stars of S are the score (s - 1) / (S - 1): one star is 0, all stars are 1.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from _script import run_script
+from _common import new_parser, run_script
 
 from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
@@ -19,8 +18,8 @@ from omniinput_hpc.errors import UserError
 
 def main(arguments: list[str]) -> None:
     """Read everything, check it, write, and print what was written."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="from choose.py")
+    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --export csv")
+    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--export", choices=list(EXPORTS), help="write the scores that count")
     what.add_argument("--import", dest="source", type=Path, metavar="FILE", help="scores to add")

@@ -1,17 +1,18 @@
 """The pages: links resolve, commands and flags exist, names are those of the code."""
 
+import contextlib
 import functools
 import importlib.util
+import io
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from architecture_tables import PAGE, filled
 from run_files import write_run
-from run_tools import ROOT, environment
+from run_tools import ROOT, run
+from written_pages import CONTRIBUTING, PAGE, filled, quoting
 
 from omniinput_hpc.runfile import layout
 
@@ -74,13 +75,16 @@ def commands(page):
 
 @functools.cache
 def flags(*program):
-    """Return what a program's --help says of its options."""
-    done = subprocess.run(
-        [sys.executable, *program, "--help"],
-        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", done.stdout))
+    """Return what a program's --help says of its options; scripts are read in this process."""
+    if program[0] == "-m":
+        done = run("--help", module=program[1])
+        assert done.returncode == 0, done.stderr
+        text = done.stdout
+    else:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            runpy.run_path(str(ROOT / program[0]), run_name="script")["main"](["--help"])
+        text = out.getvalue()
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
 
 
 def program_of(words):
@@ -144,7 +148,7 @@ def test_modules_and_files_in_the_text_exist(page):
 
 def test_the_architecture_page_is_as_the_code_gives_it():
     expected = filled(TEXT[PAGE])
-    assert TEXT[PAGE] == expected, ".venv/bin/python tests/helpers/architecture_tables.py"
+    assert TEXT[PAGE] == expected, ".venv/bin/python tests/helpers/written_pages.py"
 
 
 def test_every_dataset_and_attribute_is_on_its_page():
@@ -161,7 +165,6 @@ def test_every_dataset_and_attribute_is_on_its_page():
 
 def test_every_attribute_of_a_run_is_on_the_page(tmp_path, lattice_toml):
     import h5py
-    from run_tools import run
 
     toml = tmp_path / "a.toml"
     toml.write_text(lattice_toml.format(output=tmp_path / "a.h5"))
@@ -198,12 +201,7 @@ def test_the_python_page_runs(tmp_path, monkeypatch):
 
 
 def test_the_contributing_page_quotes_its_example():
-    text = TEXT[ROOT / "CONTRIBUTING.md"]
-    example = ROOT / "tests/kernels/test_contributing_example.py"
-    if example.is_file():
-        assert example.read_text(encoding="utf-8").strip() in text
-    else:
-        assert "test_contributing_example" not in text
+    assert TEXT[CONTRIBUTING] == quoting(TEXT[CONTRIBUTING]), "tests/helpers/written_pages.py"
 
 
 def test_python_in_job_scripts_imports_what_exists():

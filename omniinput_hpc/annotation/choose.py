@@ -1,9 +1,9 @@
 """Choosing representative inputs: a draw per bin under which the mean score estimates r.
 
-Every recorded sample i of any rung stands for w_i = 1 / sum_k n_k p_k(x_i) inputs, p_k the law of
-rung k (`estimators.density.Density.log_mixture`); an input that was recorded c times for c w. With
-these weights, the recorded samples of a bin are spread as the bin's inputs are, whatever rung they
-come from.
+Every recorded sample i of any rung represents w_i = 1 / sum_k n_k p_k(x_i) inputs, where p_k is the
+distribution of rung k (`estimators.density.Density.log_mixture`); an input recorded c times
+represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
+are, whatever rung they come from.
 
 **by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
 distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
@@ -161,11 +161,11 @@ def uniform_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntA
     return draws
 
 
-LAWS = {"by-weight": systematic_draw, "uniform": uniform_draw}
+DRAW_METHODS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 
 
 def choose(
-    run: RunData, density: Density, edges: FloatArray, per_bin: int, law: DrawMethod, seed: int
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, method: DrawMethod, seed: int
 ) -> tuple[list[Chosen], list[BinReport]]:
     """Draw inputs in every bin that has recorded samples.
 
@@ -174,7 +174,7 @@ def choose(
     run : RunData, with its density
     edges : float64 [B + 1]
     per_bin : draws in each bin; there are fewer tasks where an input is drawn more than once
-    law : see the module's docstring
+    method : of the draw, see the module's docstring
     seed : of the draw
 
     Returns
@@ -198,7 +198,7 @@ def choose(
         of_i = of_i.reshape(-1)
         w_i = np.exp(all_.log_w_i[i] - all_.log_w_i[i].max())
         weight_u: FloatArray = np.bincount(of_i, w_i) / w_i.sum()
-        draws_u = LAWS[law](weight_u, per_bin, rng)
+        draws_u = DRAW_METHODS[method](weight_u, per_bin, rng)
         copy_u = _one_copy_each(of_i, len(copies), rng)
         drawn += [
             (int(i[copy_u[u]]), int(b), float(np.log(weight_u[u])), int(draws_u[u]))
@@ -263,9 +263,9 @@ def near_pairs(x_nd: IntArray) -> int:
     return near
 
 
-def describe_law(law: DrawMethod) -> str:
-    """Return how inputs were drawn, in one sentence for the file's header."""
-    if law == "uniform":
+def describe_draw(method: DrawMethod) -> str:
+    """Return the draw method in one sentence, for the key's header."""
+    if method == "uniform":
         return (
             "distinct recorded inputs drawn alike, without replacement: weight the scores of a bin "
             "by exp(log_weight)"

@@ -85,7 +85,7 @@ def join_scores(
     files = [file for path in keys for file in by_key[path]]
     names = sorted({file.annotator for file in files})
     lower, width, n_bins = _bins(keys.values(), fingerprint)
-    inputs, repeats, golds = _Inputs(names), [], []
+    inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
         items = key.by_id()
         given = _scores_by_annotator(by_key[path], items, path)
@@ -100,23 +100,14 @@ def join_scores(
                 if item.repeats is not None:
                     first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
                     repeats.append(np.stack([np.array(first_a), score_a]))
-                assert item.bin_lower is not None  # not gold
-                inputs.add(key, item, round((item.bin_lower - lower) / width), score_a)
-    score_ai = inputs.mean_scores()
-    if np.isnan(score_ai).all():
+                inputs.add(key, item, score_a)
+    scored = inputs.scored(n_bins)
+    if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
-    columns = np.array(list(inputs.rows.values()))
     both_ra = np.array(repeats).reshape(-1, 2, len(names))
     judges = {file.annotator: file.judge for file in files}
     return Joined(
-        scored=Scored(
-            edges=lower + width * np.arange(n_bins + 1, dtype=np.float64),
-            bin_i=columns[:, 0].astype(np.int64),
-            lane_i=columns[:, 1].astype(np.int64),
-            weight_i=columns[:, 2],
-            score_ai=score_ai,
-            annotators=names,
-        ),
+        scored=scored,
         judges=[judges[name] for name in names],
         first_ar=both_ra[:, 0].T,
         second_ar=both_ra[:, 1].T,
@@ -129,41 +120,50 @@ def join_scores(
 class _Inputs:
     """The distinct scored inputs i = 0 ... I - 1 of several keys, in the order of their first item.
 
-    Attributes
+    Parameters
     ----------
-    rows : by an input's values: its bin, lane and weight
+    names : of the annotators
+    lower, width : of the first bin
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.rows: dict[tuple[int, ...], tuple[int, int, float]] = {}
+    def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
+        self._names, self._lower, self._width = names, lower, width
+        self._rows: dict[tuple[int, ...], tuple[int, int, float]] = {}
         self._scores: dict[tuple[int, ...], list[list[float]]] = {}
         self._lanes: dict[tuple[Path, int | None, int | None], int] = {}
-        self._n_annotators = len(names)
 
-    def add(self, key: Key, item: KeyItem, bin_: int, score_a: FloatArray) -> None:
+    def add(self, key: Key, item: KeyItem, score_a: FloatArray) -> None:
         """Add an item and its scores, float64 [A]."""
         by_weight = key.draw_method == "by-weight"
-        assert item.log_weight is not None  # not gold
+        assert item.bin_lower is not None and item.log_weight is not None  # not gold
         weight = float(item.draws) if by_weight else np.exp(item.log_weight)
         x = tuple(item.x)
         lane = self._lanes.setdefault((key.path, item.run, item.lane), len(self._lanes))
-        known = self.rows.get(x)
+        known = self._rows.get(x)
         if known is None:
-            self.rows[x] = (bin_, lane, weight)
-            self._scores[x] = [[] for _ in range(self._n_annotators)]
+            self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight)
+            self._scores[x] = [[] for _ in self._names]
         elif item.repeats is None and by_weight:  # drawn again, of another set or run
-            self.rows[x] = (*known[:2], known[2] + weight)
+            self._rows[x] = (*known[:2], known[2] + weight)
         for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
             if not np.isnan(score):
                 scores.append(score)
 
-    def mean_scores(self) -> FloatArray:
-        """Return each annotator's mean score of each input, float64 [A, I], NaN without one."""
+    def scored(self, n_bins: int) -> Scored:
+        """Return the inputs with each annotator's mean score, NaN without one."""
         mean_ia = [
             [np.mean(scores) if scores else np.nan for scores in of_input]
             for of_input in self._scores.values()
         ]
-        return np.array(mean_ia, dtype=np.float64).reshape(-1, self._n_annotators).T.copy()
+        columns = np.array(list(self._rows.values())).reshape(-1, 3)
+        return Scored(
+            edges=self._lower + self._width * np.arange(n_bins + 1, dtype=np.float64),
+            bin_i=columns[:, 0].astype(np.int64),
+            lane_i=columns[:, 1].astype(np.int64),
+            weight_i=columns[:, 2],
+            score_ai=np.array(mean_ia, dtype=np.float64).reshape(-1, len(self._names)).T.copy(),
+            annotators=self._names,
+        )
 
 
 def _scores_by_annotator(

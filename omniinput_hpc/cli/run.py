@@ -153,7 +153,7 @@ def _read_input(world: World, args: argparse.Namespace) -> _Asked:
     given = input_file.parse(text, str(args.input))
     config = given
     if given.sampler.walkers == "auto":
-        config = given.with_walkers(auto_walkers.FEWEST)
+        config = given.with_walkers(auto_walkers.FIRST_WALKERS)
     world.together(lambda: plan.check_ranks(config, world.size))
     world.together(lambda: plan.check_counters(config))
     return _Asked(given, config)

@@ -71,11 +71,11 @@ class WangLandauEnsemble:
         edges: NDArray[np.float64],
         window: tuple[int, int],
         options: WangLandau,
-        device: torch.device,
+        device: str | torch.device,
         n_walkers: int,
     ) -> None:
         self._host_edges, self._window, self._options = edges, window, options
-        self._device = device
+        self._device = torch.device(device)
         self._host: Tabulated | None = None
         self._edges = torch.from_numpy(edges).to(device)
         n_bins, (first, end) = len(edges) - 1, window

@@ -1,97 +1,109 @@
-"""The picture of a run's mixing: moves and swaps, R-hat, traces of z, walkers on the ladder."""
+"""A run's mixing, drawn: accepted moves and swaps, R-hat, traces of z, walkers on the ladder."""
 
 from __future__ import annotations
 
-import matplotlib as mpl
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT
-from omniinput_hpc.plots.density import EXACT, FAINT, OTHER, SAMPLED, STYLE
-from omniinput_hpc.results.diagnosis import Diagnosis, lane_series
-from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.plots.style import (
+    EXACT,
+    FAINT,
+    NOTE,
+    SAMPLED,
+    FloatArray,
+    blank,
+    colour,
+    legend_above,
+    marker,
+    styled,
+)
+from omniinput_hpc.results.diagnosis import Diagnosis
 
-TRACES, PATHS, MOST_POINTS = 4, 6, 600
+MAX_PATHS, MAX_POINTS = 6, 600  # walkers of a panel; points of a line
+LINE_STYLES = ("-", "--", ":", "-.")
 
 
-def diagnosis_figure(d: Diagnosis, run: RunReader, z_label: str) -> Figure:
-    """Draw a diagnosis."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 7.2))
-        FigureCanvasAgg(figure)
-        (moves, rhat), (traces, paths) = figure.subplots(2, 2)
-        _moves(moves, d)
-        _rhat(rhat, d)
-        _traces(traces, d, run, z_label)
-        _paths(paths, d, run)
+@styled
+def diagnosis_figure(
+    d: Diagnosis, traces: Mapping[int, FloatArray], paths_rv: NDArray[np.int64], label: str
+) -> Figure:
+    """Draw a diagnosis.
+
+    Parameters
+    ----------
+    d : Diagnosis
+    traces : by rung, float64 [T]
+        The recorded z of one lane, in order.
+    paths_rv : int64 [rounds, W K]
+        The rung of each walker after each round.
+    label : str
+        Of the output z, with its unit.
+    """
+    figure = blank(9.6, 7.2)
+    (moves, rhat), (trace, paths) = figure.subplots(2, 2)
+    _moves(moves, d)
+    _rhat(rhat, d)
+    _traces(trace, d, traces, label)
+    _paths(paths, paths_rv)
     return figure
 
 
 def _moves(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=EXACT, label="swaps")
-    styles = ["o-", "s--", "^:", "v-.", "x-", "+--"]
+    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=EXACT, ms=4, label="swaps")
     for n, name in enumerate(d.part_names):
-        axes.plot(rung_k, 100 * d.accepted_kn[:, n], styles[n % 6], color=SAMPLED, ms=4, label=name)
+        style = marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
+        axes.plot(rung_k, 100 * d.accepted_kn[:, n], style, color=SAMPLED, ms=4, label=name)
     axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend_above(axes, 3)
-
-
-def _legend_above(axes: Axes, ncols: int) -> None:
-    """Put the legend above the panel, where it covers nothing."""
-    axes.legend(
-        ncols=ncols, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
-        columnspacing=1.2, handlelength=1.6,
-    )  # fmt: skip
+    legend_above(axes, 3)
 
 
 def _rhat(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k, d.ess_k, "o-", color=SAMPLED)
+    axes.plot(rung_k, d.ess_k, "o-", color=SAMPLED, ms=4)
     axes.set(xlabel="rung", yscale="log")
     axes.set_ylabel("effective sample size of z", color=SAMPLED)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.grid(False)
-    right.plot(rung_k, d.rhat_k, "s--", color=EXACT)
+    right.plot(rung_k, d.rhat_k, "s--", color=EXACT, ms=4)
     right.axhline(MAX_RHAT, color=FAINT, lw=1)
+    right.annotate(
+        f"limit {MAX_RHAT:g}", (1.0, MAX_RHAT), xycoords=("axes fraction", "data"),
+        xytext=(-4, 3), textcoords="offset points", fontsize=8, color=NOTE, ha="right",
+    )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=EXACT)
     right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
 
 
-def _traces(axes: Axes, d: Diagnosis, run: RunReader, z_label: str) -> None:
-    chosen = np.unique(np.linspace(0, len(d.beta_k) - 1, TRACES).astype(int))
-    for k, color in zip(chosen, (EXACT, OTHER, FAINT, SAMPLED), strict=False):
-        z_t = lane_series(run, int(k))[0]
-        step = max(1, len(z_t) // MOST_POINTS)
-        label = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
-        axes.plot(np.arange(len(z_t))[::step], z_t[::step], lw=0.8, color=color, label=label)
-    axes.set(xlabel="recorded sample of lane 0", ylabel=z_label)
-    _legend_above(axes, 2)
+def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, FloatArray], label: str) -> None:
+    for i, (k, z_t) in enumerate(traces.items()):
+        name = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
+        _thinned(axes, z_t, color=colour(i), label=name)
+    axes.set(xlabel="recorded sample of lane 0", ylabel=label)
+    legend_above(axes, 2)
 
 
-def _paths(axes: Axes, d: Diagnosis, run: RunReader) -> None:
-    where_rv = walker_paths(run)
-    step = max(1, len(where_rv) // MOST_POINTS)
-    n_walkers = where_rv.shape[1]
-    for i, walker in enumerate(np.linspace(0, n_walkers - 1, min(PATHS, n_walkers)).astype(int)):
-        color = (SAMPLED, EXACT, OTHER, FAINT, "#CC79A7", "#E69F00")[i % 6]
-        rounds = np.arange(len(where_rv))[::step]
-        axes.plot(rounds, where_rv[::step, walker], lw=0.8, color=color)
-    axes.set(xlabel="round", ylabel=f"rung of {min(PATHS, n_walkers)} walkers")
+def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
+    n_walkers = paths_rv.shape[1]
+    n_shown = min(MAX_PATHS, n_walkers)
+    for i, walker in enumerate(np.linspace(0, n_walkers - 1, n_shown).astype(int)):
+        _thinned(axes, paths_rv[:, walker], color=colour(i))
+    axes.set(xlabel="round", ylabel=f"rung of {n_shown} walkers")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def walker_paths(run: RunReader) -> np.ndarray:
-    """Return the rung of each walker after each round, int64 [rounds, W K]."""
-    k, w = run.geometry.n_rungs, run.walkers
-    where_rv = np.empty((run.rounds, k * w), dtype=np.int64)
-    rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
-    for round_ in range(run.rounds):
-        where_rv[round_, run.round(round_).walker_kw] = rung_kw
-    return where_rv
+def _thinned(axes: Axes, y_t: NDArray[Any], **style: Any) -> None:
+    """Draw a series over its index, of long ones every n-th point."""
+    step = max(1, len(y_t) // MAX_POINTS)
+    axes.plot(np.arange(len(y_t))[::step], y_t[::step], lw=0.8, **style)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.plots.density import LN10, STYLE, FloatArray
+from omniinput_hpc.plots.style import (
+    LN10,
+    SERIES,
+    FloatArray,
+    blank,
+    colour,
+    inputs_label,
+    middles,
+    styled,
+)
 
-# Okabe & Ito's palette for all kinds of colour vision, without its yellow
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 PLACES = ("low", "middle", "high")
 
 
@@ -52,51 +57,45 @@ def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[ND
     for middle in wanted:
         near = order[np.abs(z[order] - middle) <= reach]
         if len(near) < n:
-            near = order[np.argsort(np.abs(z[order] - middle), kind="stable")[:n]]
+            near = order[np.sort(np.argsort(np.abs(z[order] - middle), kind="stable")[:n])]
         chosen.append(near[np.linspace(0, len(near) - 1, min(n, len(near))).round().astype(int)])
     return chosen
 
 
+@styled
 def overlay_figure(models: list[Overlaid]) -> Figure:
     """Return log10 of the number of inputs per unit of z, a line for each model."""
     n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
     rows = len(models) if n_pictures else 0
     labels = list(dict.fromkeys(model.label for model in models))
-    absolute = all(model.density.absolute for model in models)
-    what = "number of inputs" if absolute else "share of inputs"
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 4.2 + 0.62 * rows))
-        FigureCanvasAgg(figure)
-        parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
-        panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
-        for axes, label in zip(panels, labels, strict=True):
-            chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
-            _densities(axes, chosen)
-            axes.set_xlabel(label)
-        panels[0].set_ylabel(rf"$\log_{{10}}$ {what} per unit of z")
-        if rows:
-            _pictures(parts[1], models, n_pictures)
+    figure = blank(9.0, 4.2 + 0.62 * rows)
+    parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
+    panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
+    for axes, label in zip(panels, labels, strict=True):
+        chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
+        _densities(axes, chosen)
+        axes.set_xlabel(label)
+    panels[0].set_ylabel(inputs_label(all(m.density.absolute for m in models), "unit of z"))
+    if rows:
+        _pictures(parts[1], models, n_pictures)
     return figure
 
 
 def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
     """Draw the lines of numbered models, and the outputs of their test sets below."""
     for index, model in models:
-        colour = COLOURS[index % len(COLOURS)]
-        style = "-" if index < len(COLOURS) else "--"
+        style = "-" if index < len(SERIES) else "--"
         z, log10_rho, error = _line(model.density)
-        axes.plot(z, log10_rho, style, color=colour, label=model.name, linewidth=1.2)
-        axes.fill_between(
-            z, log10_rho - error, log10_rho + error, color=colour, alpha=0.25, linewidth=0
-        )
+        low, high = log10_rho - error, log10_rho + error
+        axes.plot(z, log10_rho, style, color=colour(index), label=model.name, linewidth=1.2)
+        axes.fill_between(z, low, high, color=colour(index), alpha=0.25, linewidth=0)
     bottom, top = axes.get_ylim()
     row = 0
     for index, model in models:
-        colour = COLOURS[index % len(COLOURS)]
         for mark, (name, z_n) in zip("|x+.", model.sets.items(), strict=False):
             row += 1
             y = bottom - 0.06 * row * (top - bottom)
-            axes.plot(z_n, np.full(len(z_n), y), mark, color=colour, alpha=0.4, markersize=5)
+            axes.plot(z_n, np.full(len(z_n), y), mark, color=colour(index), alpha=0.4, markersize=5)
             axes.annotate(
                 name, (z_n.min(), y), xytext=(-6, 0), textcoords="offset points", fontsize=7,
                 ha="right", va="center",
@@ -105,13 +104,12 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
 
 
 def _line(density: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return middles, log10 of the density per unit of z, and its standard error."""
+    """Return z, log10 of the density per unit of z, and its standard error, float64 [n] each."""
     bins = np.flatnonzero(density.count_b)
-    width = density.edges[bins + 1] - density.edges[bins]
-    middle = density.edges[bins] + 0.5 * width
+    width = np.diff(density.edges)[bins]
     value = (density.log_g_b[bins] - np.log(width)) / LN10
     error = np.nan_to_num(density.log_g_error_b[bins] / LN10, posinf=0.0)
-    return middle, value, error
+    return middles(density.edges)[bins], value, error
 
 
 def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
@@ -125,7 +123,7 @@ def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
             for column, (z, picture) in enumerate(chosen):
                 axes = row[place * (n + 1) + column]
                 axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-                axes.set_title(f"{z:.0f}", fontsize=6, pad=1)
+                axes.set_title(str(round(z)), fontsize=6, pad=1)
         row[0].text(
             -0.3, 0.5, model.name, transform=row[0].transAxes, fontsize=7, ha="right", va="center"
         )

@@ -1,4 +1,4 @@
-"""The picture of representative inputs: a row of pictures, or some lines of text, per bin of z."""
+"""Representative inputs, drawn: a row of pictures, or some lines of text, per bin of z."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import io
 from functools import cache
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib import font_manager, ft2font
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.plots.density import STYLE
+from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, styled
 from omniinput_hpc.results.representatives import Representative, Representatives
 
-WIDTH, LINE, LEFT = 7.2, 0.17, 1.1  # inches: of the figure, of a line, where texts begin
+LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
-MOST_LINES = 6  # of one text
+MAX_TEXT_LINES = 6
+HOW_TO_READ = (
+    "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
+)
 
 
+@styled
 def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
     """Draw representative inputs by bin, from the confident end down.
 
@@ -32,8 +34,7 @@ def representatives_figure(found: Representatives, side: Side, label: str) -> Fi
     side : "low" or "high"
     label : of the output, with its unit
     """
-    with mpl.rc_context(STYLE):
-        return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
+    return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
 
 
 def _range(found: Representatives, bin_: int) -> str:
@@ -41,8 +42,8 @@ def _range(found: Representatives, bin_: int) -> str:
     return f"{low:.6g} to {high:.6g}"
 
 
-def _under(item: Representative) -> str:
-    """Return what is said under a picture: its output, its score, how often it was drawn."""
+def _caption(item: Representative) -> str:
+    """Return an input's caption: its output, its score, how often it was drawn."""
     words = [f"{item.z:.4g}"]
     words += [] if item.score is None else [f"score {item.score:.2g}"]
     words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
@@ -52,9 +53,8 @@ def _under(item: Representative) -> str:
 def _images(found: Representatives, side: Side, label: str) -> Figure:
     bins = found.bins(side)
     most = max(len(found.of_bin(b)) for b in bins)
-    cell = min((WIDTH - 1.3) / most, 0.8)
-    figure = Figure(figsize=(1.3 + cell * most, (cell + 0.25) * len(bins) + 0.4))
-    FigureCanvasAgg(figure)
+    cell = min((FULL_WIDTH - LABEL_WIDTH) / most, 0.8)
+    figure = blank(LABEL_WIDTH + cell * most, (cell + 0.25) * len(bins) + 0.55)
     grid = figure.subplots(len(bins), most, squeeze=False)
     for axes in grid.ravel():
         axes.set_axis_off()
@@ -66,54 +66,54 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
         for axes, item in zip(row, found.of_bin(b), strict=False):
             pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
             axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-            axes.set_title(_under(item), fontsize=7, pad=2, y=-0.17, color="#595959")
-    figure.suptitle(label, x=0.01, ha="left", fontsize=10)
+            axes.set_title(_caption(item), fontsize=7, pad=2, y=-0.17, color=NOTE)
+    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
     return figure
 
 
 def _texts(found: Representatives, side: Side, label: str) -> Figure:
     blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
     for b in found.bins(side):
-        texts = [(_under(item), _wrapped(item.shown)) for item in found.of_bin(b)]
+        texts = [(_caption(item), _wrapped(item.shown)) for item in found.of_bin(b)]
         blocks.append((_range(found, b), texts))
     lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
-    height = LINE * (lines + 2.0)
-    figure = Figure(figsize=(WIDTH, height))
+    height = LINE_HEIGHT * (lines + 3.0)
+    figure = blank(FULL_WIDTH, height)
     figure.set_layout_engine("none")
-    FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
-    axes.set_xlim(0.0, WIDTH)
+    axes.set_xlim(0.0, FULL_WIDTH)
     axes.set_ylim(height, 0.0)
-    y = _write(axes, 0.1, 0.15, label, fontsize=10) + 0.5 * LINE
+    y = _write(axes, 0.1, 0.15, label, fontsize=10)
+    y = _write(axes, 0.1, y, HOW_TO_READ, fontsize=8, color=NOTE) + 0.5 * LINE_HEIGHT
     for name, texts in blocks:
-        axes.hlines(y, 0.1, WIDTH - 0.1, color=STYLE["grid.color"], linewidth=0.8)
-        y = _write(axes, 0.1, y + 0.25 * LINE, name, fontsize=9, fontweight="bold")
-        y += 0.25 * LINE
+        axes.hlines(y, 0.1, FULL_WIDTH - 0.1, color=GRID, linewidth=0.8)
+        y = _write(axes, 0.1, y + 0.25 * LINE_HEIGHT, name, fontsize=9, fontweight="bold")
+        y += 0.25 * LINE_HEIGHT
         for said, wrapped in texts:
-            _write(axes, 0.1, y, said, fontsize=7.5, color="#595959")
+            _write(axes, 0.1, y, said, fontsize=7.5, color=NOTE)
             for line in wrapped:
-                y = _write(axes, LEFT, y, line, fontsize=TEXT_SIZE)
-            y += 0.3 * LINE
+                y = _write(axes, TEXT_LEFT, y, line, fontsize=TEXT_SIZE)
+            y += 0.3 * LINE_HEIGHT
     return figure
 
 
 def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
     """Write one line, and return where the next one begins."""
     axes.text(x, y, words, va="top", ha="left", parse_math=False, **style)
-    return y + LINE
+    return y + LINE_HEIGHT
 
 
 def _wrapped(text: str) -> list[str]:
     """Return a text in lines, with what the font lacks or does not draw as its code."""
     lines = _lines("".join(_drawable(character) for character in text)) or ["(no text)"]
-    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "[...]"]
+    return lines if len(lines) <= MAX_TEXT_LINES else [*lines[: MAX_TEXT_LINES - 1], "[...]"]
 
 
 def _lines(text: str) -> list[str]:
     """Return a text in lines that fit, broken at blanks where there are any."""
     # pixels round each character's width: up to 4% at 150 dots per inch
-    most, lines = 0.96 * 72.0 * (WIDTH - LEFT - 0.1), []
+    most, lines = 0.96 * 72.0 * (FULL_WIDTH - TEXT_LEFT - 0.1), []
     while text:
         width, end, blank = 0.0, 0, 0
         while end < len(text):

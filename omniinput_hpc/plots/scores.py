@@ -1,10 +1,10 @@
-"""Pictures of scores: r(z), ROC, annotators, convergence; in the style of `figures`."""
+"""Mean scores r(z), drawn: of a run, by annotator, and of judges beside people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,120 +12,84 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.annotators import Convergence
+from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
-from omniinput_hpc.plots.density import (
-    EXACT,
+from omniinput_hpc.plots.density import exact_line
+from omniinput_hpc.plots.style import (
+    BLACK,
     FAINT,
-    LN10,
-    OTHER,
     SAMPLED,
-    STYLE,
-    exact_line,
+    FloatArray,
+    colour,
+    legend,
+    legend_beside,
+    marker,
+    middles,
     panels,
     points,
+    styled,
 )
 
-FloatArray = NDArray[np.float64]
-# Okabe & Ito's further colours, each with a marker of its own
-COLOURS = [SAMPLED, EXACT, OTHER, "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-MARKERS = "os^Dvx+"
+SCORE_LIMITS = (-0.05, 1.05)
+SCORE_LABEL = "mean score r(z)"
 
 
-def _middle(edges: FloatArray) -> FloatArray:
-    return np.asarray(0.5 * (edges[:-1] + edges[1:]))
-
-
+@styled
 def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = None) -> Figure:
     """Return the mean score r(z) per bin; thin bins hollow, bins without scores as crosses."""
-    with mpl.rc_context(STYLE):
-        figure, (axes,) = panels([3.2])
-        z = _middle(density.edges)
-        known = np.isfinite(curve.r_b) & ~curve.interpolated_b
-        full, thin, gaps = known & ~curve.thin_b, known & curve.thin_b, curve.interpolated_b
-        points(
-            axes, z[full], curve.r_b[full], curve.r_error_b[full], "mean score, ± 1 standard error"
-        )
-        if thin.any():
-            axes.errorbar(
-                z[thin], curve.r_b[thin], yerr=np.nan_to_num(curve.r_error_b[thin], posinf=0.0),
-                fmt="o", markersize=4, markerfacecolor="none", color=SAMPLED, elinewidth=0.6,
-                label="too few inputs or lanes", zorder=3,
-            )  # fmt: skip
-        if gaps.any():
-            axes.plot(z[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
-        if exact is not None:
-            exact_line(axes, density, exact.r_b)
-        axes.set_ylim(-0.05, 1.05)
-        axes.set_xlabel(label)
-        axes.set_ylabel("mean score r(z)")
-        axes.legend(loc="best")
+    figure, (axes,) = panels([3.2])
+    z = middles(density.edges)
+    known = np.isfinite(curve.r_b) & ~curve.interpolated_b
+    full, thin, gaps = known & ~curve.thin_b, known & curve.thin_b, curve.interpolated_b
+    points(axes, z[full], curve.r_b[full], curve.r_error_b[full], "mean score, ± 1 standard error")
+    if thin.any():
+        axes.errorbar(
+            z[thin], curve.r_b[thin], yerr=np.nan_to_num(curve.r_error_b[thin], posinf=0.0),
+            fmt="o", markersize=4, markerfacecolor="none", color=SAMPLED, elinewidth=0.6,
+            label="too few inputs or lanes", zorder=3,
+        )  # fmt: skip
+    if gaps.any():
+        axes.plot(z[gaps], curve.r_b[gaps], "x", color=FAINT, label="interpolated")
+    if exact is not None:
+        exact_line(axes, density, exact.r_b)
+    axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
+    legend(axes)
     return figure
 
 
-def roc_figure(density: Density, curve: Curve) -> Figure:
-    """Return right against wrong inputs found, both in log10: an unnormalized ROC curve."""
-    with mpl.rc_context(STYLE):
-        figure, (axes,) = panels([4.2], 5.6)
-        draws, shown = curve.draws, np.isfinite(curve.log_recall_t) & np.isfinite(_wrong(curve))
-        x, y = _wrong(curve)[shown] / LN10, curve.log_recall_t[shown] / LN10
-        low, high = curve.bands.low, curve.bands.high
-        if len(draws.log_recall_t) and len(x):
-            ends = [low.log_recall_t[shown], high.log_recall_t[shown]]
-            sides = [low.log_wrong_t[shown], high.log_wrong_t[shown]]
-            known = np.isfinite(ends + sides).all(axis=0)
-            bars = [
-                np.abs(np.array(v)[:, known] / LN10 - c[known]) for v, c in ((sides, x), (ends, y))
-            ]
-            axes.errorbar(
-                x[known], y[known], xerr=bars[0], yerr=bars[1], fmt="none", ecolor=SAMPLED,
-                alpha=0.3, elinewidth=1.0, capsize=0, label="95% intervals",
-            )  # fmt: skip
-        axes.plot(x, y, ".-", color=SAMPLED, markersize=4, label="thresholds")
-        if len(x):
-            ends_xy = np.array([min(x.min(), y.min()), max(x.max(), y.max())])
-            axes.plot(ends_xy, ends_xy, ":", color=FAINT, label="as many wrong as right")
-        unit = "number" if density.absolute else "share of all"
-        axes.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
-        axes.set_ylabel(rf"$\log_{{10}}$ right inputs accepted ({unit})")
-        axes.legend(loc="best")
-    return figure
-
-
-def _wrong(curve: Curve) -> FloatArray:
-    return curve.trace.log_wrong_t
-
-
+@styled
 def annotators_figure(scored: Scored, used_b: NDArray[np.bool_], label: str) -> Figure:
     """Return r(z) per annotator, side by side in each bin, and their mean with its deviation."""
-    with mpl.rc_context(STYLE):
-        figure, (axes,) = panels([3.6])
-        z, width = _middle(scored.edges), float(np.diff(scored.edges).min())
-        n = len(scored.annotators)
-        r_ab = np.full((n, len(z)), np.nan)
-        for a, name in enumerate(scored.annotators):
-            mine = bin_scores(scored.of(a))
-            shown = used_b & (mine.inputs_b > 0)
-            r_ab[a, shown] = mine.r_b[shown]
-            away = (a - (n - 1) / 2) * 0.7 * width / max(n, 2)
-            axes.errorbar(
-                z[shown] + away, mine.r_b[shown], yerr=mine.sampling_error_b[shown],
-                fmt=MARKERS[a % len(MARKERS)], markersize=4, elinewidth=0.8,
-                color=COLOURS[a % len(COLOURS)], label=name,
-            )  # fmt: skip
-        some = np.isfinite(r_ab).all(axis=0)
-        if n > 1 and some.any():
-            mean, spread = r_ab[:, some].mean(axis=0), r_ab[:, some].std(axis=0, ddof=1)
-            _steps(axes, z[some], width, mean, spread)
-        axes.set_ylim(-0.05, 1.05)
-        axes.set_xlabel(label)
-        axes.set_ylabel("mean score r(z)")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure, (axes,) = panels([3.6])
+    z, width = middles(scored.edges), float(np.diff(scored.edges).min())
+    n = len(scored.annotators)
+    r_ab = np.full((n, len(z)), np.nan)
+    for a, name in enumerate(scored.annotators):
+        one = bin_scores(scored.of(a))
+        shown = used_b & (one.inputs_b > 0)
+        r_ab[a, shown] = one.r_b[shown]
+        axes.errorbar(
+            z[shown] + _beside(a, n, width), one.r_b[shown], yerr=one.sampling_error_b[shown],
+            fmt=marker(a), markersize=4, elinewidth=0.8, color=colour(a), label=name,
+        )  # fmt: skip
+    some = np.isfinite(r_ab).all(axis=0)
+    if n > 1 and some.any():
+        mean, spread = r_ab[:, some].mean(axis=0), r_ab[:, some].std(axis=0, ddof=1)
+        _mean_boxes(axes, z[some], width, mean, spread)
+    axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
+    legend_beside(axes)
     return figure
 
 
-def _steps(axes: Axes, z: FloatArray, width: float, mean: FloatArray, spread: FloatArray) -> None:
+def _beside(index: int, n: int, width: float) -> float:
+    """Return how far the `index`-th of n series is moved along z, so that bars do not overlap."""
+    return (index - (n - 1) / 2) * 0.7 * width / max(n, 2)
+
+
+def _mean_boxes(
+    axes: Axes, z: FloatArray, width: float, mean: FloatArray, spread: FloatArray
+) -> None:
     """Draw each bin's mean as a line over its width, in a box of one standard deviation."""
     left, right = z - 0.45 * width, z + 0.45 * width
     axes.hlines(mean, left, right, color=FAINT, linewidth=1.6, label="mean of all", zorder=1)
@@ -136,29 +100,51 @@ def _steps(axes: Axes, z: FloatArray, width: float, mean: FloatArray, spread: Fl
         )  # fmt: skip
 
 
-def convergence_figure(results: Sequence[Convergence], absolute: bool) -> Figure:
-    """Return the curves from few to many scores a bin, and the AUPR with its interval."""
-    with mpl.rc_context(STYLE):
-        figure, (top, bottom) = panels([3.4, 2.2], share_x=False)
-        greys = np.linspace(0.6, 0.0, len(results))
-        for shade, result in zip(greys, results, strict=True):
-            shown = np.isfinite(result.log_recall_t)
-            colour = mpl.colors.to_rgb(SAMPLED)
-            mixed = [c + (1 - c) * shade for c in colour]
-            top.plot(
-                result.log_recall_t[shown] / LN10, result.precision_t[shown], ".-", color=mixed,
-                markersize=4, label=f"{result.per_bin}",
-            )  # fmt: skip
-        unit = "number of right inputs found" if absolute else "right inputs found, share of all"
-        top.set_xlabel(rf"$\log_{{10}}$ recall ({unit})")
-        top.set_ylabel("precision")
-        top.set_ylim(-0.03, 1.03)
-        top.legend(title="scores a bin", loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        n = np.array([result.per_bin for result in results])
-        aupr = np.array([result.aupr for result in results])
-        ends = np.array([[result.low, result.high] for result in results]).T
-        bottom.errorbar(n, aupr, yerr=np.abs(ends - aupr), fmt="o", color=SAMPLED, markersize=4)
-        bottom.set_xlabel("scored inputs a bin")
-        bottom.set_ylabel("AUPR, 95% interval")
-        bottom.set_xlim(left=0)
+@styled
+def agreement_figure(
+    columns: Mapping[str, FloatArray], found: Sequence[PeopleComparison], label: str
+) -> Figure:
+    """Return judges beside people per bin: mean scores, biases, and FID where there is one.
+
+    Parameters
+    ----------
+    columns : by name, float64 [n]
+        Of `people_columns`, with ``fid`` and ``fid_of_reference`` or without.
+    found : PeopleComparison
+        Each judge, or person, beside the other people.
+    label : str
+        Of the output z, with its unit.
+    """
+    has_fid = "fid" in columns
+    figure, axes = panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])
+    z = 0.5 * (columns["z_lower"] + columns["z_upper"])
+    width = float((columns["z_upper"] - columns["z_lower"]).min())
+    people: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "color": BLACK}
+    axes[0].plot(z, columns["r_people"], "_", label="people", **people)
+    axes[1].axhline(0.0, color=BLACK, linewidth=0.8)
+    for n, one in enumerate(found):
+        person = one.judge is None
+        style: dict[str, Any] = {
+            "fmt": marker(n), "markersize": 4, "elinewidth": 0.8,
+            "color": FAINT if person else colour(n),
+            "label": one.name + (" beside the other people" if person else " (judge)"),
+        }  # fmt: skip
+        at = z + _beside(n, len(found), width)
+        axes[0].errorbar(at, columns[f"r_{one.name}"], **style)
+        bias, error = columns[f"bias_{one.name}"], columns[f"bias_error_{one.name}"]
+        axes[1].errorbar(at, bias, yerr=error, **style)
+    axes[0].set(ylim=SCORE_LIMITS, ylabel=SCORE_LABEL)
+    axes[1].set_ylabel("bias")
+    legend_beside(axes[0])
+    if has_fid:
+        reference: dict[str, Any] = {
+            "markersize": 10,
+            "color": BLACK,
+            "label": "as many of the reference",
+        }
+        axes[2].plot(z, columns["fid"], "o", markersize=4, color=SAMPLED, label="FID")
+        axes[2].plot(z, columns["fid_of_reference"], "_", **reference)
+        axes[2].set(yscale="log", ylabel="FID")
+        legend_beside(axes[2])
+    axes[-1].set_xlabel(label)
     return figure

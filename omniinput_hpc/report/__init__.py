@@ -1,4 +1,4 @@
 """The report: one HTML page about runs that needs nothing else, on the screen or on paper.
 
-`page` writes HTML, `pictures` puts figures into it, `sections` says what a run's part holds.
+`content` estimates, `sections` chooses what to say, `page` fills the templates and draws.
 """

@@ -26,8 +26,8 @@ from omniinput_hpc.runfile.reader import RunReader
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a report is asked for.
+class ReportOptions:
+    """What a user asks a report for.
 
     Attributes
     ----------
@@ -36,10 +36,10 @@ class Wishes:
     side : the confident end
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
     tasks : a task file whose inputs are shown (default: they are drawn from the run)
-    between, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
+    z_range, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
     masked : whether to mask addresses and phone numbers
     render : whether a python model may be built, to render its inputs
-    alone : whether the report is about one run, so that all score files must be of its model
+    one_run : whether the report is about one run, so that all score files must be of its model
     """
 
     rule: str | None
@@ -48,12 +48,12 @@ class Wishes:
     side: Side
     fewest: tuple[int, int]
     tasks: Path | None
-    between: tuple[float, float] | None
+    z_range: tuple[float, float] | None
     width: float | None
     per_bin: int
     masked: bool
     render: bool
-    alone: bool
+    one_run: bool
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Content:
     fewest: tuple[int, int]
 
 
-def content_of(run: RunReader, wishes: Wishes) -> Content:
+def content_of(run: RunReader, options: ReportOptions) -> Content:
     """Estimate what the page shows of a run.
 
     Raises
@@ -95,16 +95,16 @@ def content_of(run: RunReader, wishes: Wishes) -> Content:
     """
     curve_density = density = density_of_run(run)
     curve, by, joined, result = None, "", None, None
-    scores = wishes.scores
-    if not wishes.alone:  # of several runs, each has its own score files, or none
-        scores = scores_of_model(run.fingerprint, wishes.scores, wishes.key)
-    if wishes.rule:
-        sums = sum_scores(run, density, load_rule(wishes.rule), wishes.fewest[0])
-        curve = rule_curve(density, sums, wishes.side, wishes.fewest, whole=False)
-        by = f"the rule {wishes.rule}"
+    scores = options.scores
+    if not options.one_run:  # of several runs, each has its own score files, or none
+        scores = scores_of_model(run.fingerprint, options.scores, options.key)
+    if options.rule:
+        sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
+        curve = rule_curve(density, sums, options.side, options.fewest, whole=False)
+        by = f"the rule {options.rule}"
     elif scores:
-        joined = join_scores(run.fingerprint, scores, wishes.key)
-        result = scored_curve(density, joined.scored, wishes.side, *wishes.fewest)
+        joined = join_scores(run.fingerprint, scores, options.key)
+        result = scored_curve(density, joined.scored, options.side, *options.fewest)
         curve_density, curve = result.density, result.curve
         by = ", ".join(joined.scored.annotators)
     return Content(
@@ -113,29 +113,29 @@ def content_of(run: RunReader, wishes: Wishes) -> Content:
         diagnosis=diagnose(run),
         curve=curve,
         by=by,
-        side=wishes.side,
+        side=options.side,
         joined=joined,
         result=result,
-        inputs=_inputs(run, density, wishes, scores),
-        masked=wishes.masked,
-        fewest=wishes.fewest,
+        inputs=_inputs(run, density, options, scores),
+        masked=options.masked,
+        fewest=options.fewest,
     )
 
 
 def _inputs(
-    run: RunReader, density: Density, wishes: Wishes, scores: Sequence[Path]
+    run: RunReader, density: Density, options: ReportOptions, scores: Sequence[Path]
 ) -> Representatives:
     """Return inputs of the task file that was named, else inputs drawn from the run."""
-    if wishes.tasks is None:
-        edges = edges_for(density, wishes.between, wishes.width)
-        found = representatives(run, density, edges, wishes.per_bin, render=wishes.render)
+    if options.tasks is None:
+        edges = edges_for(density, options.z_range, options.width)
+        found = representatives(run, density, edges, options.per_bin, render=options.render)
     else:
         mean = _mean_scores(scores)
-        of_run = of_tasks(wishes.tasks, run.fingerprint, mean.get, wishes.per_bin)
+        of_run = of_tasks(options.tasks, run.fingerprint, mean.get, options.per_bin)
         if of_run is None:
-            raise UserError(f"{wishes.tasks} has no inputs of {run.path}")
+            raise UserError(f"{options.tasks} has no inputs of {run.path}")
         found = of_run
-    return found.masked() if wishes.masked else found
+    return found.masked() if options.masked else found
 
 
 def _mean_scores(paths: Sequence[Path]) -> dict[str, float]:

@@ -1,20 +1,22 @@
-"""What the report says of a run: settings, diagnostics, density, curves, inputs, tables."""
+"""What the report says of a run: settings, diagnostics, density, curves, inputs, tables to save."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.plots import density as figures
-from omniinput_hpc.plots import scores
+from omniinput_hpc.plots.density import density_figure
+from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
+from omniinput_hpc.plots.scores import annotators_figure, r_figure
+from omniinput_hpc.plots.style import LN10, z_label
 from omniinput_hpc.report.content import Content
-from omniinput_hpc.report.inputs import inputs_part
-from omniinput_hpc.report.page import data_link, fold, lines, table, text
-from omniinput_hpc.report.pictures import inline_svg
+from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import csv_text
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -31,74 +33,71 @@ from omniinput_hpc.results.tables import (
 from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
-SAID_ELSEWHERE = ("config", "format", "model_fingerprint")
+SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 
-def section(run: RunReader, content: Content, number: int, name: str) -> str:
-    """Return the part of the page about one run, the `number`-th, with its own name."""
-    label = figures.z_label(run.config)
-    verdict = content.density.verdict
-    said = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
-    said = said if verdict.converged else [f"Not converged: {r}." for r in verdict.reasons]
-    density_picture = inline_svg(
-        lambda: figures.density_figure(content.density, label),
-        f"Number of inputs per bin of the output, and its standard error: {name}",
-        f"{number} density",
+def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
+    """Return the part of the page about one run, the `number`-th; `name` tells it from others."""
+    label, verdict = z_label(run.config), content.density.verdict
+    converged = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
+    return render(
+        "section.html",
+        number=number,
+        title=run.path.name,
+        converged=verdict.converged,
+        verdict=converged
+        if verdict.converged
+        else [f"Not converged: {r}." for r in verdict.reasons],
+        settings=_settings(run),
+        config=run.config_toml,
+        environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
+        rungs=_rungs(content.diagnosis),
+        mixing=_mixing(content.diagnosis, content.density),
+        advice=advice(content.diagnosis),
+        density=_without_verdict(summarize_density(content.density)),
+        density_figure=drawing(
+            lambda: density_figure(content.density, label),
+            f"Number of inputs per bin of the output, and its standard error: {name}",
+            f"{number} density",
+        ),
+        curve=_curve(content, label, name, number),
+        inputs=content.inputs,
+        side=content.side,
+        masked=content.masked,
+        files=_files(content, describe_run(run), name),
     )
-    parts = [
-        f'<section id="run{number}">\n<h2>{text(run.path.name)}</h2>\n',
-        lines(said, "good" if verdict.converged else "bad"),
-        _settings(run),
-        "<h3>Diagnostics</h3>\n",
-        diagnostics(content.diagnosis, content.density),
-        lines(advice(content.diagnosis), "bad"),
-        "<h3>Output distribution</h3>\n",
-        lines(_without_verdict(summarize_density(content.density))),
-        density_picture,
-        *_curves(content, label, name, number),
-        "<h3>Representative inputs</h3>\n",
-        inputs_part(content.inputs, content.side, content.masked),
-        _downloads(content, describe_run(run), name),
-        "</section>\n",
-    ]
-    return "".join(parts)
 
 
-def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> str:
+def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Markup:
     """Return the table of several runs, a row each, which leads to their parts.
 
     Parameters
     ----------
-    names : of the runs
-    runs : for each its rounds in words, and its content
+    names : of str
+        Of the runs.
+    runs : of (str, Content)
+        For each how far it is, in words, and its content.
     """
-    rows, marks = [], []
-    for number, (name, (rounds, content)) in enumerate(zip(names, runs, strict=True)):
-        verdict, curve = content.density.verdict, content.curve
-        known = curve is not None and np.isfinite(curve.aupr)
-        marks.append(f'<a href="#run{number}">{text(name)}</a>')
+    rows = []
+    for name, (rounds, content) in zip(names, runs, strict=True):
+        curve, aupr, interval = content.curve, DASH, DASH
+        if curve is not None and np.isfinite(curve.aupr):
+            aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
         rows.append(
-            [
-                rounds,
-                "yes" if verdict.converged else "no",
-                f"{curve.aupr:.4f}" if curve is not None and known else DASH,
-                f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
-                if curve is not None and known
-                else DASH,
-            ]
+            [name, rounds, "yes" if content.density.verdict.converged else "no", aupr, interval]
         )
     head = ("run", "rounds", "converged", "AUPR", "95% interval")
-    note = "Each AUPR is over its own curve's range: compare.py compares them over a common one."
-    return table(head, rows, marks) + f"<p class='soft'>{note}</p>\n"
+    links = [f"#run{number}" for number in range(len(rows))]
+    return render("overview.html", names=head, rows=rows, links=links)
 
 
-def _settings(run: RunReader) -> str:
-    """Return the settings: the main ones as a table, the stored input file whole."""
+def _settings(run: RunReader) -> list[tuple[str, str]]:
+    """Return the main settings, each with its name."""
     config = run.config
     model, kernel = config.get("model", {}), config.get("kernel", {})
     sampler = config.get("sampler", {})
     model_name = str(model.get("path") or model.get("factory") or "")
-    rows = [
+    return [
         ("model", f"{model.get('kind')} {model_name}".strip()),
         ("its fingerprint", run.fingerprint),
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
@@ -111,11 +110,6 @@ def _settings(run: RunReader) -> str:
         ("bins", f"{len(run.edges) - 1}, {run.edges[0]:g} to {run.edges[-1]:g}"),
         ("seed", str(config.get("run", {}).get("seed", DASH))),
     ]
-    shown = table(("setting", ""), rows, kind="facts")
-    made = [(name, words) for name, words in run.texts.items() if name not in SAID_ELSEWHERE]
-    file = f"<pre>{text(run.config_toml)}</pre>"
-    whole = fold("The whole input file, and what it ran on", file + table("", made, kind="facts"))
-    return f"<h3>Settings</h3>\n{shown}{whole}"
 
 
 def rounds_of(run: RunReader) -> str:
@@ -129,19 +123,22 @@ def _moves(sampler: dict[str, object]) -> int:
     return steps * exchanges if isinstance(steps, int) and isinstance(exchanges, int) else 0
 
 
-def diagnostics(d: Diagnosis, density: Density) -> str:
+def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
     """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves."""
-    outside_k = density.outside_k2.sum(axis=1)
     swapped_k = np.append(d.swapped_k, np.nan)
     names = ["rung", "beta", "mean z", "sd of z", "effective samples", "R-hat", "swaps with next"]
     names += [f"accepted: {name}" for name in d.part_names]
     rows = []
     for k, beta in enumerate(d.beta_k):
-        values = [d.z_mean_k[k], d.z_std_k[k], d.ess_k[k]]
-        row = [str(k), "flat" if np.isnan(beta) else f"{beta:.5g}", *map(_number, values)]
+        row = [str(k), "flat" if np.isnan(beta) else f"{beta:.5g}"]
+        row += map(_number, (d.z_mean_k[k], d.z_std_k[k], d.ess_k[k]))
         row += [f"{d.rhat_k[k]:.3f}" if np.isfinite(d.rhat_k[k]) else DASH, _share(swapped_k[k])]
         rows.append([*row, *(_share(value) for value in d.accepted_kn[k])])
-    found = table(names, rows)
+    return {"names": names, "rows": rows}
+
+
+def _mixing(d: Diagnosis, density: Density) -> list[str]:
+    """Return how well the ladder fits, and what fell outside the bins."""
     said = []
     if np.isfinite(d.barrier):
         said.append(
@@ -149,8 +146,7 @@ def diagnostics(d: Diagnosis, density: Density) -> str:
             f"(1 + 2 Lambda), {len(d.beta_k)} are there. {d.trips_v.sum()} round trips by "
             f"{np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers."
         )
-    said.append(f"Moves outside the bins: {outside_k.sum():,}.")
-    return found + lines(said)
+    return [*said, f"Moves outside the bins: {density.outside_k2.sum():,}."]
 
 
 def _number(value: float) -> str:
@@ -163,19 +159,20 @@ def _share(value: float) -> str:
     return DASH if not np.isfinite(value) else f"{value:.1%}"
 
 
-def _without_verdict(said: Sequence[str]) -> list[str]:
-    return [line for line in said if not line.startswith(("converged:", "not converged:"))]
+def _without_verdict(said: list[str]) -> list[str]:
+    """Return lines without the verdict, which stands at the head of the part."""
+    return [line for line in said if not line.startswith(("converged: ", "not converged: "))]
 
 
-def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
+def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:
+    """Return what is said and drawn of precision and recall; None without scores."""
     curve, density = content.curve, content.curve_density
     if curve is None:
-        note = "No scores of this model: --rule or --scores gives precision and recall."
-        return [f"<h3>Precision and recall</h3>\n<p class='soft'>{note}</p>\n"]
-    drawings: dict[str, Callable[[], Figure]] = {
-        "Precision over log recall with its 95% band": lambda: figures.curve_figure(density, curve),
-        "Mean score per bin": lambda: scores.r_figure(density, curve, label),
-        "Right against wrong inputs accepted (unnormalized ROC)": lambda: scores.roc_figure(
+        return None
+    figures = {
+        "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
+        "Mean score per bin": lambda: r_figure(density, curve, label),
+        "Right against wrong inputs accepted (unnormalized ROC)": lambda: roc_figure(
             density, curve
         ),
     }
@@ -185,18 +182,16 @@ def _curves(content: Content, label: str, name: str, number: int) -> list[str]:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
         )
-        drawings["Mean score per annotator"] = lambda: scores.annotators_figure(
+        figures["Mean score per annotator"] = lambda: annotators_figure(
             joined.scored, result.used_b, label
         )
-    said += [last_threshold(content.curve_density, curve)]
-    pictures = [
-        inline_svg(make, f"{what}: {name}", f"{number} {what}") for what, make in drawings.items()
-    ]
-    return [
-        f"<h3>Precision and recall</h3>\n<p class='soft'>Scores: {text(content.by)}</p>\n",
-        lines(said),
-        '<div class="figures">', *pictures, "</div>\n",
-    ]  # fmt: skip
+    return {
+        "by": content.by,
+        "lines": [*said, last_threshold(density, curve)],
+        "figures": [
+            drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()
+        ],
+    }
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
@@ -207,7 +202,7 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
         ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
     ):
-        ends = np.array([values[-1], least[-1], most[-1]]) / figures.LN10
+        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     if not density.absolute:
@@ -218,7 +213,8 @@ def last_threshold(density: Density, curve: Curve) -> str:
     )
 
 
-def _downloads(content: Content, source: str, name: str) -> str:
+def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
+    """Return the tables that the page carries, to be saved by a link."""
     header = describe_density(content.density, source)
     files = {f"{name}.density.csv": table_text(header, density_columns(content.density))}
     if content.curve is not None:
@@ -226,5 +222,7 @@ def _downloads(content: Content, source: str, name: str) -> str:
         columns = curve_columns(content.curve)
         files[f"{name}.pr.csv"] = table_text([*first, *header], columns)
     files[f"{name}.representatives.csv"] = csv_text(content.inputs, source, not content.masked)
-    links = ", ".join(data_link(file, content) for file, content in files.items())
-    return f'<p class="screen">Tables to save: {links}</p>\n'
+    return [
+        {"name": file, "base64": base64.b64encode(text.encode()).decode("ascii")}
+        for file, text in files.items()
+    ]

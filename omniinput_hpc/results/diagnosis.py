@@ -138,6 +138,22 @@ def lane_series(run: RunReader, k: int) -> FloatArray:
     return z_rs.astype(np.float64).reshape(-1, run.walkers).T
 
 
+def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
+    """Return the recorded z of lane 0, float64 [T], of some rungs spread over the ladder."""
+    rungs = np.unique(np.linspace(0, len(run.beta_k) - 1, n_rungs).astype(int))
+    return {int(k): lane_series(run, int(k))[0] for k in rungs}
+
+
+def walker_paths(run: RunReader) -> NDArray[np.int64]:
+    """Return the rung of each walker after each round, int64 [rounds, W K]."""
+    k, w = run.geometry.n_rungs, run.walkers
+    path_rv = np.empty((run.rounds, k * w), dtype=np.int64)
+    rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
+    for round_ in range(run.rounds):
+        path_rv[round_, run.round(round_).walker_kw] = rung_kw
+    return path_rv
+
+
 def advice(d: Diagnosis) -> list[str]:
     """Return what to change, a plain sentence each; empty if nothing stands out."""
     lines = []

@@ -19,6 +19,11 @@ from omniinput_hpc.models import offers_of
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
+def zero_inputs(n_walkers: int, n_sites: int, device: str) -> torch.Tensor:
+    """Return inputs of value 0 at all sites, int64 [W, D]."""
+    return torch.zeros((n_walkers, n_sites), dtype=torch.int64, device=device)
+
+
 class Anchors:
     """Which exact sampler a rung gets, if any.
 
@@ -29,14 +34,21 @@ class Anchors:
     Parameters
     ----------
     wanted : ``[ladder] anchors``
-    x : int64 [W, D], inputs on which the conditionals are tried
+    n_walkers : W
+    device : where the walkers are
     ancestral_beta_k : the ladder's betas where every rung is to be drawn from; else None
     """
 
     def __init__(
-        self, model: Any, x: torch.Tensor, wanted: bool, ancestral_beta_k: list[float] | None
+        self,
+        model: Any,
+        n_walkers: int,
+        device: str,
+        wanted: bool,
+        ancestral_beta_k: list[float] | None,
     ) -> None:
-        n_walkers, self._model, self._like = len(x), model, x
+        x = zero_inputs(n_walkers, model.n_sites, device)  # on which conditionals are tried
+        self._model, self._like = model, x
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:

@@ -27,30 +27,31 @@ if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.sampling.rung import Rung
 
-FEWEST = MAX_GROUPS
-"""Where the search begins: errors come from the spread among groups of lanes (see `recorders`)."""
-MOST = 4096
-GAIN = 1.1
+FIRST_WALKERS = MAX_GROUPS
+"""Where the search begins: errors come from the spread among groups of lanes (see `histogram`)."""
+MAX_WALKERS = 4096
+MIN_GAIN = 1.1
 """How many times more walkers a second must move when there are twice as many."""
-FILL = 0.8
+MEMORY_SHARE = 0.8
 """The share of the free memory that may be planned with."""
-MOVES = 4
-"""Of a trial, which is repeated for some seconds; the fastest counts."""
-REPEATED = 0.3
-MISSES = 2
-"""Numbers in a row that do not gain, after which the search ends."""
+TRIAL_MOVES = 4
+"""Moves of a trial."""
+TRIAL_SECONDS = 0.3
+"""A trial is repeated for so long; its fastest repetition counts."""
+MAX_MISSES = 2
+"""Numbers of walkers in a row without a gain, after which the search ends."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What trial moves of one rung with W walkers took.
+    """What trial moves of one rung with W walkers took: time and memory.
 
     Attributes
     ----------
     n_walkers : W
-    seconds : of a move of all of them; infinite where the memory did not suffice
-    peak : bytes that it takes while it moves
-    more : bytes that stay with each further rung of the rank
+    seconds : for a move of all of them; infinite where the memory did not suffice
+    peak : bytes allocated while they move
+    more : bytes that each further rung of the rank keeps
     """
 
     n_walkers: int
@@ -65,14 +66,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Room:
-    """What a rank may take.
+    """The memory that a rank may use.
 
     Attributes
     ----------
-    n_rungs : that it holds, each with its own batch
+    n_rungs : rungs of the rank, each with its own batch
     device, host : bytes
-    records : bytes on the host that a rank's records take, of a walker
-    on_device, on_host : bytes that it has already
+    records : bytes on the host that a rank's records take per walker
+    on_device, on_host : bytes in use already
     """
 
     n_rungs: int
@@ -83,7 +84,7 @@ class Room:
     on_host: int = 0
 
     def fits(self, last: Trial, n_walkers: int) -> bool:
-        """Whether n walkers fit, by what another number of them took."""
+        """Whether n walkers fit, estimated from a trial of another number."""
         times = n_walkers / last.n_walkers
         need = times * last.need(self.n_rungs)
         return need <= self.device and need + self.records * n_walkers <= self.host
@@ -102,21 +103,21 @@ def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> 
     UserError
         Not even the smallest number fits.
     """
-    first = trial(FEWEST)
-    if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FEWEST)):
+    first = trial(FIRST_WALKERS)
+    if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FIRST_WALKERS)):
         raise UserError(
-            f'sampler.walkers = "auto": not even {FEWEST} walkers a rung fit into the memory; give '
-            'a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
+            f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers a rung fit into memory; '
+            'give a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
         )
     trials, last, missed = [first], first, 0
-    while missed < MISSES and 2 * last.n_walkers <= most:
+    while missed < MAX_MISSES and 2 * last.n_walkers <= most:
         twice = 2 * last.n_walkers
         if not world.all(room.fits(last, twice)):
             break
         last = trial(twice)
         if not world.all(np.isfinite(last.seconds) and room.fits(last, twice)):
             break
-        gains = world.all(gain(trials[-1], last) >= GAIN ** (missed + 1))
+        gains = world.all(gain(trials[-1], last) >= MIN_GAIN ** (missed + 1))
         missed = 0 if gains else missed + 1
         if gains:
             trials.append(last)
@@ -136,26 +137,25 @@ def try_rung(
     The rung is of the trial alone, and so are the random numbers. `several` says whether the rank
     holds further rungs; then what a second one takes is seen, too.
     """
-    import torch
-
     from omniinput_hpc.models import device as devices
+    from omniinput_hpc.sampling.walkers import OutOfMemoryError
 
-    # a rank's own seconds, where it computes on one core: others' work is no matter then
+    # CPU time if single-threaded, so that other load does not disturb the trial
     clock = time.process_time if (device, threads) == ("cpu", 1) else time.perf_counter
     devices.forget_most(device)
     before, times = devices.held(device), [float("inf")]
     try:
-        rung = _moved(make(), g, clock)  # it takes its room, once
-        while len(times) == 1 or sum(times[1:]) < REPEATED:
+        rung = _moved(make(), g, clock)  # allocates what it keeps
+        while len(times) == 1 or sum(times[1:]) < TRIAL_SECONDS:
             times.append(_segment(rung, clock))
         held, peak, more = devices.held(device), devices.most_held(device) - before, 0
-        if several:  # what rungs share, such as keys and values, is there already
+        if several:  # what rungs share, such as a KV cache, is allocated already
             second = _moved(make(), g, clock)
             more = devices.held(device) - held
-            del second  # not before: its room would be free again
-    except (torch.OutOfMemoryError, UserError):  # the latter from trying the model out
+            del second  # only now: its memory must not be free while it is measured
+    except (OutOfMemoryError, UserError):  # the latter from trying the model out
         return Trial(g.n_walkers, float("inf"), 0, 0)
-    return Trial(g.n_walkers, min(times) / MOVES, max(peak, 0), max(more, 0))
+    return Trial(g.n_walkers, min(times) / TRIAL_MOVES, max(peak, 0), max(more, 0))
 
 
 def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
@@ -172,7 +172,7 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
     own, shared = (rng.generator(0, "trial", index) for index in range(2))
     begin = clock()
     segment = rung.walkers.begin_segment(own, shared, 0)
-    for _ in range(MOVES):
+    for _ in range(TRIAL_MOVES):
         segment.step()
     segment.recorded()
     return clock() - begin
@@ -180,17 +180,17 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
 
 def trial_config(config: Config, n_walkers: int) -> Config:
     """Return what a trial's rung is made from: short segments."""
-    sampler = config.sampler.model_copy(update={"walkers": n_walkers, "steps": MOVES})
+    sampler = config.sampler.model_copy(update={"walkers": n_walkers, "steps": TRIAL_MOVES})
     return config.model_copy(update={"sampler": sampler})
 
 
 def most_walkers(config: Config) -> int:
-    """Return the largest number that the file's counters hold, at most `MOST`."""
-    return min(MOST, int(np.iinfo(np.uint32).max) // config.sampler.moves_per_round)
+    """Return the largest number that the file's counters hold, at most `MAX_WALKERS`."""
+    return min(MAX_WALKERS, int(np.iinfo(np.uint32).max) // config.sampler.moves_per_round)
 
 
 def shown(trials: list[Trial]) -> str:
-    """Return what trials found, for a person; "" where there were none."""
+    """Return a sentence on what the trials found; "" where there were none."""
     if not trials:
         return ""
     rates = (f"{t.n_walkers}: {t.n_walkers / t.seconds:,.3g}" for t in trials)
@@ -198,7 +198,7 @@ def shown(trials: list[Trial]) -> str:
 
 
 def measured(world: World, trial: Trial, room: Room, device: str) -> str:
-    """Return the memory of the rank that takes most, for a person (all ranks call this)."""
+    """Return a sentence on the memory of the rank that uses most (all ranks call this)."""
     need = trial.need(room.n_rungs)
     on_host = room.on_host + room.records * trial.n_walkers + (need if device == "cpu" else 0)
     on_device = room.on_device + need

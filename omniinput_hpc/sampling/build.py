@@ -43,7 +43,7 @@ N_PROBES = 16
 
 @dataclass(frozen=True)
 class Built:
-    """What a rank runs.
+    """A rank's part of a run, before its walkers are placed.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
         mine_k = _mine(world, config)
         rungs = world.together(lambda: make_rungs(config, g, built.model, built.device, mine_k))
         built = replace(built, config=config, geometry=g, rungs=rungs, trials=trials)
-    elif not world.all(2 * auto_walkers.MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
+    elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
         return built, None
     last = built.trials[-1] if find else trial(g.n_walkers)
     return built, auto_walkers.measured(world, last, room, built.device)
@@ -149,10 +149,13 @@ def _trials(
 
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
+    share = auto_walkers.MEMORY_SHARE
     room = auto_walkers.Room(
         len(mine_k),
-        auto_walkers.FILL * devices.amount_free(device) / devices.sharers(device, ranks_here),
-        auto_walkers.FILL * devices.amount_free("cpu") / ranks_here,
+        auto_walkers.MEMORY_SHARE
+        * devices.amount_free(device)
+        / devices.sharers(device, ranks_here),
+        share * devices.amount_free("cpu") / ranks_here,
         plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
         devices.held(device),
         devices.held("cpu"),
@@ -170,31 +173,27 @@ def make_rungs(
     UserError
         The model or the kernel cannot do what is asked.
     """
-    import torch
-
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models.checked import CheckedModel, try_out
-    from omniinput_hpc.sampling.anchors import Anchors
+    from omniinput_hpc.sampling.anchors import Anchors, zero_inputs
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = f"the model ({config.model.kind})"
     checked = CheckedModel(model, name)
-    try_out(model, torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device), name)
-    x_tried = torch.zeros((g.n_walkers, g.n_sites), dtype=torch.int64, device=device)
+    try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
     ancestral = config.beta_k.tolist() if g.log_q else None
     wanted = config.ladder is not None and config.ladder.anchors
-    anchors = Anchors(checked, x_tried, wanted, ancestral)
+    anchors = Anchors(checked, g.n_walkers, device, wanted, ancestral)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
-    edges, on = config.bins.edges, torch.device(device)
-    options = config.wang_landau or WangLandau()
+    edges, options = config.bins.edges, config.wang_landau or WangLandau()
 
     def make(k: int, ensemble: Ensemble) -> Rung:
         kernel = kernels.build(config.kernel, checked, g.n_walkers)
         if isinstance(ensemble, Tabulated):
-            ensemble = WangLandauEnsemble(edges, ensemble.window, options, on, g.n_walkers)
-        walkers = Walkers(kernel, checked, ensemble, on, recording)
+            ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, g.n_walkers)
+        walkers = Walkers(kernel, checked, ensemble, device, recording)
         return Rung(k, walkers, anchors, g, edges, config.run.seed)
 
     ensembles = initial_ensembles(config)

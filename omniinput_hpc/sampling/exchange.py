@@ -1,4 +1,4 @@
-"""Exchange of configurations between neighbouring rungs, and the proof that none was lost."""
+"""Exchange of configurations between neighbouring rungs, and a checksum that none was lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Exchanger:
         self._weights = random.integers(2**63, size=width, dtype=np.uint64) * 2 + 1
 
     def begin_round(self) -> None:
-        """Forget the counts of the round before."""
+        """Zero the counts of the previous round."""
         for counts in (self.attempted_k, self.accepted_k, self.trips, self.imbalance_w):
             counts[:] = 0
 

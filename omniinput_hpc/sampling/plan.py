@@ -14,6 +14,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
@@ -223,12 +224,10 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
 
 def environment() -> dict[str, str]:
     """Return what a result's last bits may depend on: versions and the processor, but torch's."""
-    import h5py
-
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "h5py": h5py.__version__,
+        "h5py": libraries()["h5py"],
         "mpi": comm.library(),
         "cpu": _processor(),
     }

@@ -13,6 +13,9 @@ from omniinput_hpc.kernels import DeviceStream, Kernel, State
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
+OutOfMemoryError = torch.OutOfMemoryError
+"""Raised where a device has too little memory."""
+
 MAX_STREAM_BLOCK = 1 << 22
 """Random numbers that are drawn at once at most."""
 
@@ -66,11 +69,11 @@ class Walkers:
         kernel: Kernel,
         model: CheckedModel,
         ensemble: Ensemble,
-        device: torch.device,
+        device: str | torch.device,
         recording: Recording,
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
-        self._model, self._device, self._recording = model, device, recording
+        self._model, self._device, self._recording = model, torch.device(device), recording
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._placed: State | None = None

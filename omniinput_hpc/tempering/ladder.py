@@ -42,7 +42,7 @@ def pairs(n_rungs: int, exchange: int) -> range:
 
 
 def pairs_of(held: range, n_rungs: int, exchange: int) -> range:
-    """Return those of `pairs` that a holder of some rungs takes part in."""
+    """Return those of `pairs` that involve a rung held here."""
     first = max(held.start - 1, 0)
     return range(first + (first + exchange) % 2, min(held.stop, n_rungs - 1), 2)
 
@@ -83,12 +83,12 @@ def count_round_trips(
     at_bottom: bool,
     trips: NDArray[np.int64],
 ) -> NDArray[np.int8]:
-    """Follow the walkers that sit in an end rung: a trip is bottom, top, and bottom again.
+    """Follow the walkers in an end rung: a trip is bottom, top, and bottom again.
 
     Parameters
     ----------
     direction_w : int8 [W], 0 (never at the bottom), UP_FROM_BOTTOM or DOWN_FROM_TOP
-    walker_w : int32 [W], who sits there
+    walker_w : int32 [W], the identities of the walkers there
     at_bottom : whether the rung is rung 0; otherwise it is the top one
     trips : int64 [W * K], completed trips per walker, added to in place
 
@@ -147,7 +147,7 @@ def respace(
     gaps_s = np.ones(len(length_s), dtype=np.int64)
     for _ in range(n_rungs - 1 - len(gaps_s)):
         gaps_s[np.argmax(length_s / gaps_s)] += 1
-    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely wanted
+    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
 
     beta_at = PchipInterpolator(barrier_k, beta_k)
     new = [beta_k[:1]]

@@ -7,7 +7,6 @@ import pytest
 from run_tools import LATTICE
 
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.plots.diagnosis import walker_paths
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.runfile.reader import open_run
 
@@ -25,7 +24,7 @@ def run_path(tmp_path_factory):
 def test_numbers_are_those_of_the_file(run_path):
     with open_run(run_path) as run:
         d = diagnosis.diagnose(run)
-        paths_rv = walker_paths(run)
+        paths_rv = diagnosis.walker_paths(run)
         swaps = run.swaps_k2()
         z_wt = diagnosis.lane_series(run, 1)
     np.testing.assert_allclose(d.swapped_k, swaps[:, 1] / swaps[:, 0])

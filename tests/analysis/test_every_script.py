@@ -26,7 +26,7 @@ def first_is_zero(x):
     return (x[:, 0] == 0) * 1.0
 """
 MODEL = 'kind = "python"\nfactory = "my_rules:make"'
-NOT_ON_RUNS = {"_common.py", "_script.py", "annotate.py", "judge.py", "scores.py"}
+NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {

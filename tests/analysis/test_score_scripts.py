@@ -222,7 +222,7 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][2])
     assert is_plain(code, err, "all scores are judges'")
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][0])
-    assert is_plain(code, err, "one person.s scores alone")
+    assert is_plain(code, err, "one person's scores alone")
 
 
 @pytest.mark.parametrize("script", ["precision_recall.py", "annotators.py", "next_scores.py"])

@@ -1,16 +1,14 @@
 """normalize.py and compare.py as a user calls them: tables, pictures, plain messages."""
 
-import importlib.util
 import sys
 
 import h5py
 import numpy as np
 import pair
 import pytest
-from _common import run_script
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
-from run_tools import ROOT
+from script_tools import call_script, is_plain, is_png
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.comparison import read_pairs
@@ -53,21 +51,8 @@ def inside(runs, monkeypatch, capsys):
     monkeypatch.chdir(runs)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def call(script, *arguments):
-        path = ROOT / "analysis" / script
-        spec = importlib.util.spec_from_file_location(f"script_{script[:-3]}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        code = run_script(module.main, [str(a) for a in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    yield call
+    yield lambda script, *arguments: call_script(script, arguments, capsys)
     sys.modules.pop("my_pair_rules", None)
-
-
-def is_png(path):
-    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
 
 
 def ratios(text):
@@ -179,6 +164,4 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
         ("compare.py", ["good.h5", empty, "--rule", "my_pair_rules:is_right"], "no committed"),
     ]:
         code, _, err = inside(script, *arguments)
-        lines = err.splitlines()
-        assert (code, len(lines)) == (2, 1), (arguments, err)
-        assert lines[0].startswith("error: ") and words in lines[0], (arguments, err)
+        assert is_plain(code, err, words), (arguments, err)

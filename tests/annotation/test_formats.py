@@ -4,7 +4,7 @@ import csv
 import json
 
 import pytest
-from _script import run_script
+from _common import run_script
 from scores import main
 from task_files import make_tasks, word
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from _script import run_script
+from _common import run_script
 from judge import main
 from language_folders import save_classifier
 from page_server import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analysis"))
 
 import annotate
-from _script import run_script
+from _common import run_script
 
 from omniinput_hpc.annotation.scores import ScoreFile
 

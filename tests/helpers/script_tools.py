@@ -1,4 +1,31 @@
-"""What the scripts' tests look at."""
+"""The scripts of analysis/, called in this process, and what their tests look at."""
+
+import importlib.util
+import sys
+
+import pytest
+from _common import run_script
+from run_tools import ROOT
+
+
+def call_script(script, arguments, capsys):
+    """Call a script in this process, which is faster than in its own: (code, stdout, stderr)."""
+    path = ROOT / "analysis" / script
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    code = run_script(module.main, [str(a) for a in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch, capsys):
+    """Return a way to call a script in this process, in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield lambda script, *arguments: call_script(script, arguments, capsys)
+    sys.modules.pop("my_rules", None)
 
 
 def is_plain(code, stderr, word):

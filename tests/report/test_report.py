@@ -21,8 +21,7 @@ from score_files import write_score_files
 from script_tools import is_plain
 from strict_page import problems_of
 
-from omniinput_hpc.report import inputs
-from omniinput_hpc.report import page as page_module
+from omniinput_hpc.report import page
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT, DARK = (255, 255, 255), (22, 24, 27)
@@ -74,11 +73,19 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
 def test_a_page_that_does_not_escape_is_noticed(tmp_path, inside, monkeypatch):
     write_model_folder(tmp_path / "none")
     write_run(tmp_path / "lattice.h5", walkers=8, rounds=4)
-    monkeypatch.setattr(inputs, "text", str)
+    escaping = page.environment
+    monkeypatch.setattr(page, "environment", lambda: escaping(autoescape=False))
     assert inside("report.py", "lattice.h5")[0] == 0
     bad, _ = problems_of((tmp_path / "lattice.report.html").read_text(encoding="utf-8"))
     assert "script" in bad and any("onerror" in what for what in bad)
-    assert page_module.text("<b>") == "&lt;b&gt;"
+
+
+def test_control_characters_and_direction_marks_are_shown_as_codes():
+    assert page.visible("a\u202eb\0\ud800\n") == "a<U+202E>b<U+0000><U+D800>\n"
+    lines = page.environment().from_string(
+        '{% import "macros.html" as page %}{{ page.lines(said) }}'
+    )
+    assert lines.render(said=["<b>\u202e"]).strip() == "<p>&lt;b&gt;&lt;U+202E&gt;</p>"
 
 
 def test_inputs_are_spread_as_their_bins_are_and_tables_agree_with_the_scripts(

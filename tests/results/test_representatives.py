@@ -11,8 +11,8 @@ from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.plots.density import save
 from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.plots.style import save
 from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,

@@ -9,7 +9,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import auto_walkers, build
-from omniinput_hpc.sampling.auto_walkers import FEWEST, MOST, Room, Trial
+from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, Room, Trial
 
 MIB = 2**20
 
@@ -26,7 +26,9 @@ class Alone:
         return bool(ok) and next(self._others, True)
 
 
-def search(rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0, most=MOST):
+def search(
+    rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0, most=MAX_WALKERS
+):
     """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
 
     def trial(n):
@@ -45,7 +47,7 @@ def test_the_number_is_doubled_until_nothing_is_gained():
     assert search(saturating) == [16, 32, 64, 128]
     assert search(lambda n: n**0.1) == [16]  # 7% more for twice as many
     assert search(lambda n: n**0.2) == [16 * 2**i for i in range(9)]  # 15%
-    assert search(lambda n: n**0.2)[-1] == MOST
+    assert search(lambda n: n**0.2)[-1] == MAX_WALKERS
     assert search(lambda n: n, most=100) == [16, 32, 64]
 
 
@@ -72,7 +74,7 @@ def test_no_rank_takes_more_than_any_other():
 
 
 def test_it_is_a_multiple_of_the_groups_of_lanes():
-    assert all(n % FEWEST == 0 for n in search(saturating)) and FEWEST == 16
+    assert all(n % FIRST_WALKERS == 0 for n in search(saturating)) and FIRST_WALKERS == 16
 
 
 def test_a_hosts_memory_is_seen():
@@ -101,7 +103,7 @@ def stored(path):
 @pytest.fixture
 def quick(monkeypatch):
     """Trials as short as can be."""
-    monkeypatch.setattr(auto_walkers, "REPEATED", 0.0)
+    monkeypatch.setattr(auto_walkers, "TRIAL_SECONDS", 0.0)
 
 
 def call(*words):
@@ -111,7 +113,7 @@ def call(*words):
 def test_a_run_is_that_with_the_number_given(tmp_path, monkeypatch, quick):
     path = auto(tmp_path)
     monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
-    monkeypatch.setattr(auto_walkers, "GAIN", 0.0)
+    monkeypatch.setattr(auto_walkers, "MIN_GAIN", 0.0)
     assert call(path) == 0
     assert stored(tmp_path / "run.h5") == (32, 32)
     given = ["--set", "sampler.walkers=32", "--set", f"run.output={tmp_path / 'given.h5'}"]
@@ -161,4 +163,4 @@ def test_ranks_agree_on_one_number(tmp_path):
     done = run(auto(tmp_path), ranks=2)
     assert done.returncode == 0, done.stderr
     number, walkers = stored(tmp_path / "run.h5")
-    assert number == walkers and number % FEWEST == 0
+    assert number == walkers and number % FIRST_WALKERS == 0

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", nargs="+", default=(" no", " yes"),
                         help="worst to best (no yes)")  # fmt: skip
     parser.add_argument("--label", type=int, help="the class whose probability is the score")
-    parser.add_argument("--reference", metavar="PATH", help="pictures for fid: see README")
+    parser.add_argument("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--batch", type=int, default=16, help="tasks at once (default 16)")

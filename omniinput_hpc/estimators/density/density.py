@@ -11,9 +11,9 @@ from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import bin_width
-from omniinput_hpc.estimators.density.observations import Evidence, gather
-from omniinput_hpc.estimators.density.parts import Parts, join
+from omniinput_hpc.estimators.density.observations import Observations, observe
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.terms import Terms, join_terms
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
@@ -38,7 +38,7 @@ class Density:
     count_b : int64 [B], over all rungs
     outside_k2 : int64 [K, 2], moves below and above the bins
     n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
-    f_k : float64 [K], free energies that go with log_g_b; 0 for normalized laws (ancestral runs)
+    f_k : float64 [K], free energies that go with log_g_b; 0 for ancestral runs
     log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
     log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
     block_error_b : float64 [B], the same over blocks of rounds; inf if not known
@@ -48,12 +48,12 @@ class Density:
     share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
     log_inputs : log of the number of inputs of the whole space
     verdict : Verdict
-    laws : RungWeights of the rungs; None for several runs
-    draws : whether the run's rungs are normalized laws of their own (an ancestral run)
+    rung_weights : RungWeights of a run; None for several runs
+    ancestral : whether the run's samples are independent draws from normalized distributions
     effective_b : float64 [B], effective number of independent counts
-    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval is
-        to be believed there; NaN elsewhere
-    floor : outputs below it come from rungs that have not equilibrated (see `equilibration`):
+    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
+        is meaningful there; NaN elsewhere
+    floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
     """
 
@@ -85,10 +85,10 @@ class Density:
         return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
 
     def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
-        """Return log sum_k n_k p_k(x_i) [n], p_k the law of rung k over the space of inputs.
+        """Return log sum_k n_k p_k(x_i) [n], p_k the distribution of rung k over inputs.
 
-        With weights exp(-log_mixture), samples pooled from all rungs follow the uniform law
-        (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
+        With weights exp(-log_mixture), samples pooled from all rungs represent the uniform
+        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Density:
             Samples of an ancestral run without log_q_ik, or a density of several runs.
         """
         if self.rung_weights is None or (self.ancestral and log_q_ik is None):
-            raise ValueError("the laws of the rungs at these samples are not known")
+            raise ValueError("the distributions of the rungs at these samples are not known")
         part = self.n_k > 0
         log_w_ki = self.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
         log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
@@ -117,10 +117,10 @@ class _Problem:
     absolute: bool
 
     def solve(
-        self, parts: Sequence[Parts], keep_p: NDArray[np.bool_], f_k: FloatArray | None = None
+        self, terms: Sequence[Terms], keep_p: NDArray[np.bool_], f_k: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
-        system = join(parts, keep_p)
+        system = join_terms(terms, keep_p)
         solution = solve(
             system.counts_kb,
             system.log_w_kb,
@@ -132,17 +132,20 @@ class _Problem:
         shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
         return solution.log_g_b + shift, solution.f_k - shift
 
-    def without_each(self, parts: Sequence[Parts], f_k: FloatArray) -> FloatArray:
+    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> FloatArray:
         """Return log_g_jb [J, B], each without part j.
 
         Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
         then not known.
         """
-        n_parts, n_bins = len(parts[0].size_p), join(parts, parts[0].size_p > 0).counts_kb.shape[1]
+        n_parts, n_bins = (
+            len(terms[0].size_p),
+            join_terms(terms, terms[0].size_p > 0).counts_kb.shape[1],
+        )
         log_g_jb = np.full((n_parts, n_bins), np.nan)
         for j in range(n_parts if n_parts > 1 else 0):
             try:
-                log_g_jb[j] = self.solve(parts, np.arange(n_parts) != j, f_k)[0]
+                log_g_jb[j] = self.solve(terms, np.arange(n_parts) != j, f_k)[0]
             except EstimateError:
                 continue  # stays NaN: jackknife_error turns it into an infinite error
         return log_g_jb
@@ -173,58 +176,70 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         No committed round, no counts inside the bins, rungs that share no bin, no convergence;
         runs of different models or bins, or with the same seed.
     """
-    evidence = gather(runs)
-    lanes = evidence.lanes
+    observed = observe(runs)
+    lanes = observed.lanes
     everything = np.ones(len(lanes[0].size_p), dtype=bool)
-    whole = join(lanes, everything)
-    problem = _Problem(
-        evidence.label_k, evidence.weight_k, absolute=bool(np.isfinite(whole.known_f_k).any())
-    )
+    absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
+    problem = _Problem(observed.label_k, observed.weight_k, absolute)
     log_g_b, f_k = problem.solve(lanes, everything)
     log_g_jb = problem.without_each(lanes, f_k)
-    block_error_b = np.full(len(log_g_b), np.inf)
-    if evidence.blocks:
-        one_n = np.ones(evidence.n_blocks, dtype=np.int64)
-        blocks_b, _ = problem.solve(evidence.blocks, one_n > 0, f_k)
-        replicates_nb = problem.without_each(evidence.blocks, f_k)
-        block_error_b = jackknife_error(blocks_b, replicates_nb, one_n)
-    below_b = evidence.edges[:-1] < evidence.cold.floor
+    below_b = observed.edges[:-1] < observed.cold.floor
     log_g_error_b, log_g_upper_b = errors_and_bounds(
-        log_g_b, log_g_jb, evidence.lanes_g, evidence.effective_b, below_b
+        log_g_b, log_g_jb, observed.lanes_g, observed.effective_b, below_b
     )
+    block_error_b = _block_errors(problem, observed, f_k)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
-    firm_b = evidence.fewest_b >= WELL_FILLED
-    wide = _too_wide(runs, evidence, f_k, log_g_error_b)
+    reasons = _what_is_missing(log_g_jb, observed) + _too_wide(runs, observed, f_k, log_g_error_b)
     return Density(
-        edges=evidence.edges,
-        beta_k=evidence.beta_k,
-        z_b=evidence.z_b,
-        count_b=evidence.count_b,
-        outside_k2=evidence.outside_k2,
-        n_k=evidence.n_k,
-        f_k=evidence.rung_f_k(f_k),
+        edges=observed.edges,
+        beta_k=observed.beta_k,
+        z_b=observed.z_b,
+        count_b=observed.count_b,
+        outside_k2=observed.outside_k2,
+        n_k=observed.n_k,
+        f_k=observed.rung_f_k(f_k),
         log_g_b=log_g_b,
         log_g_error_b=log_g_error_b,
         block_error_b=block_error_b,
         log_g_jb=log_g_jb,
-        lanes_g=evidence.lanes_g,
-        absolute=problem.absolute,
-        share_inside=evidence.share_inside,
-        log_inputs=evidence.log_inputs,
-        verdict=check_convergence(
-            log_g_error_b[firm_b],
-            block_error_b[firm_b],
-            evidence.n_blocks,
-            evidence.rhat_k,
-            evidence.tau_k,
-            evidence.rung_label_k,
-            [*_what_is_missing(log_g_jb, evidence), *wide],
-        ),
-        rung_weights=evidence.laws,
-        ancestral=evidence.draws,
-        effective_b=evidence.effective_b,
+        lanes_g=observed.lanes_g,
+        absolute=absolute,
+        share_inside=observed.share_inside,
+        log_inputs=observed.log_inputs,
+        verdict=_verdict(observed, log_g_error_b, block_error_b, reasons),
+        rung_weights=observed.rung_weights,
+        ancestral=observed.ancestral,
+        effective_b=observed.effective_b,
         log_g_upper_b=log_g_upper_b,
-        floor=evidence.cold.floor,
+        floor=observed.cold.floor,
+    )
+
+
+def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) -> FloatArray:
+    """Return the standard errors of log g over blocks of rounds [B]; inf with too few rounds."""
+    if not observed.blocks:
+        return np.full(len(observed.count_b), np.inf)
+    one_n = np.ones(observed.n_blocks, dtype=np.int64)
+    blocks_b, _ = problem.solve(observed.blocks, one_n > 0, f_k)
+    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k), one_n)
+
+
+def _verdict(
+    observed: Observations,
+    log_g_error_b: FloatArray,
+    block_error_b: FloatArray,
+    reasons: Sequence[str],
+) -> Verdict:
+    """Return whether the runs have converged."""
+    firm_b = observed.fewest_b >= WELL_FILLED
+    return check_convergence(
+        log_g_error_b[firm_b],
+        block_error_b[firm_b],
+        observed.n_blocks,
+        observed.rhat_k,
+        observed.tau_k,
+        observed.rung_label_k,
+        reasons,
     )
 
 
@@ -265,21 +280,21 @@ def upper_bounds(
 
 
 def _too_wide(
-    runs: Sequence[RunData], evidence: Evidence, f_k: FloatArray, log_g_error_b: FloatArray
+    runs: Sequence[RunData], observed: Observations, f_k: FloatArray, log_g_error_b: FloatArray
 ) -> list[str]:
     """Return whether a single run's bins are too wide, as sentences for the verdict."""
-    if evidence.laws is None or evidence.draws:
+    if observed.rung_weights is None or observed.ancestral:
         return []
-    slope_b = bin_width.mixture_slope(evidence.laws, evidence.n_k, f_k, evidence.z_b)
-    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], evidence.edges)
-    firm_b = evidence.effective_b >= MIN_EFFECTIVE_COUNT
-    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, evidence.edges)
+    slope_b = bin_width.mixture_slope(observed.rung_weights, observed.n_k, f_k, observed.z_b)
+    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], observed.edges)
+    firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT
+    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, observed.edges)
     return [reason] if reason else []
 
 
-def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:
+def _what_is_missing(log_g_jb: FloatArray, observed: Observations) -> list[str]:
     """Return why errors or rungs are missing, as sentences for the verdict."""
-    reasons = [evidence.cold.reason] if evidence.cold.reason else []
+    reasons = [observed.cold.reason] if observed.cold.reason else []
     if len(log_g_jb) < 2:
         reasons.append("the run has one lane only (walkers = 1), so errors are not known")
     elif not np.isfinite(log_g_jb).any(axis=1).all():
@@ -288,7 +303,7 @@ def _what_is_missing(log_g_jb: FloatArray, evidence: Evidence) -> list[str]:
         )
     empty = [
         label
-        for label, inside in zip(evidence.rung_label_k, evidence.inside_k, strict=True)
+        for label, inside in zip(observed.rung_label_k, observed.inside_k, strict=True)
         if inside == 0
     ]
     if empty:

@@ -4,8 +4,9 @@ With every sample i a cell of its own (Shirts & Chodera, J. Chem. Phys. 129, 124
 
     exp(-f_k) = sum_i w_k(z_i) / sum_l N_l exp(f_l) w_l(z_i),
 
-and any average over inputs, or over a rung's law, is a weighted sum over samples (Eq. 9 and 15):
-sample i stands for 1 / sum_l N_l exp(f_l) w_l(z_i) inputs. Samples of one output z are one cell.
+and any average over inputs, or over a rung's distribution, is a weighted sum over samples (Eq. 9
+and 15): sample i stands for 1 / sum_l N_l exp(f_l) w_l(z_i) inputs. Samples of one output z are one
+cell.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from omniinput_hpc.histogram import lane_groups
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-MOST = 1_000_000  # samples; of more, evenly spaced rounds are taken
+MAX_SAMPLES = 1_000_000  # samples; of more, evenly spaced rounds are taken
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Samples:
     count_gu : int64 [G, U], samples with that output, per group of lanes
     n_gk : int64 [G, K], samples per rung
     lanes_g : int64 [G]
-    laws : RungWeights
+    weights : RungWeights
     log_inputs : float, log of the number of inputs
     """
 
@@ -47,7 +48,7 @@ class Samples:
     count_gu: IntArray
     n_gk: IntArray
     lanes_g: IntArray
-    laws: RungWeights
+    weights: RungWeights
     log_inputs: float
 
 
@@ -67,7 +68,7 @@ class Unbinned:
     absolute: bool
 
 
-def read_samples(run: RunData, most: int = MOST) -> Samples:
+def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
     """Read a run's recorded outputs, a round at a time.
 
     Raises
@@ -86,20 +87,20 @@ def read_samples(run: RunData, most: int = MOST) -> Samples:
     group_s = np.resize(lane_groups(walkers), run.samples_per_round)
     n_groups = int(group_s.max()) + 1
     per_round = n_rungs * run.samples_per_round
-    rounds = evenly_spaced_rounds(run, most)
+    rounds = evenly_spaced_rounds(run, max_samples)
     z_u, count_gu = np.zeros(0), np.zeros((n_groups, 0), dtype=np.int64)
     pending: list[NDArray[np.float32]] = []
     for i, round_ in enumerate(rounds):
         pending.append(run.samples_z(slice(round_, round_ + 1))[0])
-        if i == len(rounds) - 1 or len(pending) * per_round > most // 8:
+        if i == len(rounds) - 1 or len(pending) * per_round > max_samples // 8:
             z_n = np.concatenate([z.ravel() for z in pending]).astype(np.float64)
             group_n = np.tile(group_s, n_rungs * len(pending))
             z_u, count_gu = _merge(z_u, count_gu, z_n, group_n)
             pending = []
-    laws = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
+    weights = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
     n_gk = np.repeat(np.bincount(group_s)[:, None] * len(rounds), n_rungs, axis=1)
     lanes_g = np.bincount(lane_groups(walkers))
-    return Samples(z_u, count_gu, n_gk, lanes_g, laws, run.n_sites * float(np.log(run.n_values)))
+    return Samples(z_u, count_gu, n_gk, lanes_g, weights, run.n_sites * float(np.log(run.n_values)))
 
 
 def _merge(
@@ -128,22 +129,22 @@ def mbar(
     used = count_u > 0
     z_n, h_n = samples.z_u[used], count_u[used].astype(np.float64)
     n_k = samples.n_gk[keep].sum(axis=0).astype(np.float64)
-    laws = samples.laws
-    known = np.where(laws.uniform_k, -samples.log_inputs, np.nan)
-    absolute = bool(laws.uniform_k.any())
+    weights = samples.weights
+    known = np.where(weights.uniform_k, -samples.log_inputs, np.nan)
+    absolute = bool(weights.uniform_k.any())
     if not absolute:
         known[0] = 0.0
-    start = f_k if f_k is not None else _first_guess(laws, z_n, h_n)
-    found = minimize(lambda a, b: laws.at(z_n[a:b]), n_k, h_n, start, known)
+    start = f_k if f_k is not None else _first_guess(weights, z_n, h_n)
+    found = minimize(lambda a, b: weights.at(z_n[a:b]), n_k, h_n, start, known)
     log_weight_u = np.full(len(samples.z_u), -np.inf)
     log_weight_u[used] = -found.log_mix_b
     return Unbinned(found.f_k, log_weight_u, absolute)
 
 
-def _first_guess(laws: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
+def _first_guess(weights: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
     """Return the self-consistent f_k of samples that all count alike [K]."""
     middle = float(np.average(z_n, weights=h_n))
-    log_w_k = laws.at(np.array([middle]))[:, 0]
+    log_w_k = weights.at(np.array([middle]))[:, 0]
     return -np.where(np.isfinite(log_w_k), log_w_k, 0.0)
 
 
@@ -168,7 +169,7 @@ def average(
     Parameters
     ----------
     samples, solution : of the same groups of lanes
-    function, log_weight : float64 [U] to float64 [U]; e.g. -beta z for the law of any beta
+    function, log_weight : float64 [U] to float64 [U]; e.g. -beta z for the distribution of any beta
     """
     count_u = samples.count_gu.sum(axis=0)
     used = np.isfinite(solution.log_weight_u) & (count_u > 0)

@@ -5,7 +5,7 @@ H_b = 1), and log-weights log w_kb of the rungs there, the free energies minimiz
 
     A(f) = sum_b H_b log(sum_k n_k exp(f_k) w_kb) - sum_k n_k f_k
 
-over the f_k that are not known (see `reweight`). Cells are taken some thousand at a time, so that
+over the f_k that are not known (see `wham`). Cells are taken some thousand at a time, so that
 the memory is that of a few numbers a cell, and K^2.
 """
 
@@ -21,6 +21,7 @@ from omniinput_hpc.estimators import EstimateError
 
 FloatArray = NDArray[np.float64]
 LogWeights = Callable[[int, int], FloatArray]
+MAX_ITERATIONS = 200
 EPS = float(np.finfo(np.float64).eps)
 CHUNK = 1 << 19  # numbers in an array of K x cells: 4 MiB
 
@@ -57,7 +58,6 @@ def minimize(
     f_k: FloatArray,
     known_f_k: FloatArray,
     tolerance: float = 1e-10,
-    max_iterations: int = 200,
 ) -> Minimum:
     """Minimize A(f).
 
@@ -73,12 +73,9 @@ def minimize(
     Raises
     ------
     EstimateError
-        No convergence in `max_iterations` steps.
+        No convergence in 200 steps.
     """
-    if callable(log_w):
-        weights: LogWeights = log_w
-    else:
-        weights = lambda begin, end: log_w[:, begin:end]  # noqa: E731
+    weights = log_w if callable(log_w) else lambda begin, end: log_w[:, begin:end]
     free = np.isnan(known_f_k)
     # one known f_k is a choice of the constant: whole steps may move it, and are moved back
     only = int(np.argmin(free)) if (~free).sum() == 1 else None
@@ -87,7 +84,7 @@ def minimize(
     point = _evaluate(weights, log_n_k + f_k, h_b)
     if not free.any():
         return Minimum(f_k, point.log_mix_b, 0)
-    for iteration in range(1, max_iterations + 1):
+    for iteration in range(1, MAX_ITERATIONS + 1):
         gradient = (point.expected_k - n_k)[free]
         hessian = np.diag(point.expected_k[free]) - point.overlap_kl[np.ix_(free, free)]
         curvature, modes = np.linalg.eigh(hessian * np.outer(scale, scale))
@@ -98,13 +95,10 @@ def minimize(
             if np.abs(step).max() <= max(tolerance, 8.0 * EPS / curvature[0]):
                 f_k = f_k + step
                 return Minimum(f_k, _evaluate(weights, log_n_k + f_k, h_b).log_mix_b, iteration)
-            slack = 64.0 * EPS * (h_b @ np.abs(point.log_mix_b))
-            for size in 0.5 ** np.arange(30):
-                trial = _evaluate(weights, log_n_k + f_k + size * step, h_b)
-                change = h_b @ (trial.log_mix_b - point.log_mix_b) - size * (n_k @ step)
-                if change <= 1e-4 * size * (gradient @ step[free]) + slack:
-                    f_k, point, accepted = f_k + size * step, trial, True
-                    break
+            slope = float(gradient @ step[free])
+            found = _line_search(weights, log_n_k + f_k, step, slope, n_k, h_b, point)
+            if found is not None:
+                f_k, point, accepted = f_k + found[0] * step, found[1], True
         if not accepted:
             # A is flat to rounding here: one self-consistent step, which never raises A
             change_k = np.log(n_k) - np.log(np.maximum(point.expected_k, np.finfo(float).tiny))
@@ -113,9 +107,31 @@ def minimize(
             point = _evaluate(weights, log_n_k + f_k, h_b)
     residual = np.abs(np.log(point.expected_k / n_k))[free].max()
     raise EstimateError(
-        f"the multi-histogram equations did not converge to {tolerance:g} in {max_iterations} "
+        f"the multi-histogram equations did not converge to {tolerance:g} in {MAX_ITERATIONS} "
         f"steps (residual {residual:.1e})"
     )
+
+
+def _line_search(
+    log_w: LogWeights,
+    log_nf_k: FloatArray,
+    step: FloatArray,
+    slope: float,
+    n_k: FloatArray,
+    h_b: FloatArray,
+    point: _Point,
+) -> tuple[float, _Point] | None:
+    """Return the longest of 1, 1/2, 1/4, ... steps that lowers A enough, and A's parts there.
+
+    Changes that rounding hides are accepted. `slope` is dA / d size at `point`, the present one.
+    """
+    slack = 64.0 * EPS * (h_b @ np.abs(point.log_mix_b))
+    for size in 0.5 ** np.arange(30):
+        new = _evaluate(log_w, log_nf_k + size * step, h_b)
+        change = h_b @ (new.log_mix_b - point.log_mix_b) - size * (n_k @ step)
+        if change <= 1e-4 * size * slope + slack:
+            return size, new
+    return None
 
 
 def _evaluate(log_w: LogWeights, log_nf_k: FloatArray, h_b: FloatArray) -> _Point:

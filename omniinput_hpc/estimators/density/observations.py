@@ -1,4 +1,4 @@
-"""From run files to the evidence that the equations take: checks, parts, weights, counts."""
+"""What runs have observed: checked, cut in parts, and weighted for the equations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.parts import ChainParts, DrawParts, DrawSums, Parts
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
 from omniinput_hpc.estimators.errors.convergence import (
@@ -28,12 +28,12 @@ NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One run: what is read of it once."""
+class _RunRead:
+    """One run, read once."""
 
     run: RunData
-    laws: RungWeights
-    draws: bool
+    rung_weights: RungWeights
+    ancestral: bool
     counts_kb: IntArray
     lane_counts_kgb: IntArray
     outside_k2: IntArray
@@ -48,11 +48,11 @@ class _Part:
     @property
     def label_k(self) -> list[str]:
         """Names of the rows in the equations: a run of independent draws has one."""
-        return ["the ancestral draws"] if self.draws else self.laws.label_k
+        return ["the ancestral draws"] if self.ancestral else self.rung_weights.label_k
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observations:
     """All that a density is estimated from; rungs of several runs follow one another.
 
     Rows are those of the equations: a rung each, but one for all rungs of independent draws.
@@ -64,7 +64,7 @@ class Evidence:
     outside_k2, inside_k, n_k : int64 [K, 2], [K], [K], of rungs; n_k as `Density` has it
     rung_label_k, label_k : names of the rungs, and of the rows
     weight_k : float64 [rows], 1 / statistical inefficiency
-    lanes, blocks : Parts per run: groups of lanes, blocks of rounds (empty if too few rounds)
+    lanes, blocks : Terms per run, in groups of lanes and in blocks of rounds (empty if too few)
     lanes_g : int64 [G], lanes per group
     n_blocks : int
     z_b : float64 [B], mean outputs; count_b : int64 [B]
@@ -72,8 +72,8 @@ class Evidence:
     fewest_b : int64 [B], the smallest count in any group of lanes and any block
     share_inside : float, of the moves of the rungs with beta = 0; NaN without
     log_inputs : float
-    laws : RungWeights of a single run; None of several
-    draws : whether a single run's rungs are normalized laws
+    rung_weights : RungWeights of a single run; None of several
+    ancestral : whether a single run's rungs are normalized distributions
     cold : whether rungs colder than a language model itself have equilibrated; of the worst run
     """
 
@@ -87,8 +87,8 @@ class Evidence:
     rung_label_k: list[str]
     label_k: list[str]
     weight_k: FloatArray
-    lanes: list[Parts]
-    blocks: list[Parts]
+    lanes: list[Terms]
+    blocks: list[Terms]
     lanes_g: IntArray
     n_blocks: int
     z_b: FloatArray
@@ -97,17 +97,17 @@ class Evidence:
     fewest_b: IntArray
     share_inside: float
     log_inputs: float
-    laws: RungWeights | None
-    draws: bool
+    rung_weights: RungWeights | None
+    ancestral: bool
     rows_k: IntArray
     cold: ColdRungs
 
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
-        """Return f of every rung from f of every row: 0 for normalized laws."""
+        """Return f of every rung from f of every row: 0 for normalized distributions."""
         return np.where(self.rows_k >= 0, f_row[self.rows_k], 0.0)
 
 
-def gather(runs: Sequence[RunData]) -> Evidence:
+def observe(runs: Sequence[RunData]) -> Observations:
     """Read and check runs.
 
     Raises
@@ -115,15 +115,10 @@ def gather(runs: Sequence[RunData]) -> Evidence:
     EstimateError
         No committed round, no counts, damage; runs that do not belong together.
     """
-    for run in runs:
-        if run.rounds == 0:
-            raise EstimateError(
-                f"{run.path} holds no committed round yet: there is nothing to analyse"
-            )
     _require_alike(runs)
-    parts = [_read(run) for run in runs]
-    edges = runs[0].edges
-    count_kb = np.concatenate([p.counts_kb for p in parts])
+    reads = [_read(run) for run in runs]
+    edges, n_bins = runs[0].edges, len(runs[0].edges) - 1
+    count_kb = np.concatenate([r.counts_kb for r in reads])
     count_b = count_kb.sum(axis=0)
     if not count_b.any():
         raise EstimateError(
@@ -132,60 +127,68 @@ def gather(runs: Sequence[RunData]) -> Evidence:
         )
     z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
     log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
-    n_groups = min(p.lane_counts_kgb.shape[1] for p in parts)
-    n_blocks = min(number_of_blocks(p.run.rounds, p.tau_k) for p in parts)
-    weight_k = np.concatenate([_weights(p) for p in parts])
-
-    lanes, blocks, effective_b = [], [], np.zeros(len(count_b))
-    fewest_b = np.zeros(len(count_b), dtype=np.int64)
-    fewest_block_b = np.zeros(len(count_b), dtype=np.int64)
-    for part in parts:
-        of_lanes, of_blocks, fewest = _cut(part, z_b, n_groups, n_blocks, log_inputs)
-        lanes.append(of_lanes)
-        if of_blocks is not None:
-            blocks.append(of_blocks)
-            fewest_block_b += fewest
-        fewest_b += _groups(part, n_groups).sum(axis=1).min(axis=0)
-        effective_b += _effective(part, of_lanes, n_groups)
-    uniform = [(p.counts_kb[k].sum(), p.total_k[k]) for p in parts for k in _uniform(p)]
-    row_k, row = [], 0
-    for part in parts:
-        n_rungs = len(part.laws.beta_k)
-        row_k.append(np.full(n_rungs, -1) if part.draws else row + np.arange(n_rungs))
-        row += len(part.label_k)
-    one = parts[0] if len(parts) == 1 else None
-    return Evidence(
+    n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
+    n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k) for r in reads)
+    cuts = [_cut(r, z_b, n_groups, n_blocks, log_inputs) for r in reads]
+    effective_b, fewest_b, fewest_block_b = np.zeros(n_bins), *np.zeros((2, n_bins), np.int64)
+    for read, (lanes, _, fewest) in zip(reads, cuts, strict=True):
+        fewest_block_b += fewest
+        fewest_b += _groups(read, n_groups).sum(axis=1).min(axis=0)
+        effective_b += _effective(read, lanes, n_groups)
+    one = reads[0] if len(reads) == 1 else None
+    return Observations(
         edges=edges,
-        beta_k=np.concatenate([p.laws.beta_k for p in parts]),
-        rhat_k=np.concatenate([p.rhat_k for p in parts]),
-        tau_k=np.concatenate([p.tau_k for p in parts]),
-        outside_k2=np.concatenate([p.outside_k2 for p in parts]),
+        beta_k=np.concatenate([r.rung_weights.beta_k for r in reads]),
+        rhat_k=np.concatenate([r.rhat_k for r in reads]),
+        tau_k=np.concatenate([r.tau_k for r in reads]),
+        outside_k2=np.concatenate([r.outside_k2 for r in reads]),
         inside_k=count_kb.sum(axis=1),
         n_k=np.concatenate(
-            [p.total_k.astype(np.int64) if p.draws else p.counts_kb.sum(axis=1) for p in parts]
+            [r.total_k.astype(np.int64) if r.ancestral else r.counts_kb.sum(axis=1) for r in reads]
         ),
-        rung_label_k=[label for p in parts for label in p.laws.label_k],
-        label_k=[label for p in parts for label in p.label_k],
-        weight_k=weight_k,
-        lanes=lanes,
-        blocks=blocks,
-        lanes_g=np.sum([_sizes(p, n_groups) for p in parts], axis=0),
+        rung_label_k=[label for r in reads for label in r.rung_weights.label_k],
+        label_k=[label for r in reads for label in r.label_k],
+        weight_k=np.concatenate([_weights(r) for r in reads]),
+        lanes=[lanes for lanes, _, _ in cuts],
+        blocks=[blocks for _, blocks, _ in cuts if blocks is not None],
+        lanes_g=np.sum([_sizes(r, n_groups) for r in reads], axis=0),
         n_blocks=n_blocks,
         z_b=z_b,
         count_b=count_b,
         effective_b=effective_b,
-        fewest_b=np.minimum(fewest_b, fewest_block_b) if blocks else 0 * fewest_b,
-        share_inside=float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan,
+        fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
+        share_inside=_share_inside(reads),
         log_inputs=log_inputs,
-        laws=one.laws if one else None,
-        draws=bool(one and one.draws),
-        rows_k=np.concatenate(row_k),
-        cold=max((_cold(p, z_b) for p in parts), key=lambda cold: cold.floor),
+        rung_weights=one.rung_weights if one else None,
+        ancestral=bool(one and one.ancestral),
+        rows_k=_rows(reads),
+        cold=max((_cold(r, z_b) for r in reads), key=lambda cold: cold.floor),
     )
 
 
+def _rows(reads: Sequence[_RunRead]) -> IntArray:
+    """Return each rung's row in the equations [K]; -1 for rungs of independent draws."""
+    row_k, row = [], 0
+    for read in reads:
+        n_rungs = len(read.rung_weights.beta_k)
+        row_k.append(np.full(n_rungs, -1) if read.ancestral else row + np.arange(n_rungs))
+        row += len(read.label_k)
+    return np.concatenate(row_k)
+
+
+def _share_inside(reads: Sequence[_RunRead]) -> float:
+    """Return the share of the uniform rungs' moves inside the bins; NaN without such a rung."""
+    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r in reads for k in _uniform(r)]
+    return float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan
+
+
 def _require_alike(runs: Sequence[RunData]) -> None:
-    """Refuse runs whose counts cannot be added up."""
+    """Refuse runs without a committed round, or whose counts cannot be added up."""
+    for run in runs:
+        if run.rounds == 0:
+            raise EstimateError(
+                f"{run.path} holds no committed round yet: there is nothing to analyse"
+            )
     first = runs[0]
     seeds: dict[object, object] = {}
     for run in runs:
@@ -211,85 +214,87 @@ def _require_alike(runs: Sequence[RunData]) -> None:
         seeds[seed] = run.path
 
 
-def _read(run: RunData) -> _Part:
+def _read(run: RunData) -> _RunRead:
     counts_kb, lane_counts_kgb = run.counts_kb(), run.lane_counts_kgb()
     if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
     if not np.isfinite(run.z_sum_kb()).all():
-        raise EstimateError(f"{run.path} is damaged: its sums of z are no numbers")
-    laws = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
-    draws = run.samples_log_q() is not None
+        raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
+    weights = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
+    ancestral = run.samples_log_q() is not None
     rhat_k, tau_k = chain_diagnostics(run)
-    return _Part(run, laws, draws, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k)
+    return _RunRead(
+        run, weights, ancestral, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k
+    )
 
 
-def _cold(part: _Part, z_b: FloatArray) -> ColdRungs:
-    if part.draws:
+def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
+    if read.ancestral:
         return ColdRungs()
-    run, trips = part.run, int(part.run.round_trips_v().sum())
-    return check_cold_rungs(part.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
+    run, trips = read.run, int(read.run.round_trips_v().sum())
+    return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
 
 
-def _uniform(part: _Part) -> IntArray:
-    return np.flatnonzero(part.laws.uniform_k & (not part.draws))
+def _uniform(read: _RunRead) -> IntArray:
+    return np.flatnonzero(read.rung_weights.uniform_k & (not read.ancestral))
 
 
-def _weights(part: _Part) -> FloatArray:
+def _weights(read: _RunRead) -> FloatArray:
     """Return 1 / statistical inefficiency of each row."""
-    if part.draws:
+    if read.ancestral:
         return np.ones(1)
-    moves = part.total_k.max() / (part.run.rounds * part.run.walkers)
-    return np.asarray(1.0 / inefficiency(part.tau_k, moves))
+    moves = read.total_k.max() / (read.run.rounds * read.run.walkers)
+    return np.asarray(1.0 / inefficiency(read.tau_k, moves))
 
 
-def _group(part: _Part, n_groups: int) -> IntArray:
+def _group(read: _RunRead, n_groups: int) -> IntArray:
     """Return which group of all runs' a group of this run's belongs to [G of the run]."""
-    own = part.lane_counts_kgb.shape[1]
+    own = read.lane_counts_kgb.shape[1]
     return np.asarray(np.arange(own) * n_groups // own)
 
 
-def _sizes(part: _Part, n_groups: int) -> IntArray:
+def _sizes(read: _RunRead, n_groups: int) -> IntArray:
     """Return the lanes in each group [G]."""
-    group_w = _group(part, n_groups)[lane_groups(part.run.walkers)]
+    group_w = _group(read, n_groups)[lane_groups(read.run.walkers)]
     return np.asarray(np.bincount(group_w, minlength=n_groups))
 
 
-def _groups(part: _Part, n_groups: int) -> IntArray:
+def _groups(read: _RunRead, n_groups: int) -> IntArray:
     """Return counts per group of lanes, int64 [G, K, B]."""
-    own = part.lane_counts_kgb.swapaxes(0, 1)
+    own = read.lane_counts_kgb.swapaxes(0, 1)
     if len(own) == n_groups:
         return np.asarray(own)
-    starts = np.unique(_group(part, n_groups), return_index=True)[1]
+    starts = np.unique(_group(read, n_groups), return_index=True)[1]
     return np.asarray(np.add.reduceat(own, starts, axis=0))
 
 
 def _cut(
-    part: _Part, z_b: FloatArray, n_groups: int, n_blocks: int, log_inputs: float
-) -> tuple[Parts, Parts | None, IntArray]:
+    read: _RunRead, z_b: FloatArray, n_groups: int, n_blocks: int, log_inputs: float
+) -> tuple[Terms, Terms | None, IntArray]:
     """Return a run in groups of lanes, in blocks of rounds, and the blocks' smallest counts."""
-    run, size_g = part.run, _sizes(part, n_groups)
+    run, size_g = read.run, _sizes(read, n_groups)
     one_n = np.ones(n_blocks, dtype=np.int64)
-    if part.draws:
-        return _sum_draws(part, size_g, n_blocks)
-    log_w_kb = part.laws.at_bins(z_b)
-    space_f_k = np.where(part.laws.uniform_k, -log_inputs, np.nan)
-    lanes = ChainParts(_groups(part, n_groups), part.total_k, size_g, log_w_kb, space_f_k)
+    if read.ancestral:
+        return _sum_draws(read, size_g, n_blocks)
+    log_w_kb = read.rung_weights.at_bins(z_b)
+    space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
+    lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, log_w_kb, space_f_k)
     if not n_blocks:
         return lanes, None, np.zeros(len(z_b), dtype=np.int64)
-    used_k = part.total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
+    used_k = read.total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
     counts_nkb = run.counts_nkb(n_blocks)
-    blocks = ChainParts(counts_nkb, used_k, one_n, log_w_kb, space_f_k)
+    blocks = ChainTerms(counts_nkb, used_k, one_n, log_w_kb, space_f_k)
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
 
 
 def _sum_draws(
-    part: _Part, size_g: IntArray, n_blocks: int
-) -> tuple[DrawParts, DrawParts | None, IntArray]:
+    read: _RunRead, size_g: IntArray, n_blocks: int
+) -> tuple[DrawTerms, DrawTerms | None, IntArray]:
     """Go once through a run's independent draws."""
-    run, n_bins = part.run, part.counts_kb.shape[1]
-    log_share_k = np.log(part.total_k / part.total_k.sum())
+    run, n_bins = read.run, read.counts_kb.shape[1]
+    log_share_k = np.log(read.total_k / read.total_k.sum())
     lane_sums, block_sums = DrawSums(len(size_g), n_bins), DrawSums(max(n_blocks, 1), n_bins)
-    group_w = _group(part, len(size_g))[lane_groups(run.walkers)]
+    group_w = _group(read, len(size_g))[lane_groups(run.walkers)]
     length = run.rounds // n_blocks if n_blocks else 0
     first = run.rounds - length * n_blocks
     seen_b = np.zeros(n_bins, dtype=np.int64)
@@ -309,29 +314,29 @@ def _sum_draws(
             block = (round_ - first) // length
             block_sums.add(np.full(len(log_v_i), block), bin_i[inside], log_v_i)
             block_counts_nb[block] += counts_b
-    if not np.array_equal(seen_b, part.counts_kb.sum(axis=0)):
+    if not np.array_equal(seen_b, read.counts_kb.sum(axis=0)):
         raise EstimateError(
             f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
             "run needs"
         )
-    draws = float(part.total_k.sum())
-    lanes = lane_sums.parts(draws, size_g)
+    draws = float(read.total_k.sum())
+    lanes = lane_sums.terms(draws, size_g)
     if not n_blocks:
         return lanes, None, seen_b
     one_n = np.ones(n_blocks, dtype=np.int64)
-    blocks = block_sums.parts(draws * length * n_blocks / run.rounds, one_n)
+    blocks = block_sums.terms(draws * length * n_blocks / run.rounds, one_n)
     return lanes, blocks, block_counts_nb.min(axis=0)
 
 
-def _effective(part: _Part, lanes: Parts, n_groups: int) -> FloatArray:
+def _effective(read: _RunRead, lanes: Terms, n_groups: int) -> FloatArray:
     """Return a run's effective number of independent counts per bin [B]."""
-    if isinstance(lanes, DrawParts):
+    if isinstance(lanes, DrawTerms):
         return lanes.effective_b()
-    counts_b = part.counts_kb.sum(axis=0)
+    counts_b = read.counts_kb.sum(axis=0)
     if n_groups == 1:
-        return np.asarray((part.counts_kb * _weights(part)[:, None]).sum(axis=0))
-    counts_gb = _groups(part, n_groups).sum(axis=1)
-    return np.asarray(counts_b) / dispersion(counts_gb, _sizes(part, n_groups))
+        return np.asarray((read.counts_kb * _weights(read)[:, None]).sum(axis=0))
+    counts_gb = _groups(read, n_groups).sum(axis=1)
+    return np.asarray(counts_b) / dispersion(counts_gb, _sizes(read, n_groups))
 
 
 def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:

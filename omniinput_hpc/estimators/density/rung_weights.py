@@ -1,4 +1,4 @@
-"""The laws that rungs sample by: log-weights as a function of the output z."""
+"""The weights that rungs sample by, as functions of the output z."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class RungWeights:
 
 
 def canonical(beta_k: FloatArray, edges: FloatArray) -> RungWeights:
-    """Return canonical laws alone."""
+    """Return the weights of canonical rungs alone."""
     zero_k = np.zeros(len(beta_k))
     return RungWeights(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)

@@ -11,11 +11,11 @@ They are the stationary point of a convex function of f (Shirts & Chodera, J. Ch
 
     A(f) = sum_b H_b log(sum_k n_k exp(f_k) w_kb) - sum_k n_k f_k,     H_b = sum_k n_kb,
 
-which is minimized by Newton's method in log space (`dual`).
+which is minimized by Newton's method in log space (`newton`).
 
 A rung whose normalizer is known (beta = 0: f = -log n_values^D; inputs drawn from a normalized
-law: f = 0) keeps it: A(f) stays convex in the other f_k, and only their equations are solved. One
-known f_k does nothing but fix the common constant, because A(f) does not change when all f_k move
+distribution: f = 0) keeps it: A(f) stays convex in the other f_k, and only their equations are
+solved. One known f_k only fixes the common constant, because A(f) does not change when all f_k move
 together; two or more also inform the ratios between the other rungs.
 """
 
@@ -122,7 +122,6 @@ def solve(
     known_f_k: FloatArray | None = None,
     label_k: Sequence[str] | None = None,
     tolerance: float = 1e-10,
-    max_iterations: int = 200,
 ) -> Solution:
     """Solve the multi-histogram equations.
 
@@ -143,12 +142,7 @@ def solve(
     label_k : optional
         Names of the rungs for messages (default "rung 0", ...).
     tolerance : float
-        Largest change of any f_k in the last Newton step, or, where rungs hardly overlap, what
-        rounding permits.
-
-    Returns
-    -------
-    Solution
+        Largest change of any f_k in the last Newton step, or what rounding permits.
 
     Raises
     ------
@@ -159,14 +153,9 @@ def solve(
     n_rungs = len(counts_kb)
     names = [f"rung {k}" for k in range(n_rungs)] if label_k is None else list(label_k)
     known = np.full(n_rungs, np.nan) if known_f_k is None else np.asarray(known_f_k, np.float64)
-    rungs, bins = counts_kb.any(axis=1), counts_kb.any(axis=0)
-    if not bins.any():
-        raise EstimateError("no counts inside the bins: there is nothing to reweight")
-    impossible_k = (counts_kb.astype(bool) & np.isneginf(log_w_kb)).any(axis=1)
-    if impossible_k.any():
-        where = names[int(np.argmax(impossible_k))]
-        raise EstimateError(f"{where}: it has counts in a bin where its weight is zero")
+    _require_possible(counts_kb, log_w_kb, names)
     require_connected(counts_kb, names, np.isfinite(known))
+    rungs, bins = counts_kb.any(axis=1), counts_kb.any(axis=0)
 
     weights = np.ones(n_rungs) if weight_k is None else np.asarray(weight_k, dtype=np.float64)
     n_kb = counts_kb[np.ix_(rungs, bins)] * weights[rungs, None]
@@ -176,13 +165,23 @@ def solve(
     start = np.array(f_k)[rungs] if usable else _first_guess(n_kb, part_kb)
     if not np.isfinite(known_k).any():
         known_k[0] = 0.0
-    found = minimize(part_kb, n_k, h_b, start, known_k, tolerance, max_iterations)
+    found = minimize(part_kb, n_k, h_b, start, known_k, tolerance)
 
     log_g_b = np.full(counts_kb.shape[1], -np.inf)
     log_g_b[bins] = np.log(h_b) - found.log_mix_b
     f_all = -logsumexp(log_g_b[bins] + np.asarray(log_w_kb)[:, bins], axis=1)
     f_all[rungs] = found.f_k
     return Solution(f_all, log_g_b, found.iterations)
+
+
+def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequence[str]) -> None:
+    """Refuse histograms without counts, or with counts where a rung's weight is zero."""
+    if not counts_kb.any():
+        raise EstimateError("no counts inside the bins: there is nothing to reweight")
+    impossible_k = (counts_kb.astype(bool) & np.isneginf(log_w_kb)).any(axis=1)
+    if impossible_k.any():
+        label = label_k[int(np.argmax(impossible_k))]
+        raise EstimateError(f"{label}: it has counts in a bin where its weight is zero")
 
 
 def _order_in_z(counts_kb: FloatArray) -> NDArray[np.int64]:

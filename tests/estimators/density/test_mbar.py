@@ -84,7 +84,7 @@ def test_averages_at_any_beta():
 def test_long_runs_are_thinned_by_whole_rounds():
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, rounds=32, seed=4)
     per_round = 5 * run.samples_per_round
-    samples = read_samples(run, most=8 * per_round)
+    samples = read_samples(run, max_samples=8 * per_round)
     assert samples.count_gu.sum() == 8 * per_round == samples.n_gk.sum()
     whole = read_samples(run)
     assert whole.count_gu.sum() == 32 * per_round

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators.density.observations import gather
+from omniinput_hpc.estimators.density.observations import observe
 from omniinput_hpc.estimators.density.wham import canonical_log_weights
 
 RUNS = 120
@@ -58,7 +58,7 @@ def test_the_runs_are_correlated_as_they_say(coverage):
 def test_correlated_rungs_weigh_less(coverage):
     """The equations hold with 1 / inefficiency as weights, and not with equal ones."""
     run = coverage.synthetic_run(2, rounds=64)
-    density, weight_k = coverage.density_of_run(run), gather([run]).weight_k
+    density, weight_k = coverage.density_of_run(run), observe([run]).weight_k
     np.testing.assert_allclose(weight_k, (1 - coverage.RHO_K) / (1 + coverage.RHO_K), rtol=0.25)
     filled = density.count_b > 0
 

@@ -1,9 +1,10 @@
-"""The generated parts of docs/architecture.md: the tree of modules and the table of imports.
+"""What is written on pages by program, and how it should be.
 
-    .venv/bin/python tests/helpers/architecture_tables.py
+    .venv/bin/python tests/helpers/written_pages.py
 
-writes them between their markers: each module with the first line of its docstring, and the tables
-of tests/test_layers.py.
+writes docs/input-file.md, the tree of modules (each with the first line of its docstring) and the
+tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md. Tests
+compare all of them.
 """
 
 import ast
@@ -13,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/architecture.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+EXAMPLE = ROOT / "tests/kernels/test_contributing_example.py"
 
 
 def first_line(path):
@@ -77,5 +80,17 @@ def filled(text):
     return text
 
 
+def quoting(text):
+    """Return the text of CONTRIBUTING.md with the example as it stands in its file."""
+    head, mark, _ = text.partition("```python\n")
+    assert mark, "CONTRIBUTING.md ends with the example, a block of Python"
+    return head + mark + EXAMPLE.read_text(encoding="utf-8").strip() + "\n```\n"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.path.append(str(ROOT))
+    from omniinput_hpc.config.describe import page
+
+    (ROOT / "docs/input-file.md").write_text(page(), encoding="utf-8")
+    for path, right in ((PAGE, filled), (CONTRIBUTING, quoting)):
+        path.write_text(right(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,12 +1,14 @@
-"""What a run tells about the density, cut in parts (groups of lanes, or blocks of rounds).
+"""The terms that a run's observations add to the multi-histogram equations.
 
-Two kinds of evidence enter one system of equations (`reweight`), a row per rung:
+They are kept in parts (groups of lanes, or blocks of rounds), so that the equations can be solved
+again without one of them. Two kinds enter one system of equations (`wham`), a row per rung:
 
-**Chains** (`ChainParts`): histograms n_kb of rung k, whose law is known up to its normalizer. That
-of a uniform rung is known, too: f = -log n_values^D. Moves outside the bins belong to it.
+**Chains** (`ChainTerms`): histograms n_kb of rung k, whose distribution is known up to its
+normalizer. That of a uniform rung is known, too: f = -log n_values^D, moves outside the bins
+included.
 
-**Independent draws** (`DrawParts`): N inputs x_i, N_j of them from the law q_j(x), whose normalizer
-is part of it, and which need not be a function of z. With q(x) = sum_j (N_j / N) q_j(x), every bin
+**Independent draws** (`DrawTerms`): N inputs x_i, N_j of them from the normalized distribution
+q_j(x), which need not be a function of z. With q(x) = sum_j (N_j / N) q_j(x), every bin
 has an unbiased estimate by itself (the balance heuristic: Veach & Guibas, SIGGRAPH 95, 419 (1995);
 Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9 with all f_j known),
 
@@ -19,7 +21,7 @@ enters as a row with a_b counts and the expectation c_b = a_b / d_b for each inp
 
 The chains' f_k are solved, c_b stays as it is: it is an absolute number. Without chains g_b = d_b;
 without draws these are the chains' equations; where both are, each counts by its precision. Draws
-whose law is a function of z (v_i alike within a bin) enter with every one of their counts.
+whose distribution is a function of z (v_i alike within a bin) enter with every one of their counts.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class System:
-    """Rows of the equations.
+class Equations:
+    """Rows of the equations, one for each rung.
 
     Attributes
     ----------
@@ -51,21 +53,21 @@ class System:
     known_f_k: FloatArray
 
 
-class Parts(Protocol):
-    """Evidence in P parts."""
+class Terms(Protocol):
+    """Terms in P parts."""
 
     @property
     def size_p(self) -> IntArray:
         """How large the parts are, relative to each other [P]."""
         ...
 
-    def system(self, keep_p: NDArray[np.bool_]) -> System:
+    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
         """Return the rows that follow from some of the parts."""
         ...
 
 
 @dataclass(frozen=True)
-class ChainParts:
+class ChainTerms:
     """Histograms of chains.
 
     Attributes
@@ -83,7 +85,7 @@ class ChainParts:
     log_w_kb: FloatArray
     space_f_k: FloatArray
 
-    def system(self, keep_p: NDArray[np.bool_]) -> System:
+    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
         """Return the histograms of some parts; each part holds its share of a rung's total."""
         counts_kb = self.counts_pkb[keep_p].sum(axis=0).astype(np.float64)
         total_k = self.total_k * (self.size_p[keep_p].sum() / self.size_p.sum())
@@ -91,11 +93,11 @@ class ChainParts:
         seen = inside_k > 0
         known = np.full(len(seen), np.nan)
         known[seen] = self.space_f_k[seen] + np.log(total_k[seen] / inside_k[seen])
-        return System(counts_kb, self.log_w_kb, known)
+        return Equations(counts_kb, self.log_w_kb, known)
 
 
 @dataclass(frozen=True)
-class DrawParts:
+class DrawTerms:
     """Sums over independent draws: sum of v and of v^2 per bin, relative to exp(log_top_b).
 
     Attributes
@@ -116,11 +118,11 @@ class DrawParts:
         """Return a_b of all parts [B]."""
         return _effective(self.first_pb.sum(axis=0), self.second_pb.sum(axis=0))
 
-    def system(self, keep_p: NDArray[np.bool_]) -> System:
+    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
         """Return the one row of some parts.
 
-        Bins without a draw between bins with draws have c_b > 0, too, interpolated: no draw is
-        evidence, and leaving it out would favour bins that happen to have one.
+        Bins without a draw between bins with draws have c_b > 0, too, interpolated: that a bin
+        has no draw counts, and leaving it out would favour bins that happen to have one.
         """
         first_b, second_b = self.first_pb[keep_p].sum(axis=0), self.second_pb[keep_p].sum(axis=0)
         draws = self.draws * self.size_p[keep_p].sum() / self.size_p.sum()
@@ -133,7 +135,7 @@ class DrawParts:
             between = np.arange(bins[0], bins[-1] + 1)
             log_c_b[between] = np.interp(between, bins, log_c)
             log_c_b -= np.log(counts_b.sum())  # `solve` multiplies by the row's sum
-        return System(counts_b[None], log_c_b[None], np.zeros(1))
+        return Equations(counts_b[None], log_c_b[None], np.zeros(1))
 
 
 def _effective(first_b: FloatArray, second_b: FloatArray) -> FloatArray:
@@ -161,15 +163,15 @@ class DrawSums:
         squares = np.bincount(cell_i, v_i**2, size).reshape(self._shape)
         self._second = self._second * fade**2 + squares
 
-    def parts(self, draws: float, size_p: IntArray) -> DrawParts:
+    def terms(self, draws: float, size_p: IntArray) -> DrawTerms:
         """Return the sums."""
-        return DrawParts(self._first, self._second, self._top, draws, size_p)
+        return DrawTerms(self._first, self._second, self._top, draws, size_p)
 
 
-def join(parts: Sequence[Parts], keep_p: NDArray[np.bool_]) -> System:
+def join_terms(terms: Sequence[Terms], keep_p: NDArray[np.bool_]) -> Equations:
     """Return all rows of several runs (or of one)."""
-    systems = [part.system(keep_p) for part in parts]
-    return System(
+    systems = [part.equations(keep_p) for part in terms]
+    return Equations(
         np.concatenate([s.counts_kb for s in systems]),
         np.concatenate([s.log_w_kb for s in systems]),
         np.concatenate([s.known_f_k for s in systems]),

@@ -1,0 +1,174 @@
+"""What all figures share: one style, one palette, axis labels with units, panels, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+P = ParamSpec("P")
+
+# Okabe & Ito's palette, which people with any colour vision can tell apart, without its yellow
+BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
+SAMPLED, EXACT, OTHER, FAINT = BLUE, VERMILION, GREEN, GREY
+NOTE = "#595959"  # of small print
+GRID = "#E4E4E4"
+PAPER = "#FFFFFF"
+SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+FULL_WIDTH = 7.2  # inches
+LN10 = float(np.log(10.0))
+SAMPLED_LABEL = "sampled, ± 1 standard error"
+STYLE: Any = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
+    "font.size": 11,
+    "axes.labelsize": 11,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.4,
+    "errorbar.capsize": 1.5,
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Return a function that draws its figure in the one style."""
+    in_style: Callable[P, Figure] = mpl.rc_context(STYLE)(draw)
+    return in_style
+
+
+def colour(index: int) -> str:
+    """Return the colour of a figure's `index`-th series; from the eighth on they repeat."""
+    return SERIES[index % len(SERIES)]
+
+
+def marker(index: int) -> str:
+    """Return the marker of a figure's `index`-th series; from the eighth on they repeat."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def z_label(config: dict[str, Any]) -> str:
+    """Return the axis label of the output, with its unit where the model's kind tells it."""
+    model = config.get("model", {})
+    kind = model.get("kind")
+    if kind == "causal-lm":
+        return "output z, mean NLL (nats per token)"
+    if kind in ("image-classifier", "sequence-classifier"):
+        image = kind == "image-classifier"
+        what = model.get("target" if image else "output", "logit")
+        whose = model.get("label", 0) if image else model.get("target")
+        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
+        if what == "log-likelihood":
+            return f"output z, {minus}log-likelihood up to a constant (nats)"
+        words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
+        return f"output z, {minus}{words.get(what, what)} of class {whose} (nats)"
+    return "output z (the model's own unit)"
+
+
+def inputs_label(absolute: bool, per: str = "bin") -> str:
+    """Return the axis label of log10 of inputs per bin, or per unit of z."""
+    return rf"$\log_{{10}}$ {'number' if absolute else 'share'} of inputs per {per}"
+
+
+def recall_label(absolute: bool, otherwise: str = "share of all") -> str:
+    """Return the axis label of log10 recall, `otherwise` its unit where the density is relative."""
+    what = "number of right inputs found" if absolute else f"right inputs found, {otherwise}"
+    return rf"$\log_{{10}}$ recall ({what})"
+
+
+def middles(edges: FloatArray) -> FloatArray:
+    """Return the middle of each bin, float64 [B], from its edges, float64 [B + 1]."""
+    return np.asarray(0.5 * (edges[:-1] + edges[1:]))
+
+
+def panels(
+    heights: list[float], width: float = FULL_WIDTH, share_x: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels one above the other; heights and width are in inches."""
+    figure = blank(width, sum(heights))
+    axes = figure.subplots(
+        len(heights), 1, sharex=share_x, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    return figure, list(axes[:, 0])
+
+
+def blank(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches, that needs no display."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def points(
+    axes: Axes,
+    x: FloatArray,
+    y: FloatArray,
+    error: FloatArray,
+    label: str = SAMPLED_LABEL,
+    color: str = SAMPLED,
+) -> None:
+    """Draw points with one-standard-error bars; hollow where the error is not known."""
+    known = np.isfinite(error)
+    style: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
+    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **style)
+    if (~known).any():
+        axes.plot(
+            x[~known], y[~known], "o", markersize=4, markerfacecolor="none", color=color,
+            label="error not known", zorder=3,
+        )  # fmt: skip
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Put the legend where it covers least; what is drawn with error bars comes first."""
+    entries = zip(*axes.get_legend_handles_labels(), strict=True)
+    ordered = sorted(entries, key=lambda entry: not isinstance(entry[0], ErrorbarContainer))
+    axes.legend([h for h, _ in ordered], [name for _, name in ordered], loc="best", **options)
+
+
+def legend_beside(axes: Axes, **options: Any) -> None:
+    """Put the legend to the right of a panel, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)
+
+
+def legend_above(axes: Axes, ncols: int) -> None:
+    """Put the legend above a panel, where it covers nothing."""
+    axes.legend(
+        ncols=ncols, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
+        columnspacing=1.2, handlelength=1.6,
+    )  # fmt: skip
+
+
+@mpl.rc_context(STYLE)
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, and as PDF (vectors) beside it.
+
+    Parameters
+    ----------
+    path : Path
+        Of the PNG; the PDF has the same name with ``.pdf``.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    figure.savefig(path, format="png")
+    figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
