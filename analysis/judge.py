@@ -49,7 +49,7 @@ def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
     from omniinput_hpc.annotation.judges.networks import PictureNetwork
 
     key = read_key(key_path(tasks.path), tasks.tasks_id)
-    network = PictureNetwork(options.model, choose_device(options.device))
+    network = PictureNetwork(options.model, choose_device(options.device), options.factory)
     columns, notes = fid_per_bin(tasks, key, network, read_reference(options.reference))
     runs = [run.path for run in key.runs]
     table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")

@@ -105,7 +105,9 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
         x_nd = inputs_of(block, depth, model.n_values, model.n_sites)
         return batches.evaluate(model, x_nd, min(BATCH, len(x_nd)), device)
 
-    return as_tree if hasattr(model, "branch") and model.predicted_from == 1 else in_batches
+    offers = models.offers_of(model)
+    branches = offers.prefixes is not None and offers.prefixes.branch is not None
+    return as_tree if branches and offers.predicted_from == 1 else in_batches
 
 
 def count_all(
@@ -140,7 +142,7 @@ def count_all(
             f"{max_hours:g}; such a space can be sampled, not enumerated"
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
-    autoregressive = hasattr(model, "conditional_logits")
+    autoregressive = models.offers_of(model).conditional_logits is not None
     m = d - model.predicted_from if autoregressive else None
     census = Census(config.bins.edges, rule, m)
     for block in _reported(range(world.rank, n_blocks, world.size)):

@@ -1,40 +1,97 @@
-"""Loading a user's own function by its name ``module:function``."""
+"""A user's own functions, named ``module:function``; the current directory is importable."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
 
 
-def load_function(name: str, option: str) -> Callable[..., Any]:
-    """Import a function by its name ``module:function``; the current directory is importable.
+def load_function(name: str, key: str) -> Callable[..., Any]:
+    """Import a function.
 
     Parameters
     ----------
-    name : as given
-    option : which names it, for complaints
+    name : ``module:function``
+    key : what the user gave it by, for messages: ``--rule``, ``model.factory =``
 
     Raises
     ------
     UserError
-        No such module or function.
+        The name has another form, or there is no such module or function.
     """
-    module_name, colon, function_name = name.partition(":")
-    if not (module_name and colon and function_name):
-        raise UserError(f'{option} {name}: expected "module:function"')
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    module_name, function_name = _split(name, key)
+    _make_current_directory_importable()
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UserError(f"{option} {name}: cannot import {module_name}: {error}") from error
+        raise UserError(f"{key} {name}: cannot import {module_name}: {error}") from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
-        raise UserError(f"{option} {name}: {module_name} has no function {function_name}")
+        raise UserError(f"{key} {name}: {module_name} has no function {function_name}")
     return function
+
+
+def call(name: str, key: str, options_key: str, options: dict[str, Any], **more: Any) -> Any:
+    """Import a function and call it with keyword arguments.
+
+    Parameters
+    ----------
+    name, key : as for `load_function`
+    options_key : what the user gave `options` by
+    more : further keyword arguments
+
+    Raises
+    ------
+    UserError
+        As `load_function`; or the function does not take these arguments.
+    """
+    function = load_function(name, key)
+    try:
+        inspect.signature(function).bind(**more, **options)
+    except TypeError as error:
+        first = "".join(f"{word} and " for word in more)
+        raise UserError(
+            f"{key} {name}: the function does not take {first}the keys of {options_key}: {error}"
+        ) from None
+    except ValueError:
+        pass  # a callable without a readable signature
+    return function(**more, **options)
+
+
+def check_module(name: str, key: str) -> None:
+    """Check that the module of ``module:function`` can be found, without importing it.
+
+    Raises
+    ------
+    UserError
+        It cannot.
+    """
+    module_name, _ = _split(name, key)
+    _make_current_directory_importable()
+    try:
+        found = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise UserError(
+            f"{key} {name}: no module {module_name} in the current directory or among the "
+            "installed packages"
+        )
+
+
+def _split(name: str, key: str) -> tuple[str, str]:
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise UserError(f'{key} {name}: expected "module:function"')
+    return module_name, function_name
+
+
+def _make_current_directory_importable() -> None:
+    if "" not in sys.path:
+        sys.path.insert(0, "")

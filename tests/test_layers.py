@@ -9,7 +9,7 @@ LEAVES = ("errors", "rng", "histogram", "text", "plugins")
 COMMANDS = ("__main__", "enumerate", "rescore", "test_sets")
 TORCH_FREE_MODELS = (
     "models.custom", "models.input_space", "models.images.files", "models.language.hf_folder",
-    "models.language.tokenizer",
+    "models.language.tokenizer", "models.table", "models.display",
 )  # fmt: skip
 
 MAY_IMPORT = {
@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "annotation": (*LEAVES, "config", "estimators", *TORCH_FREE_MODELS, "runfile.lock"),
     "annotation.judges": (*LEAVES, "config", "estimators", "models", "annotation"),
     "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
-    "plots": ("estimators", "results"),
+    "plots": ("estimators", "results", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",

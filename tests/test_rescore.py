@@ -5,12 +5,16 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pair
 import pytest
+from huggingface_hub import constants
 from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from omniinput_hpc import rescore
 from omniinput_hpc.cli import run as launch
@@ -214,11 +218,15 @@ def test_an_output_that_is_not_finite_ends_it(folder):
 
 
 def tokenizer(folder, tokens, added=()):
-    folder.mkdir()
-    vocabulary = {"vocab": {token: number for number, token in enumerate(tokens)}}
-    more = [{"content": token, "id": len(tokens) + i} for i, token in enumerate(added)]
-    text = json.dumps({"model": vocabulary, "added_tokens": more})
-    (folder / "tokenizer.json").write_text(text)
+    folder.mkdir(parents=True)
+    made = Tokenizer(WordLevel({token: number for number, token in enumerate(tokens)}, "the"))
+    made.add_tokens(list(added))
+    made.save(str(folder / "tokenizer.json"))
+
+
+def space(path, **more):
+    model = {"kind": "causal-lm", "path": str(path), "length": 8, **more}
+    return input_space.space_of(Path(path).name, {"model": model}, 8, 4)
 
 
 def test_vocabularies_are_compared_by_their_tokens(tmp_path):
@@ -227,18 +235,29 @@ def test_vocabularies_are_compared_by_their_tokens(tmp_path):
     tokenizer(tmp_path / "c", ["the", "of", "and"], added=["end"])
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "vocab.json").write_text(json.dumps({"the": 0, "of": 1, "and": 2, "end": 3}))
+    (tmp_path / "d" / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "e").mkdir()
-
-    def space(name, **more):
-        model = {"kind": "causal-lm", "path": str(tmp_path / name), "length": 8, **more}
-        return input_space.space_of(name, {"model": model}, 8, 4)
-
-    for name in "acde":  # e has no tokenizer: nothing speaks against it
-        input_space.require_same(space("a"), space(name))
+    a = space(tmp_path / "a")
+    for name in "acdef":  # e has no tokenizer, and f is not there: nothing speaks against them
+        input_space.require_same(a, space(tmp_path / name))
     with pytest.raises(UserError, match="the values of a and of b stand for other tokens"):
-        input_space.require_same(space("a"), space("b"))
+        input_space.require_same(a, space(tmp_path / "b"))
     with pytest.raises(UserError, match=r"model\.tokens is 'words' in a and 'all' in c"):
-        input_space.require_same(space("a", tokens="words"), space("c"))
+        input_space.require_same(space(tmp_path / "a", tokens="words"), space(tmp_path / "c"))
     (tmp_path / "e" / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match="cannot be read"):
-        space("e")
+        space(tmp_path / "e")
+
+
+def test_vocabularies_of_a_hubs_models_are_compared(tmp_path, monkeypatch):
+    """Opposite vocabularies, named by names of a hub, passed as one space."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    for name, tokens in (("one", ["a", "b", "c", "d"]), ("two", ["d", "c", "b", "a"])):
+        model = tmp_path / f"models--someone--{name}"
+        tokenizer(model / "snapshots" / ("0" * 40), tokens)
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text("0" * 40)
+    one = space("someone/one")
+    input_space.require_same(one, one)
+    with pytest.raises(UserError, match="the values of one and of two stand for other tokens"):
+        input_space.require_same(one, space("someone/two"))

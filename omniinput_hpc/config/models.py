@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from omniinput_hpc.config.table import Table, WholePositive
+from omniinput_hpc.errors import UserError
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
 DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
+NO_PROGRAMS = (
+    "programs of torch.export (.pt2) are not read: give the network by factory = "
+    '"module:function" and its weights as a .safetensors file'
+)
 HUGGING_FACE_PATH = (
     "A local Hugging Face folder with safetensors, or the name of a model that was downloaded "
     "before (`hf download NAME` on a login node). A run never uses the network."
@@ -87,10 +93,9 @@ class ImageClassifier(Table):
 
     Attributes
     ----------
-    path : a folder with model.json and model.safetensors; or a ``torch.export``ed program
-        (``.pt2``), or, with `factory`, a safetensors file
+    path : a folder with model.json and model.safetensors; with `factory`, a safetensors file
     target, label, sign : z = sign * (output of class `label`, or its log-softmax)
-    shape, n_values : of a model of one's own: [height, width] or [height, width, channels]
+    shape, n_values : of a factory's network: [height, width] or [height, width, channels]
     factory, options : the user's own ``module:function`` and its keyword arguments
     """
 
@@ -126,10 +131,12 @@ class ImageClassifier(Table):
         None, description="Of a factory's network: the number of grey levels of a pixel."
     )
 
-    @property
-    def own(self) -> bool:
-        """Whether the network is the user's own, so that no model.json describes it."""
-        return self.factory is not None or self.path.endswith(".pt2")
+    @field_validator("path")
+    @classmethod
+    def _is_no_program(cls, value: str) -> str:
+        if value.endswith(".pt2"):
+            raise ValueError(NO_PROGRAMS)
+        return value
 
     @field_validator("factory")
     @classmethod
@@ -138,14 +145,16 @@ class ImageClassifier(Table):
 
     @model_validator(mode="after")
     def _one_description(self) -> ImageClassifier:
-        if self.own and (self.shape is None or self.n_values is None):
-            raise ValueError(
-                "a program (.pt2) or a factory also wants shape = [height, width] or "
-                "[height, width, channels], and n_values, the number of grey levels"
-            )
-        if not self.own and (self.shape is not None or self.n_values is not None):
+        if self.factory is not None:
+            if self.shape is None or self.n_values is None:
+                raise ValueError(
+                    "a factory also requires shape = [height, width] or [height, width, channels], "
+                    "and n_values, the number of grey levels"
+                )
+            return self
+        if self.shape is not None or self.n_values is not None:
             raise ValueError("shape and n_values stand in the folder's model.json; leave them out")
-        if self.factory is None and self.options:
+        if self.options:
             raise ValueError("options belong to a factory")
         return self
 
@@ -179,3 +188,19 @@ class PythonModel(Table):
 Model = Annotated[
     CausalLm | ImageClassifier | PythonModel | SequenceClassifier, Field(discriminator="kind")
 ]
+
+
+def read_options(options: type[Table], table: Mapping[str, Any]) -> Table:
+    """Return a ``[model]`` table that stands in a run file, perhaps one of an older version.
+
+    Raises
+    ------
+    UserError
+        A key is not valid.
+    """
+    try:
+        return options.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("model", *first["loc"])))
+        raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}") from None

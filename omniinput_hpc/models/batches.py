@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.models import Model
+from omniinput_hpc.models.protocol import Model
+
+
+def padded_batches(x: torch.Tensor, batch: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """Yield inputs [n, D] as batches [batch, D], each with how many of its rows count.
+
+    The last one is filled up with its first input.
+    """
+    for begin in range(0, len(x), batch):
+        some = x[begin : begin + batch]
+        filling = some[:1].expand(batch - len(some), -1)
+        yield torch.cat([some, filling]), len(some)
 
 
 def evaluate(
     model: Model,
-    x_nd: NDArray[np.integer[Any]],
+    x_nd: NDArray[Any],
     batch: int,
     device: str,
     after_batch: Callable[[], object] = lambda: None,
 ) -> NDArray[np.float32]:
     """Return z of inputs [n, D], float32 [n].
 
-    Every batch has the shape of a run's own (the last one repeats its first input), so that the
-    outputs agree with those of a run to the last bits. `after_batch` is called after each.
+    Every batch has the shape of a run's own, so that the outputs agree with those of a run to the
+    last bits. `after_batch` is called after each.
     """
     parts = []
-    for begin in range(0, len(x_nd), batch):
-        some = x_nd[begin : begin + batch].astype(np.int64)
-        x_wd = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
+    for x, n in padded_batches(torch.from_numpy(x_nd.astype(np.int64)), batch):
         with torch.no_grad():
-            z = model.output(torch.from_numpy(x_wd).to(device))  # float32 [W]
-        parts.append(z.cpu().numpy()[: len(some)])
+            z = model.output(x.to(device))  # float32 [W]
+        parts.append(z.cpu().numpy()[:n])
         after_batch()
     return np.concatenate(parts)
+
+
+def render_values(render: Callable[[torch.Tensor], list[Any]], x_nd: NDArray[Any]) -> list[Any]:
+    """Return what a model's `render` makes of values, integers [n, D]."""
+    return list(render(torch.from_numpy(x_nd.astype(np.int64))))
 
 
 def evaluate_continuations(model: Any, head: Sequence[int]) -> NDArray[np.float32]:

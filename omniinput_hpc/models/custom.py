@@ -1,24 +1,27 @@
-"""Models from outside: ``kind = "python"``, an object made by the user's own function.
+"""``kind = "python"``: an object made by the user's own function, ``module:function``.
 
-The current directory is importable. No torch here: the user's module brings its own.
+No torch here: the user's module brings its own.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
 import json
-import sys
 from typing import Any
 
+import numpy as np
+
+from omniinput_hpc import plugins
 from omniinput_hpc.config import PythonModel
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display, Values, values_as_text
+from omniinput_hpc.models.protocol import offers_of
+
+KEY = "model.factory ="
 
 
 def preflight(options: PythonModel) -> dict[str, Any]:
-    """See `omniinput_hpc.models.preflight`; the model itself is judged once it is built."""
-    check_module(options.factory)
+    """Check that the factory's module is there; the rest is known once the model is built."""
+    plugins.check_module(options.factory, KEY)
     text = json.dumps(options.options, sort_keys=True, default=str)
     return {
         "fingerprint": f"python:{options.factory}:{text}",
@@ -28,45 +31,16 @@ def preflight(options: PythonModel) -> dict[str, Any]:
     }
 
 
-def check_module(factory: str) -> None:
-    """Check that the module of ``module:function`` can be found.
+def build(options: PythonModel, device: str) -> Any:
+    """Call the user's factory and check what it returns.
 
     Raises
     ------
     UserError
-        It cannot.
+        There is no such function, or it does not return a model.
     """
-    module = factory.partition(":")[0]
-    _make_importable()
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise UserError(
-            f'model.factory = "{factory}": no module {module} in the current directory '
-            "or among the installed packages"
-        )
-
-
-def build(options: PythonModel, device: str) -> Any:
-    """Call the user's factory and check what it returns (see `omniinput_hpc.models.build`)."""
-    _make_importable()
-    module_name, _, name = options.factory.partition(":")
-    where = f'model.factory = "{options.factory}"'
-    module = importlib.import_module(module_name)
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        raise UserError(f"{where}: {module.__file__} has no function {name}")
-    try:
-        inspect.signature(factory).bind(device=device, **options.options)
-    except TypeError as error:
-        raise UserError(
-            f"{where}: {name} does not take device and the keys of model.options: {error}"
-        ) from None
-    except ValueError:
-        pass  # a callable without a signature to look at is simply called
-    model = factory(device=device, **options.options)
+    model = plugins.call(options.factory, KEY, "model.options", options.options, device=device)
+    where = f"{KEY} {options.factory}"
     for attribute, least in (("n_values", 2), ("n_sites", 1)):
         value = getattr(model, attribute, None)
         if not isinstance(value, int) or value < least:
@@ -79,6 +53,20 @@ def build(options: PythonModel, device: str) -> Any:
     return model
 
 
-def _make_importable() -> None:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+def display(options: PythonModel) -> Display:
+    """Build the model and show inputs by its ``render``, or else their values."""
+    preflight(options)
+    model = build(options, "cpu")
+    render = offers_of(model).render
+    if render is None:
+        return Display(
+            "text", values_as_text, None, f"{options.factory} has no render: values shown"
+        )
+    from omniinput_hpc.models.batches import render_values  # imports torch
+
+    def show(x_nd: Values) -> list[Any]:
+        return render_values(render, x_nd)
+
+    probe = show(np.zeros((1, model.n_sites), dtype=np.int64))
+    note = f"by the render of {options.factory}, which is imported (and torch with it)"
+    return Display("text" if isinstance(probe[0], str) else "image", show, None, note)

@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.table import KINDS
 
 RESTRICTIONS = {"tokens": "all", "prefix": None}
 """Keys of ``[model]`` that say which inputs there are, beyond their shape; what holds without."""
@@ -41,31 +42,32 @@ class Space:
 def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) -> Space:
     """Return the space of a model, from its parsed input file and its shape."""
     model = config.get("model", {})
-    folder = model.get("path") if model.get("kind") == "causal-lm" else None
+    row = KINDS.get(model.get("kind"))
+    path = model.get("path") if row is not None and row.has_tokenizer else None
     restriction = {key: model.get(key, default) for key, default in RESTRICTIONS.items()}
-    return Space(
-        name, n_sites, n_values, vocabulary_of(Path(folder)) if folder else None, restriction
-    )
+    return Space(name, n_sites, n_values, vocabulary_of(path) if path else None, restriction)
 
 
-def vocabulary_of(folder: Path) -> str | None:
-    """Return a hash of a model folder's tokens by number; None where it has no readable list."""
-    tokens: dict[str, int] = {}
+def vocabulary_of(path: str) -> str | None:
+    """Return a hash of a model's tokens by number; None where it has no readable list of them.
+
+    Parameters
+    ----------
+    path : ``model.path``: a folder, or the name of a hub's model in the local cache
+
+    Raises
+    ------
+    UserError
+        The tokenizer's files are broken.
+    """
     try:
-        if (folder / "tokenizer.json").is_file():
-            content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-            listed = content["model"]["vocab"]
-            if isinstance(listed, list):  # unigram: [token, score] in the order of numbers
-                listed = {token: number for number, (token, _) in enumerate(listed)}
-            tokens.update(listed)
-            tokens.update({t["content"]: t["id"] for t in content.get("added_tokens", [])})
-        elif (folder / "vocab.json").is_file():
-            tokens.update(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"the tokenizer's files in {folder} cannot be read: {error!r}") from None
-    if not tokens:
+        folder = hf_folder.resolve(path)
+    except UserError:  # the files of an old run may be gone: nothing is known then
         return None
-    text = json.dumps(sorted(tokens.items(), key=lambda item: (item[1], item[0])))
+    found = tokenizer.read(folder)
+    if found is None or not found.ids:
+        return None
+    text = json.dumps(sorted(found.ids.items(), key=lambda item: (item[1], item[0])))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

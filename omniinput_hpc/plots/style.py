@@ -14,6 +14,8 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from omniinput_hpc.models.table import z_label as z_label
+
 FloatArray = NDArray[np.float64]
 P = ParamSpec("P")
 
@@ -63,24 +65,6 @@ def colour(index: int) -> str:
 def marker(index: int) -> str:
     """Return the marker of a figure's `index`-th series; from the eighth on they repeat."""
     return MARKERS[index % len(MARKERS)]
-
-
-def z_label(config: dict[str, Any]) -> str:
-    """Return the axis label of the output, with its unit where the model's kind tells it."""
-    model = config.get("model", {})
-    kind = model.get("kind")
-    if kind == "causal-lm":
-        return "output z, mean NLL (nats per token)"
-    if kind in ("image-classifier", "sequence-classifier"):
-        image = kind == "image-classifier"
-        what = model.get("target" if image else "output", "logit")
-        whose = model.get("label", 0) if image else model.get("target")
-        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
-        if what == "log-likelihood":
-            return f"output z, {minus}log-likelihood up to a constant (nats)"
-        words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
-        return f"output z, {minus}{words.get(what, what)} of class {whose} (nats)"
-    return "output z (the model's own unit)"
 
 
 def inputs_label(absolute: bool, per: str = "bin") -> str:

@@ -19,7 +19,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
-from omniinput_hpc.runfile.records import Checkpoint, RungCheckpoint
+from omniinput_hpc.runfile.records import Checkpoint, RungState
 
 
 class BrokenRun(UserError):
@@ -42,75 +42,35 @@ class StoredWalkers:
     direction_kw: NDArray[np.int8]
 
 
+class _Slab:
+    """A dataset of one round, read when it is asked for."""
+
+    def __init__(self, dataset: str) -> None:
+        self._dataset = dataset
+
+    def __get__(self, round_: RecordedRound, owner: type) -> NDArray[Any]:
+        return round_.run.slab(self._dataset, round_.number, round_.rungs)
+
+
+@dataclass(frozen=True)
 class RecordedRound:
-    """The records of one committed round for some rungs, each read when it is asked for.
+    """The records of one committed round (number 0 on), for some rungs or (None) for all."""
 
-    Parameters
-    ----------
-    number : of the round, from 0
-    rungs : all by default
-    """
+    run: RunReader
+    number: int
+    rungs: range | None = None
 
-    def __init__(self, run: RunReader, number: int, rungs: range | None = None) -> None:
-        self._run, self.number, self._rungs = run, number, rungs
-
-    def _slab(self, name: str) -> NDArray[Any]:
-        return self._run.slab(name, self.number, self._rungs)
-
-    @property
-    def counts_kb(self) -> NDArray[np.uint32]:
-        """The histogram, uint32 [K, B]."""
-        return self._slab("histogram/counts")
-
-    @property
-    def outside_k2(self) -> NDArray[np.uint32]:
-        """Counts below and above the bins, uint32 [K, 2]."""
-        return self._slab("histogram/outside")
-
-    @property
-    def samples_x(self) -> NDArray[Any]:
-        """Sampled inputs, [K, S, D]."""
-        return self._slab("samples/x")
-
-    @property
-    def samples_z(self) -> NDArray[np.float32]:
-        """Outputs of the samples, float32 [K, S]."""
-        return self._slab("samples/z")
-
-    @property
-    def samples_walker(self) -> NDArray[np.int32]:
-        """The walker of each sample, int32 [K, S]."""
-        return self._slab("samples/walker")
-
-    @property
-    def attempted_kn(self) -> NDArray[np.int64]:
-        """Attempted moves of each part of the kernel, int64 [K, n_kernels]."""
-        return self._slab("kernel/attempted")
-
-    @property
-    def accepted_kn(self) -> NDArray[np.int64]:
-        """Accepted moves of each part of the kernel, int64 [K, n_kernels]."""
-        return self._slab("kernel/accepted")
-
-    @property
-    def swaps_attempted_k(self) -> NDArray[np.int64]:
-        """Attempted swaps of each rung with the next one, int64 [K - 1]."""
-        return self._slab("exchange/attempted")
-
-    @property
-    def swaps_accepted_k(self) -> NDArray[np.int64]:
-        """Accepted swaps of each rung with the next one, int64 [K - 1]."""
-        return self._slab("exchange/accepted")
-
-    @property
-    def walker_kw(self) -> NDArray[np.int32]:
-        """The walker in each lane of each rung at the round's end, int32 [K, W]."""
-        return self._slab("exchange/walker")
-
-    @property
-    def round_trips_v(self) -> NDArray[np.int64]:
-        """Round trips that each walker completed, int64 [W K]."""
-        return self._slab("exchange/round_trips")
+    counts_kb = _Slab("histogram/counts")  # uint32 [K, B]
+    outside_k2 = _Slab("histogram/outside")  # below and above the bins, uint32 [K, 2]
+    samples_x = _Slab("samples/x")  # [K, S, D]
+    samples_z = _Slab("samples/z")  # float32 [K, S]
+    samples_walker = _Slab("samples/walker")  # int32 [K, S]
+    attempted_kn = _Slab("kernel/attempted")  # moves of each part of the kernel, int64 [K, n]
+    accepted_kn = _Slab("kernel/accepted")
+    swaps_attempted_k = _Slab("exchange/attempted")  # of rung k with k + 1, int64 [K - 1]
+    swaps_accepted_k = _Slab("exchange/accepted")
+    walker_kw = _Slab("exchange/walker")  # in each slot at the round's end, int32 [K, W]
+    round_trips_v = _Slab("exchange/round_trips")  # completed by each walker, int64 [W K]
 
 
 class RunReader(untrusted_hdf5.UntrustedFile):
@@ -351,7 +311,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             return self._file[f"state/{name}"][last % 2, k]
 
         found = [
-            RungCheckpoint(
+            RungState(
                 beta=float(state("beta", k)),
                 tuned=state("kernel", k),
                 entropy=state("entropy", k),
@@ -373,7 +333,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             )
         return Checkpoint(found, self._file["state/swaps"][last % 2])
 
-    def _is_possible(self, rung: RungCheckpoint) -> bool:
+    def _is_possible(self, rung: RungState) -> bool:
         n_walkers = self.geometry.n_rungs * self.walkers
         return bool(
             rung.x.max(initial=0) < self.n_values

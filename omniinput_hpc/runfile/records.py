@@ -13,43 +13,55 @@ from omniinput_hpc.runfile.layout import Geometry
 
 
 @dataclass(frozen=True)
+class RungState:
+    """What a rung resumes from, after a round.
+
+    Attributes
+    ----------
+    beta : NaN where the rung's histogram is to be flat
+    tuned : float64 [n_tuned], what burn-in tunes of the kernel
+    entropy, visits, learning : float64 [B + 2], [B + 2], [6], of a Wang-Landau rung's learning
+    lane_counts_gb, z_sum_b : uint64 [G, B], float64 [B], since the first counted round
+    x, z, walker_w, direction_w : [W, D], [W], [W], [W], the configurations
+    """
+
+    beta: float
+    tuned: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+    visits: NDArray[np.float64]
+    learning: NDArray[np.float64]
+    lane_counts_gb: NDArray[np.uint64]
+    z_sum_b: NDArray[np.float64]
+    x: NDArray[Any]
+    z: NDArray[np.float32]
+    walker_w: NDArray[np.int32]
+    direction_w: NDArray[np.int8]
+
+
+@dataclass(frozen=True)
 class RungRecord:
     """One rung's part of a commit.
 
     Attributes
     ----------
-    beta : NaN where the rung's histogram is to be flat
+    state : after the round
     log_weight_b : float64 [B], at the bins' centres
-    tuned : float64 [n_tuned], what burn-in tunes of the kernel
-    entropy, visits, learning : float64 [B + 2], [B + 2], [6], of a Wang-Landau rung's learning
     counts_b, outside : the round's histogram, [B], and counts below and above the bins, [2]
-    lane_counts_gb, z_sum_b : uint64 [G, B], float64 [B], since the first counted round
     samples_x, samples_z, samples_walker : [S, D], [S], [S]
     samples_log_q : float64 [S, K], None for chains
     attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
-    x, z, walker_w, direction_w : [W, D], [W], [W], [W], the configurations after the round
     """
 
-    beta: float
+    state: RungState
     log_weight_b: NDArray[np.float64]
-    tuned: NDArray[np.float64]
-    entropy: NDArray[np.float64]
-    visits: NDArray[np.float64]
-    learning: NDArray[np.float64]
     counts_b: NDArray[np.integer[Any]]
     outside: NDArray[np.integer[Any]]
-    lane_counts_gb: NDArray[np.uint64]
-    z_sum_b: NDArray[np.float64]
     samples_x: NDArray[Any]
     samples_z: NDArray[np.float32]
     samples_walker: NDArray[np.int32]
     samples_log_q: NDArray[np.float64] | None
     attempted_p: NDArray[np.int64]
     accepted_p: NDArray[np.int64]
-    x: NDArray[Any]
-    z: NDArray[np.float32]
-    walker_w: NDArray[np.int32]
-    direction_w: NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -74,23 +86,6 @@ class ExchangeRecord:
 
 
 @dataclass(frozen=True)
-class RungCheckpoint:
-    """What a rung resumes from; shapes and meanings as in `RungRecord`."""
-
-    beta: float
-    tuned: NDArray[np.float64]
-    entropy: NDArray[np.float64]
-    visits: NDArray[np.float64]
-    learning: NDArray[np.float64]
-    lane_counts_gb: NDArray[np.uint64]
-    z_sum_b: NDArray[np.float64]
-    x: NDArray[Any]
-    z: NDArray[np.float32]
-    walker_w: NDArray[np.int32]
-    direction_w: NDArray[np.int8]
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after its last committed round.
 
@@ -100,7 +95,7 @@ class Checkpoint:
     swaps_k2 : int64 [K - 1, 2], as in `ExchangeRecord`
     """
 
-    rungs: list[RungCheckpoint]
+    rungs: list[RungState]
     swaps_k2: NDArray[np.int64]
 
 
@@ -127,28 +122,29 @@ def slabs_of_round(
 
 
 def _datasets(record: RungRecord) -> dict[str, NDArray[Any]]:
+    state = record.state
     datasets: dict[str, NDArray[Any]] = {
-        "ladder/beta": np.asarray(record.beta),
+        "ladder/beta": np.asarray(state.beta),
         "ensemble/log_weight": record.log_weight_b,
         "histogram/counts": record.counts_b.astype(np.uint32),
         "histogram/outside": record.outside.astype(np.uint32),
-        "histogram/lane_counts": record.lane_counts_gb,
-        "histogram/z_sum": record.z_sum_b,
+        "histogram/lane_counts": state.lane_counts_gb,
+        "histogram/z_sum": state.z_sum_b,
         "samples/x": record.samples_x,
         "samples/z": record.samples_z,
         "samples/walker": record.samples_walker,
-        "exchange/walker": record.walker_w,
+        "exchange/walker": state.walker_w,
         "kernel/attempted": record.attempted_p,
         "kernel/accepted": record.accepted_p,
-        "state/x": record.x,
-        "state/z": record.z,
-        "state/walker": record.walker_w,
-        "state/direction": record.direction_w,
-        "state/beta": np.asarray(record.beta),
-        "state/kernel": record.tuned,
-        "state/entropy": record.entropy,
-        "state/visits": record.visits,
-        "state/learning": record.learning,
+        "state/x": state.x,
+        "state/z": state.z,
+        "state/walker": state.walker_w,
+        "state/direction": state.direction_w,
+        "state/beta": np.asarray(state.beta),
+        "state/kernel": state.tuned,
+        "state/entropy": state.entropy,
+        "state/visits": state.visits,
+        "state/learning": state.learning,
     }
     if record.samples_log_q is not None:
         datasets["samples/log_q"] = record.samples_log_q

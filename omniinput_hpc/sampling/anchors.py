@@ -16,6 +16,7 @@ from omniinput_hpc.kernels.independent import (
 )
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.models import offers_of
+from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
@@ -135,9 +136,5 @@ def repetitions(model: Any, like: torch.Tensor, n: int) -> torch.Tensor:
 
 def _outputs(model: Any, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
-    z = []
-    for begin in range(0, len(x), len(like)):
-        part = x[begin : begin + len(like)]
-        batch = torch.cat([part, like.new_zeros(len(like) - len(part), like.shape[1])])
-        z.append(model.output(batch)[: len(part)])
+    z = [model.output(batch)[:n] for batch, n in padded_batches(x, len(like))]
     return torch.cat(z) if z else torch.zeros(0, device=like.device)

@@ -10,7 +10,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram
 from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
-from omniinput_hpc.runfile.records import RungCheckpoint, RungRecord
+from omniinput_hpc.runfile.records import RungRecord, RungState
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.sampling.walkers import Recorded, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
@@ -84,7 +84,7 @@ class Rung:
             x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
         self.walkers.place(x, self.walkers.evaluate(x))
 
-    def resume(self, checkpoint: RungCheckpoint, tuned_beta: bool) -> None:
+    def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
         """Put the walkers, and all that burn-in tuned, where a checkpoint has them.
 
         tuned_beta : whether beta is the checkpoint's, since burn-in tunes it
@@ -168,25 +168,30 @@ class Rung:
 
     def record_of_round(self) -> RungRecord:
         """Return this rung's part of a round's commit."""
-        x, z = self.walkers.configurations()
-        state = self._learning_state()
         return RungRecord(
-            beta=self.ensemble.beta,
+            state=self._state(),
             log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
-            tuned=self.walkers.kernel.tuned,
-            entropy=state.entropy,
-            visits=state.visits,
-            learning=state.learning,
             counts_b=self.histogram.counts_b,
             outside=self.histogram.outside,
-            lane_counts_gb=self.histogram.lane_counts_gb,
-            z_sum_b=self.histogram.z_sum_b,
             samples_x=self._x_swd.reshape(-1, self._g.n_sites),
             samples_z=self._z_sw.reshape(-1),
             samples_walker=self._walker_sw.reshape(-1),
             samples_log_q=self._log_q_swk.reshape(-1, self._g.n_rungs) if self._g.log_q else None,
             attempted_p=self.attempted_p,
             accepted_p=self.accepted_p,
+        )
+
+    def _state(self) -> RungState:
+        x, z = self.walkers.configurations()
+        learning = self._learning_state()
+        return RungState(
+            beta=self.ensemble.beta,
+            tuned=self.walkers.kernel.tuned,
+            entropy=learning.entropy,
+            visits=learning.visits,
+            learning=learning.learning,
+            lane_counts_gb=self.histogram.lane_counts_gb,
+            z_sum_b=self.histogram.z_sum_b,
             x=x,
             z=z,
             walker_w=self.walker_w,

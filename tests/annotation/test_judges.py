@@ -13,6 +13,7 @@ from _common import run_script
 from judge import main
 from language_folders import save_classifier
 from page_server import ROOT
+from safetensors.torch import save_file
 from scipy.linalg import sqrtm
 from task_files import KEY_HEADER, make_tasks, word
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -181,18 +182,25 @@ def test_a_picture_classifier_sees_the_inputs_own_levels(tmp_path):
         judge.score([tasks.Task("a", png=png.data_uri(np.zeros((5, 5), np.uint8)))])
 
 
-def test_a_program_takes_pictures_from_0_to_1(tmp_path):
-    class Mean(torch.nn.Module):
-        def forward(self, image):
-            return 20 * image.mean(dim=(1, 2, 3))[:, None] - 10
-
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(Mean(), (torch.zeros(3, 1, 8, 8),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, tmp_path / "mean.pt2")
+def test_a_custom_network_takes_pictures_from_0_to_1(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mean_network.py").write_text(
+        "import torch\n"
+        "class Mean(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.slope = torch.nn.Parameter(torch.zeros(1))\n"
+        "    def forward(self, image):\n"
+        "        return self.slope * image.mean(dim=(1, 2, 3))[:, None] - 10\n"
+    )
+    save_file({"slope": torch.full((1,), 20.0)}, tmp_path / "mean.safetensors")
     made = pictures(tmp_path, noise(6))
-    given = networks.PictureClassifierJudge(str(tmp_path / "mean.pt2"), 1, "cpu").score(made.tasks)
+    judge = networks.PictureClassifierJudge("mean.safetensors", 1, "cpu", "mean_network:Mean")
     grey = np.stack([png.pixels(t.png) for t in made.tasks]) / 255
-    np.testing.assert_allclose(given, 1 / (1 + np.exp(10 - 20 * grey.mean(axis=(1, 2)))), rtol=1e-5)
+    expected = 1 / (1 + np.exp(10 - 20 * grey.mean(axis=(1, 2))))
+    np.testing.assert_allclose(judge.score(made.tasks), expected, rtol=1e-5)
+    with pytest.raises(UserError, match=r"\.pt2\) are not read: give the network by --factory"):
+        networks.PictureClassifierJudge("mean.pt2", 1, "cpu")
 
 
 def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def mixture(**part):
 
 
 IMAGES = {"kind": "image-classifier", "path": "inputs/models/digits-mlp"}
-OWN = {**IMAGES, "path": "own.pt2", "shape": [8, 8], "n_values": 17}
+CUSTOM = {**IMAGES, "path": "a.safetensors", "factory": "a:b", "shape": [8, 8], "n_values": 17}
 MISTAKES = [
     ("model", {**IMAGES, "label": -1}, "model.label: expected a number of at least 0"),
     ("model", {**IMAGES, "sign": 0}, "model.sign: expected -1 or 1, found 0"),
@@ -78,9 +78,10 @@ MISTAKES = [
     ("model", {**IMAGES, "shape": [8, 8]}, "model: shape and n_values stand in the folder's"),
     ("model", {**IMAGES, "options": {"a": 1}}, "model: options belong to a factory"),
     ("model", {**IMAGES, "factory": "a b"}, 'model.factory: expected "module:function"'),
-    ("model", {**OWN, "shape": [8]}, "model.shape"),
-    ("model", {**OWN, "n_values": 1}, "model.n_values: expected a number of at least 2"),
-    ("model", {**IMAGES, "factory": "a:b"}, "a factory also wants shape"),
+    ("model", {**CUSTOM, "shape": [8]}, "model.shape"),
+    ("model", {**CUSTOM, "n_values": 1}, "model.n_values: expected a number of at least 2"),
+    ("model", {**IMAGES, "factory": "a:b"}, "a factory also requires shape"),
+    ("model", {**CUSTOM, "path": "a.pt2"}, "model.path: programs of torch.export (.pt2) are not"),
     ("run.rounds", 0, "run.rounds: expected a number of at least 1"),
     ("run.rounds", 2.5, "run.rounds: expected a whole number, found 2.5"),
     ("run.rounds", True, "run.rounds: expected a whole number, found true"),

@@ -68,7 +68,7 @@ def test_a_checkpoint_that_loses_what_was_tuned_is_noticed(tmp_path, monkeypatch
 def test_what_a_mixture_has_tuned_cannot_be_written_into():
     from toy_models import coupled
 
-    from omniinput_hpc.config import DiscreteLangevin
+    from omniinput_hpc.config.kernels import DiscreteLangevin
     from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin as Kernel
     from omniinput_hpc.kernels.mixture import Mixture
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.images import classifier, exported
-from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, check_factory
 from omniinput_hpc.models.language.hf_folder import fingerprint, weight_files
 from omniinput_hpc.text import first_line
 
@@ -56,9 +56,9 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
 
 
 class PictureNetwork:
-    """A network on pictures: a folder with model.json, or a ``torch.export``ed program (.pt2).
+    """A network on pictures: a folder with model.json, or a factory and its safetensors weights.
 
-    The program takes float32 [n, channels, h, w] from 0 to 1.
+    A factory's network takes float32 [n, channels, h, w] from 0 to 1.
 
     Attributes
     ----------
@@ -70,13 +70,21 @@ class PictureNetwork:
         It cannot be loaded.
     """
 
-    def __init__(self, path: str, device: str) -> None:
+    def __init__(self, path: str, device: str, factory: str | None = None) -> None:
         self.path, self._device = Path(path).expanduser(), device
-        self._program = self._network = None
+        self._custom = self._network = None
         with loading():
-            if self.path.suffix == ".pt2":
-                self._program = exported.load(self.path, device)
+            if factory is not None:
+                check_factory(self.path, factory, "--model", "--factory")
+                self._custom = classifier.custom_network(
+                    factory, {}, self.path, device, "--factory"
+                )
                 files = [self.path]
+            elif self.path.suffix == ".pt2":
+                raise UserError(
+                    f"--model {path}: programs of torch.export (.pt2) are not read: give the "
+                    "network by --factory module:function and its weights as a .safetensors file"
+                )
             else:
                 self._network = classifier.load(self.path).to(device)
                 files = [self.path / DESCRIPTION, self.path / WEIGHTS]
@@ -90,7 +98,7 @@ class PictureNetwork:
         return self._run(images)
 
     def features(self, images: Pictures) -> torch.Tensor:
-        """Return the last layer's input, float32 [n, f]; of a program, its outputs."""
+        """Return the input of the last layer, float32 [n, f]; of a custom network, its outputs."""
         if self._network is not None:
             rows = self._network.pixels(self._values(images))
             out: torch.Tensor = self._network.body.get_submodule("backbone")(rows)
@@ -110,11 +118,11 @@ class PictureNetwork:
         return torch.from_numpy(levels.astype(np.int64)).to(self._device)
 
     def _run(self, images: Pictures) -> torch.Tensor:
-        assert self._program is not None
+        assert self._custom is not None
         x = torch.from_numpy(images.astype(np.float32) / 255.0)
         x = x.permute(0, 3, 1, 2) if x.ndim == 4 else x[:, None]
         try:
-            out: torch.Tensor = self._program(x.contiguous().to(self._device))
+            out: torch.Tensor = self._custom(x.contiguous().to(self._device))
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"{self.path} does not take pictures like these: {first_line(error)}"
@@ -127,8 +135,8 @@ class PictureNetwork:
 class PictureClassifierJudge:
     """Judge whose score is a picture's probability of one class, by `class_probability`."""
 
-    def __init__(self, path: str, label: int, device: str) -> None:
-        self._network, self._label = PictureNetwork(path, device), label
+    def __init__(self, path: str, label: int, device: str, factory: str | None = None) -> None:
+        self._network, self._label = PictureNetwork(path, device, factory), label
         self.about = f"image-classifier {self._network.about} label {label}"
 
     @torch.no_grad()

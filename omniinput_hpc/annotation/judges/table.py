@@ -35,7 +35,7 @@ def _sequence_classifier(options: Options, device: str) -> Judge:
 def _image_classifier(options: Options, device: str) -> Judge:
     from omniinput_hpc.annotation.judges.networks import PictureClassifierJudge
 
-    return PictureClassifierJudge(options.model, options.label, device)
+    return PictureClassifierJudge(options.model, options.label, device, options.factory)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="of the score file (default: the kind's, or the function's)")
     parser.add_argument("--of", choices=["values", "shown"], default="values",
                         help="what a rule's function takes")  # fmt: skip
-    parser.add_argument("--model", metavar="PATH", help="folder, hub name, or .pt2 of pictures")
+    parser.add_argument("--model", metavar="PATH", help="folder, or hub name")
+    parser.add_argument("--factory", metavar="module:function",
+                        help="of a network on pictures, with weights --model")  # fmt: skip
     parser.add_argument("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
     parser.add_argument("--answers", nargs="+", default=(" no", " yes"),
                         help="worst to best (no yes)")  # fmt: skip

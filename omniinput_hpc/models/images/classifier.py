@@ -8,9 +8,6 @@ the table.
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.images import exported
 from omniinput_hpc.models.images.files import (
     DESCRIPTION,
     WEIGHTS,
@@ -56,7 +53,7 @@ class Pixels(Protocol):
 
 
 class ScaledPixels:
-    """Grey levels as numbers in [0, 1]: the image [W, channels, h, w] of a model of one's own."""
+    """Grey levels as numbers in [0, 1]: the image [W, channels, h, w] of a custom network."""
 
     def __init__(self, shape: Shape, device: torch.device) -> None:
         self._shape = shape
@@ -121,15 +118,12 @@ class ImageClassifier:
 
 
 def build(options: Options, device: str) -> ImageClassifier:
-    """Load an image classifier (see `omniinput_hpc.models.build`)."""
+    """Load an image classifier (see `models.table.build`)."""
     shape, path = shape_of(options), Path(options.path).expanduser()
-    if not options.own:
+    if options.factory is None:
         network = load(path).to(device)
         return ImageClassifier(network.pixels, network.body, shape, options)
-    if options.factory is not None:
-        body = _own_network(options, path, device)
-    else:
-        body = exported.load(path, device)
+    body = custom_network(options.factory, options.options, path, device)
     model = ImageClassifier(ScaledPixels(shape, torch.device(device)), body, shape, options)
     _try_out(model, body, shape, options)
     return model
@@ -171,23 +165,23 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
     network.float().eval().requires_grad_(False)
 
 
-def _own_network(options: Options, weights: Path, device: str) -> nn.Module:
-    """Call the user's factory, and give its network the weights of the file."""
-    assert options.factory is not None
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    module_name, _, name = options.factory.partition(":")
-    where = f'model.factory = "{options.factory}"'
-    factory = getattr(importlib.import_module(module_name), name, None)
-    if not callable(factory):
-        raise UserError(f"{where}: {module_name} has no function {name}")
-    try:
-        inspect.signature(factory).bind(**options.options)
-    except TypeError as error:
-        raise UserError(
-            f"{where}: {name} does not take the keys of model.options: {error}"
-        ) from None
-    network = factory(**options.options)
+def custom_network(
+    factory: str, options: dict[str, Any], weights: Path, device: str, key: str = "model.factory ="
+) -> nn.Module:
+    """Call the user's factory, and give its network the weights of a safetensors file.
+
+    Parameters
+    ----------
+    factory, options : ``module:function`` and its keyword arguments
+    key : what the user gave the factory by
+
+    Raises
+    ------
+    UserError
+        There is no such function, it returns no network, or the weights do not fit.
+    """
+    network = plugins.call(factory, key, "model.options", options)
+    where = f"{key} {factory}"
     if not isinstance(network, nn.Module):
         raise UserError(f"{where}: expected a torch.nn.Module, found {type(network).__name__}")
     load_weights(network, weights, where)
@@ -195,7 +189,7 @@ def _own_network(options: Options, weights: Path, device: str) -> nn.Module:
 
 
 def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options) -> None:
-    """Evaluate two inputs of a network of the user's own, and check what comes back."""
+    """Evaluate two images with a custom network, and check what comes back."""
     image = torch.zeros((2, shape.channels, shape.height, shape.width))
     device = model._pixels.contributions(torch.zeros((1, 1), dtype=torch.int64)).device
     try:
@@ -204,8 +198,7 @@ def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise UserError(
             f"model.path = {options.path}: does not take images float32 {list(image.shape)} in "
-            "batches of any size (a program wants a dynamic first dimension, 'torch.export.Dim'): "
-            f"{first_line(error)}"
+            f"batches of any size: {first_line(error)}"
         ) from None
     if not isinstance(outputs, torch.Tensor) or outputs.dim() not in (1, 2) or len(outputs) != 2:
         found = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import custom
+from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.language.hf_folder import fingerprint, read_settings
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
-LARGEST = 1 << 16
+MAX_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,11 @@ class Architecture:
 
 
 def preflight(options: ImageClassifier) -> dict[str, Any]:
-    """See `omniinput_hpc.models.preflight`."""
+    """Check the files of an image classifier (see `models.table.preflight`)."""
     path = Path(options.path).expanduser()
-    if options.own:
-        files = [path]
-        if not path.is_file():
-            raise UserError(f"model.path = {path}: no such file")
-        if options.factory is not None:
-            custom.check_module(options.factory)
-            if path.suffix != ".safetensors":
-                raise UserError(
-                    f"model.path = {path}: a factory's weights must be a .safetensors file; "
-                    "nothing is unpickled"
-                )
-        n_outputs = None
+    if options.factory is not None:
+        check_factory(path, options.factory, "model.path =", "model.factory =")
+        files, n_outputs = [path], None
     else:
         architecture = read_architecture(path)
         _check_weights(path)
@@ -107,14 +99,39 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
     shape = shape_of(options)
     if n_outputs is not None:
         check_label(options, n_outputs)
-    own = f":{options.factory}:{json.dumps(options.options, sort_keys=True, default=str)}"
+    factory = f":{options.factory}:{json.dumps(options.options, sort_keys=True, default=str)}"
     meaning = f":{options.target}:{options.label}:{options.sign}"
     return {
-        "fingerprint": fingerprint(files) + meaning + (own if options.factory else ""),
+        "fingerprint": fingerprint(files) + meaning + (factory if options.factory else ""),
         "n_values": shape.n_values,
         "n_sites": shape.n_sites,
         "bytes": sum(file.stat().st_size for file in files),
     }
+
+
+def check_factory(weights: Path, factory: str, path_key: str, factory_key: str) -> None:
+    """Check that a factory's weights and its module are there.
+
+    Raises
+    ------
+    UserError
+        They are not, or the weights are no .safetensors file.
+    """
+    if not weights.is_file():
+        raise UserError(f"{path_key} {weights}: no such file")
+    plugins.check_module(factory, factory_key)
+    if weights.suffix != ".safetensors":
+        raise UserError(
+            f"{path_key} {weights}: a factory's weights must be a .safetensors file; nothing is "
+            "unpickled"
+        )
+
+
+def display(options: ImageClassifier) -> Display:
+    """Show inputs as pictures."""
+    shape = shape_of(options)
+    size = f"{shape.height} x {shape.width} pixels of {shape.n_values} levels"
+    return Display("image", lambda x_nd: list(shape.pixels(x_nd)), None, f"pictures of {size}")
 
 
 def shape_of(options: ImageClassifier) -> Shape:
@@ -125,7 +142,7 @@ def shape_of(options: ImageClassifier) -> Shape:
     UserError
         The model's folder is not what it must be, or the shape is not one of pictures.
     """
-    if not options.own:
+    if options.factory is None:
         return read_architecture(Path(options.path).expanduser()).shape
     assert options.shape is not None and options.n_values is not None
     height, width, *rest = options.shape
@@ -193,7 +210,7 @@ def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
     numbers = {}
     for key, low in least.items():
         value = text.get(key, 0 if key != "size" or name != "cnn" else 1)
-        if type(value) is not int or not low <= value <= LARGEST:
+        if type(value) is not int or not low <= value <= MAX_SIZE:
             raise UserError(f"{file}: {key} must be a whole number of at least {low}")
         numbers[key] = value
     n_outputs, size = numbers.pop("n_outputs"), numbers.pop("size")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.language import tokenizer
 
 _BLOCK = 1 << 22
@@ -30,7 +31,7 @@ BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
-    """See `omniinput_hpc.models.preflight`."""
+    """Check a model's files (see `models.table.preflight`)."""
     folder = resolve(options.path)
     config = read_config(folder)
     weights = weight_files(folder, options.path)
@@ -271,6 +272,24 @@ def text_of(options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int) 
         return tokenizer.Text(found, tokens, prefix_ids(options, folder, n_vocab))
     first, last = fixed_ids(folder)
     return tokenizer.Text(found, np.arange(n_vocab), [first], [last])
+
+
+def display(options: CausalLm | SequenceClassifier) -> Display:
+    """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
+    folder = resolve(options.path)
+    n_vocab = int(read_config(folder)["vocab_size"])
+    words = tokenizer.read(folder)
+    note = f"decoded by the tokenizer in {folder}"
+    if isinstance(options, SequenceClassifier):
+        return Display("text", tokenizer.Text(words, np.arange(n_vocab)).render, None, note)
+    tokens = site_tokens(options, folder, n_vocab)
+    prefix = prefix_ids(options, folder, n_vocab)
+    if words is None:
+        before = " ".join(map(str, prefix)) or None
+        note = f"{folder} has no tokenizer: token ids are shown"
+    else:
+        before = words.decode(prefix) if prefix else None
+    return Display("text", tokenizer.Text(words, tokens).render, before, note)
 
 
 def fingerprint(files: list[Path]) -> str:

@@ -1,8 +1,6 @@
 """Image classifiers: the gather is the dense convolution, gradients predict, files are checked."""
 
 import json
-import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -143,82 +141,37 @@ def test_half_precision_weights_are_computed_with_in_single(tmp_path):
     assert not any(p.requires_grad for p in network.parameters())
 
 
-def test_a_network_of_ones_own(tmp_path):
+def test_a_custom_network(tmp_path):
     network = tiny_module(n_classes=3)
     save_file(network.state_dict(), tmp_path / "own.safetensors")
-    batch = torch.export.Dim("batch", min=2, max=4096)
-    program = torch.export.export(network, (torch.zeros(4, 1, 4, 5),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, tmp_path / "own.pt2")
     x = torch.randint(11, (6, 20))
     expected = network(x.view(6, 1, 4, 5) / 10).log_softmax(1)[:, 1].detach()
-    own = {"shape": [4, 5], "n_values": 11}
-    made = {"factory": "image_models:tiny_module", "options": {"n_classes": 3}, **own}
-    for name, more in (("own.safetensors", made), ("own.pt2", own)):
-        chosen = options(tmp_path / name, "log-softmax", 1, **more)
-        assert files.preflight(chosen)["n_sites"] == 20
-        model = classifier.build(chosen, "cpu")
-        torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=0)
-        z, g = model.output_and_gradient(x)
-        torch.testing.assert_close(z, expected, atol=1e-5, rtol=0)
-        image = (x.view(6, 1, 4, 5) / 10).requires_grad_()
-        network(image).log_softmax(1)[:, 1].sum().backward()
-        by_level = image.grad.view(6, 20, 1) * torch.arange(11) / 10
-        torch.testing.assert_close(g, by_level, atol=1e-5, rtol=1e-4)
-    chosen = options(tmp_path / "own.pt2", label=3, **own)
+    made = {"factory": "image_models:tiny_module", "options": {"n_classes": 3}}
+    made |= {"shape": [4, 5], "n_values": 11}
+    chosen = options(tmp_path / "own.safetensors", "log-softmax", 1, **made)
+    assert files.preflight(chosen)["n_sites"] == 20
+    model = classifier.build(chosen, "cpu")
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=0)
+    z, g = model.output_and_gradient(x)
+    torch.testing.assert_close(z, expected, atol=1e-5, rtol=0)
+    image = (x.view(6, 1, 4, 5) / 10).requires_grad_()
+    network(image).log_softmax(1)[:, 1].sum().backward()
+    by_level = image.grad.view(6, 20, 1) * torch.arange(11) / 10
+    torch.testing.assert_close(g, by_level, atol=1e-5, rtol=1e-4)
+    chosen = options(tmp_path / "own.safetensors", label=3, **made)
     with pytest.raises(UserError, match=r"label = 3: the model .* has 3 output"):
         classifier.build(chosen, "cpu")
     with pytest.raises(UserError, match="does not take images"):
-        classifier.build(options(tmp_path / "own.pt2", shape=[5, 5], n_values=11), "cpu")
+        classifier.build(options(tmp_path / "own.safetensors", **{**made, "shape": [5, 5]}), "cpu")
 
 
-class Evil:
-    """Unpickling it would leave a file."""
-
-    def __reduce__(self):
-        return open, ("evil-was-here", "w")
-
-
-def rewrite(archive, target, change):
-    """Copy a zip archive; change(name, content) returns the new content, or None to leave out."""
-    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(target, "w") as copy:
-        for name in source.namelist():
-            content = change(name, source.read(name))
-            if content is not None:
-                copy.writestr(name, content)
-
-
-def test_programs_that_would_run_code_while_loading_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = torch.export.export(tiny_module(3), (torch.zeros(4, 1, 4, 5),))
-    torch.export.save(program, "good.pt2")
-    evil = pickle.dumps(Evil(), protocol=2)
-    own = {"shape": [4, 5], "n_values": 11}
-
-    def sample(name, content):
-        return evil if "sample_inputs" in name else content
-
-    def weights(name, content):
-        return content.replace(b'"use_pickle": false', b'"use_pickle": true')
-
-    def target(name, content):
-        return content.replace(b"torch.ops.aten.linear.default", b"torch.os.system")
-
-    def no_zip(name, content):
-        return None
-
-    for change, said in (
-        (sample, "would need unpickling"),
-        (weights, "would need unpickling"),
-        (target, "torch.os.system"),
-        (no_zip, "cannot load|not a torch.export"),
-    ):
-        rewrite("good.pt2", "bad.pt2", change)
-        with pytest.raises(UserError, match=said):
-            classifier.build(options("bad.pt2", **own), "cpu")
-    (tmp_path / "plain.pt2").write_bytes(evil)
-    with pytest.raises(UserError, match=r"not a torch\.export program"):
-        classifier.build(options("plain.pt2", **own), "cpu")
-    assert not (tmp_path / "evil-was-here").exists()
+def test_programs_of_torch_export_are_refused():
+    """They may unpickle or run code while they are loaded; with and without a factory."""
+    for more in ({}, {"factory": "a:b", "shape": [4, 5], "n_values": 11}):
+        with pytest.raises(
+            ValueError, match=r"\(\.pt2\) are not read: give the network by factory"
+        ):
+            options("own.pt2", **more)
 
 
 def refused(folder, **more):
@@ -233,9 +186,9 @@ def test_what_is_refused_without_torch(tmp_path):
     assert "model.label = 2: the model" in refused(folder, label=2)
     assert "is for energy-based" in refused(folder, target="log-likelihood")
     assert "no such folder" in refused(tmp_path / "nothing")
-    assert "no such file" in refused(tmp_path / "no.pt2", shape=[2, 2], n_values=4)
     (tmp_path / "own.bin").write_bytes(b"")
     made = {"factory": "image_models:tiny_module", "shape": [2, 2], "n_values": 4}
+    assert "no such file" in refused(tmp_path / "no.safetensors", **made)
     assert "nothing is unpickled" in refused(tmp_path / "own.bin", **made)
     about = folder / "model.json"
     text = json.loads(about.read_text())

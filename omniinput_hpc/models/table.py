@@ -1,0 +1,155 @@
+"""The table of model kinds: one row holds all that depends on a kind. No torch is imported here.
+
+To add a kind: its options as a class in `config.models` (and in the union there), its own module
+under `models`, and a row in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from omniinput_hpc.config import (
+    CausalLm,
+    Config,
+    ImageClassifier,
+    PythonModel,
+    SequenceClassifier,
+    Table,
+)
+from omniinput_hpc.config.models import read_options
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display, values_as_text
+from omniinput_hpc.models.protocol import Model
+
+TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
+"""By how much z may differ on another machine or in other pieces, by the type of the weights."""
+NO_UNIT = "output z (the model's own unit)"
+
+
+def _nll_label(model: Mapping[str, Any]) -> str:
+    return "output z, mean NLL (nats per token)"
+
+
+def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the label of a classifier's z, whose options name the output and the class."""
+    words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
+
+    def label(model: Mapping[str, Any]) -> str:
+        output, its_class = model.get(output_key, "logit"), model.get(class_key, 0)
+        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
+        if output == "log-likelihood":
+            return f"output z, {minus}log-likelihood up to a constant (nats)"
+        return f"output z, {minus}{words.get(output, output)} of class {its_class} (nats)"
+
+    return label
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """One row: what depends on ``model.kind``. Modules are named below `omniinput_hpc.models`.
+
+    Attributes
+    ----------
+    options : the class of its table in the input file
+    builder : module with ``build(options, device) -> Model``; it may import torch
+    checks : module without torch, with ``preflight(options)`` (see `preflight`) and perhaps
+        ``display(options) -> Display``; without that, values are shown
+    z_label : from the parsed ``[model]`` table, perhaps of an older version, to the label of z
+    has_tokenizer : whether ``model.path`` is a folder whose tokenizer says what values mean
+    """
+
+    options: type[Table]
+    builder: str
+    checks: str
+    z_label: Callable[[Mapping[str, Any]], str] = lambda model: NO_UNIT
+    has_tokenizer: bool = False
+
+
+# fmt: off
+KINDS = {
+    "causal-lm": ModelKind(
+        CausalLm, "language.causal_lm", "language.hf_folder", _nll_label, has_tokenizer=True),
+    "image-classifier": ModelKind(
+        ImageClassifier, "images.classifier", "images.files", _class_label("target", "label")),
+    "python": ModelKind(PythonModel, "custom", "custom"),
+    "sequence-classifier": ModelKind(
+        SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
+        _class_label("output", "target"), has_tokenizer=True),
+}
+# fmt: on
+
+
+def preflight(config: Config) -> dict[str, Any]:
+    """Check the model's files without importing torch, and take its fingerprint.
+
+    Returns
+    -------
+    dict with "fingerprint" (str), and what a plan can be told of the model before it is built:
+    "n_values", "n_sites", "bytes" (None where it must be built to know), and "folder", where a
+    language model's files are on this machine
+
+    Raises
+    ------
+    UserError
+        Files are missing or do not fit the input file.
+    """
+    return dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
+
+
+def build(config: Config, device: str, folder: str | None = None) -> Model:
+    """Build the model on a device; `folder` is what `preflight` found, where it did.
+
+    Raises
+    ------
+    UserError
+        It cannot be built from what the input file says.
+    """
+    options = config.model
+    if folder is not None:
+        options = options.model_copy(update={"path": folder})
+    model: Model = _module(KINDS[options.kind].builder).build(options, device)
+    return model
+
+
+def display(config: Mapping[str, Any]) -> Display:
+    """Return how people see the inputs of a run, from its parsed input file.
+
+    Raises
+    ------
+    UserError
+        The kind is not known, its options are not valid, or its files are not there.
+    """
+    table = config.get("model", {})
+    kind = table.get("kind")
+    if kind not in KINDS:
+        raise UserError(f'how to show inputs of model.kind = "{kind}" is not known')
+    row = KINDS[kind]
+    options = read_options(row.options, table)
+    show = getattr(_module(row.checks), "display", None)
+    if show is None:
+        return Display("text", values_as_text, None, "values are shown")
+    shown: Display = show(options)
+    return shown
+
+
+def z_label(config: Mapping[str, Any]) -> str:
+    """Return the axis label of the output, with its unit where the model's kind tells it."""
+    model = config.get("model", {})
+    row = KINDS.get(model.get("kind"))
+    return NO_UNIT if row is None else row.z_label(model)
+
+
+def closeness(config: Config) -> float:
+    """Return by how much an output may differ on another machine, or evaluated in other pieces.
+
+    By the type of the weights, in units of z.
+    """
+    return TOLERANCES[getattr(config.model, "dtype", "float32")]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"omniinput_hpc.models.{name}")
