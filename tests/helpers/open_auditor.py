@@ -1,4 +1,4 @@
-"""The program under an auditor: ``python -m opens FOLDER arguments`` notes what each rank opens.
+"""The program under an auditor: ``python -m open_auditor FOLDER arguments`` notes what each rank opens.
 
 Every rank writes FOLDER/PID: a line ``event argument`` for each file that Python opens, each that
 safetensors opens (its own code is no Python, so that its function is wrapped), each host name that
