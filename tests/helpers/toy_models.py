@@ -1,4 +1,4 @@
-"""Small models with known answers, brought as a user would bring hers (``kind = "python"``)."""
+"""Small models with known answers, given as a user gives a custom model (``kind = "python"``)."""
 
 from __future__ import annotations
 
