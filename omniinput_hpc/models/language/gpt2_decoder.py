@@ -17,7 +17,8 @@ from transformers import GPT2LMHeadModel
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
 """Up to this size attention is computed with walkers as the last, vectorized dimension."""
 MIN_ROWS, MIN_PRODUCTS = 4, 400
-"""Matrix products of fewer rows, or of fewer multiplications, are rounded in another order."""
+"""Matrix products of fewer rows, or of fewer multiplications, are rounded in another order on most
+processors; `min_rows` measures it on the one that is there."""
 PACKED_ROWS = 1024
 """Rows that the layout of packed weights is optimized for; any number of rows works."""
 
@@ -108,6 +109,28 @@ def packs(weight: torch.Tensor) -> bool:
     return usable and torch.backends.mkldnn.is_available()
 
 
+def min_rows(n_positions: int, head_size: int, like: torch.Tensor) -> int:
+    """Return from how many rows on attention is rounded alike, whatever their number.
+
+    Libraries choose another order of summation for few rows, and where that begins depends on the
+    processor: on a CPU it is measured, by comparing n rows with all T of them.
+    """
+    rows = max(MIN_ROWS, -(-MIN_PRODUCTS // (n_positions * head_size)))
+    if like.device.type != "cpu":
+        return rows
+    random = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn((3, 12, n_positions, head_size), generator=random).to(like.dtype)
+    share = torch.rand((12, n_positions, n_positions), generator=random).to(like.dtype)
+    k = k.transpose(0, 1).contiguous().permute(1, 2, 0)  # [12, d, T], strided as in `_attend`
+    v = v.transpose(0, 1).contiguous().transpose(0, 1)  # [12, T, d]
+    scores, mixed = torch.bmm(q, k), torch.bmm(share, v)
+    for n in range(n_positions - 1, rows - 1, -1):
+        same = torch.equal(torch.bmm(q[:, :n], k), scores[:, :n])
+        if not (same and torch.equal(torch.bmm(share[:, :n], v), mixed[:, :n])):
+            return n + 1
+    return rows
+
+
 class Gpt2Decoder:
     """GPT-2's layers (Radford et al. 2019), pre-normalized, with learned positions.
 
@@ -128,8 +151,7 @@ class Gpt2Decoder:
         self.n_vocab = len(lm.lm_head.weight)
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads
-        products = n_positions * self._head_size
-        self._min_rows = max(MIN_ROWS, -(-MIN_PRODUCTS // products))
+        self._min_rows = min_rows(n_positions, self._head_size, self._tokens)
         self._scale = 1.0 / math.sqrt(self._head_size)
         self._tiny = self._head_size <= MAX_TINY_HEAD and n_positions <= MAX_TINY_LENGTH
         self.walker_dim = 4 if self._tiny else 3
