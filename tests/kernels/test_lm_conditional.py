@@ -69,6 +69,7 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrices_are_exact(ensemble):
     """Each span alone leaves the ensemble invariant, in detail; together they go everywhere."""

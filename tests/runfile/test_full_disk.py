@@ -8,6 +8,8 @@ from run_tools import LATTICE, assert_same, run
 
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["run.rounds=150", "sampler.walkers=64"]
 
 
