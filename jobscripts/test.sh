@@ -2,7 +2,8 @@
 # All checks and tests, all set-up included (see setup.sh): bash jobscripts/test.sh
 #
 # Every stage runs, also after one has failed; the last line says which failed, and the exit code is
-# then 1. The serial tests run in two halves side by side, the SLURM tests beside the MPI tests. The reports (one junit file a rank) are kept on failure only.
+# then 1. The serial tests run in two halves side by side; the SLURM tests, mostly asleep,
+# beside the linters. The reports (one junit file a rank) are kept on failure only.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -117,17 +118,17 @@ cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
 install_browser
+begin "SLURM tests" slurm_pytest
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
+finish
 begin "serial tests, second half" second_serial_pytest
 stage "serial tests, first half" first_serial_pytest
 finish
-begin "SLURM tests" slurm_pytest
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"
 done
-finish
 stage "test counts" check_counts
 
 if [[ ${#failed[@]} != 0 ]]; then
