@@ -68,6 +68,7 @@ def test_recorded_outputs_are_those_of_the_recorded_inputs(capfd, toml, tmp_path
             np.testing.assert_array_equal(model.energy.numpy()[x].sum(axis=-1) * model.unit, z)
 
 
+@pytest.mark.slow
 def test_warns_of_pairs_that_never_swap(capfd, toml):
     code, text = call(capfd, toml, *settings("ladder.betas=[0.0, 900.0]", "run.burn_in=60"))
     assert code == 0

@@ -85,6 +85,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_small_step_stays_near_where_values_are_ordered():
     kernel = DiscreteLangevin(options(ordered=True, step_size=0.05), COUPLED, 64)
     p = Explorer(kernel, COUPLED, Canonical(0.0), DRAWS).matrix()
@@ -123,6 +124,7 @@ def test_the_step_size_is_tuned_towards_its_acceptance():
     assert (kernel.tuned == frozen).all(), "a segment without moves teaches nothing"
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_the_step_size_that_is_put_back():
     one, other = (DiscreteLangevin(options(step_size=s), COUPLED, 64) for s in (0.3, 5.0))
     other.tuned = one.tuned.copy()
