@@ -111,12 +111,7 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
 
 
 def count_all(
-    model: Any,
-    config: Config,
-    rule: Rule | None,
-    device: str,
-    world: World,
-    max_hours: float,
+    model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
 ) -> Census:
     """Enumerate the space over all ranks; every rank returns the whole census.
 

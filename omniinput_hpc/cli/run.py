@@ -172,9 +172,7 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
         "--check", action="store_true", help="check everything, print the plan, exit"
     )
     instead.add_argument(
-        "--doctor",
-        action="store_true",
-        help="check this machine and a folder, exit",
+        "--doctor", action="store_true", help="check this machine and a folder, exit"
     )
     instead.add_argument(
         "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"

@@ -312,10 +312,7 @@ def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: LastRound) ->
 
 
 def _state(
-    run: RunReader,
-    config: Config,
-    walker_kw: NDArray[np.int32] | None,
-    state: StoredWalkers,
+    run: RunReader, config: Config, walker_kw: NDArray[np.int32] | None, state: StoredWalkers
 ) -> Lines:
     """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
     n_values = run.geometry.n_values

@@ -12,13 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import (
-    Kernel,
-    KernelTable,
-    Metropolis,
-    Mixture,
-    with_default_name,
-)
+from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
     CausalLm,

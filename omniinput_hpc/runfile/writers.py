@@ -230,12 +230,7 @@ class GuardedWriter:
 
 
 def open_writer(
-    kind: str,
-    path: Path,
-    g: Geometry,
-    rungs: range,
-    world: World,
-    fields: Fields | None = None,
+    kind: str, path: Path, g: Geometry, rungs: range, world: World, fields: Fields | None = None
 ) -> Writer:
     """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
 

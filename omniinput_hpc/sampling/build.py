@@ -21,13 +21,7 @@ from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import (
-    Canonical,
-    Ensemble,
-    Gaussian,
-    Tabulated,
-    log_weight_b,
-)
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated, log_weight_b
 from omniinput_hpc.tempering.ladder import placement
 
 if TYPE_CHECKING:

@@ -104,10 +104,7 @@ class Exchanger:
         rung.walkers.place(held["x"], held["z"])
 
     def _fetch_neighbours(
-        self,
-        held: Mapping[int, NDArray[Any]],
-        ensembles: dict[int, Ensemble],
-        pairs: Iterable[int],
+        self, held: Mapping[int, NDArray[Any]], ensembles: dict[int, Ensemble], pairs: Iterable[int]
     ) -> dict[int, NDArray[Any]]:
         """Send whole rungs to the neighbouring ranks and return theirs, for pairs on two ranks.
 
