@@ -16,11 +16,11 @@ from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixtur
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
     CausalLm,
+    FunctionName,
     ImageClassifier,
     Model,
     PythonModel,
     SequenceClassifier,
-    function_name,
 )
 from omniinput_hpc.config.table import Finite, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
@@ -127,7 +127,7 @@ class Analysis(Table):
         description="The end of z where the model is confident: low for a loss, high for a logit. "
         "Low where it is left out.",
     )
-    rule: str | None = Field(
+    rule: FunctionName | None = Field(
         None,
         description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
         "[n] in [0, 1].",
@@ -137,11 +137,6 @@ class Analysis(Table):
         description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
         "to draw beside the density.",
     )
-
-    @field_validator("rule")
-    @classmethod
-    def _names_a_function(cls, value: str | None) -> str | None:
-        return value if value is None else function_name(value)
 
 
 class Config(Table):
@@ -225,10 +220,7 @@ class Config(Table):
     def windows(self) -> list[tuple[int, int]]:
         """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
 
-        Raises
-        ------
-        ValueError
-            A window holds no bin, or neighbours share none.
+        A ValueError says that a window holds no bin, or that neighbours share none.
         """
         if self.sampler.method != "wang-landau":
             return []

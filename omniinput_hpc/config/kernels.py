@@ -23,14 +23,9 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class KernelTable(Table):
-    """What all kernels' tables have, and what the layout of the run file needs of them.
+    """What all kernels' tables have, and what the layout of the run file needs of them."""
 
-    Attributes
-    ----------
-    implementation : "module:class" of the kernel, imported when it is built, since it needs torch
-    """
-
-    implementation: ClassVar[str]
+    implementation: ClassVar[str]  # "module:class", imported when it is built: it needs torch
     name: str
 
     @property
@@ -156,7 +151,6 @@ class LmConditional(KernelTable):
 PART_WEIGHT: float = Field(
     1.0, description="How often this part is chosen, relative to the other parts."
 )
-
 
 KERNELS: tuple[type[KernelTable], ...] = (
     Metropolis,

@@ -38,13 +38,7 @@ class Sampler(Table):
 
     @property
     def n_walkers(self) -> int:
-        """W.
-
-        Raises
-        ------
-        UserError
-            It is "auto", and nobody has looked for the number yet.
-        """
+        """W; a `UserError` where it is "auto" and the number is not known yet."""
         if self.walkers == "auto":
             raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
         return self.walkers
@@ -121,7 +115,7 @@ class Ladder(Table):
     def _check_gaussian(self, n_rungs: int) -> None:
         for name, given in (("kappa", self.kappa), ("z0", self.z0)):
             if (given is None) != (self.kappa is None and self.z0 is None):
-                raise ValueError("a Gaussian ensemble wants both kappa and z0, a list each")
+                raise ValueError("a Gaussian ensemble requires both kappa and z0, a list each")
             if given is not None and len(given) != n_rungs:
                 raise ValueError(f"{name} has {len(given)} entries for {n_rungs} rungs")
         if self.kappa is not None and self.tune:
@@ -138,14 +132,14 @@ class Ladder(Table):
                 raise ValueError('first belongs to spacing = "geometric"')
             return np.linspace(self.lowest, self.highest, self.rungs)
         if self.lowest < 0:
-            raise ValueError("geometric spacing wants lowest >= 0; list the betas instead")
+            raise ValueError("geometric spacing requires lowest >= 0; list the betas instead")
         if self.lowest > 0:
             if self.first is not None:
                 raise ValueError("first is for lowest = 0 only")
             return np.geomspace(self.lowest, self.highest, self.rungs)
         if self.first is None or self.first >= self.highest or self.rungs < 3:
             raise ValueError(
-                "geometric spacing from 0 wants at least 3 rungs and first, the smallest "
+                "geometric spacing from 0 requires at least 3 rungs and first, the smallest "
                 "positive beta, below highest"
             )
         return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
@@ -213,10 +207,10 @@ class WangLandau(Table):
         if (self.proposal == "slope") != (self.proposal_beta is None):
             raise ValueError(
                 'proposal_beta = [low, high] belongs to proposal = "range" and "directional", '
-                "which want it"
+                "which require it"
             )
         if self.proposal_beta is not None and self.proposal_beta[0] >= self.proposal_beta[1]:
-            raise ValueError("proposal_beta = [low, high] wants low below high")
+            raise ValueError("proposal_beta = [low, high]: low must be below high")
         if isinstance(self.windows, list):
             self._check_windows(self.windows)
         return self
