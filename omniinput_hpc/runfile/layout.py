@@ -169,29 +169,6 @@ def create(
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def attributes(
-    fingerprint: str,
-    probe_z: NDArray[np.float64],
-    model_beta: float,
-    environment: Mapping[str, str],
-) -> dict[str, str | float | NDArray[np.float64]]:
-    """Return the attributes of a new file that tell its model and where it was begun.
-
-    Parameters
-    ----------
-    fingerprint : of the model's files and options
-    probe_z : its z at inputs that never change
-    model_beta : the beta of its own distribution, NaN where it cannot be drawn from
-    environment : versions of libraries, devices, processor
-    """
-    return {
-        "model_fingerprint": fingerprint,
-        "model_probe_z": probe_z,
-        "model_beta": model_beta,
-        **environment,
-    }
-
-
 def grow(
     path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
 ) -> None:

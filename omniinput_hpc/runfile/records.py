@@ -38,6 +38,19 @@ class RungState:
     direction_w: NDArray[np.int8]
 
 
+STATE_DATASETS = {
+    "tuned": "state/kernel",
+    "entropy": "state/entropy",
+    "visits": "state/visits",
+    "learning": "state/learning",
+    "x": "state/x",
+    "z": "state/z",
+    "walker_w": "state/walker",
+    "direction_w": "state/direction",
+}
+"""Where those fields of a `RungState` stand that are stored as they are."""
+
+
 @dataclass(frozen=True)
 class RungRecord:
     """One rung's part of a commit.
@@ -102,13 +115,7 @@ class Checkpoint:
 def slabs_of_round(
     rungs: Sequence[RungRecord], exchange: ExchangeRecord, held: range, g: Geometry
 ) -> dict[str, NDArray[Any]]:
-    """Return a rank's slab of every dataset of a round, by the dataset's name.
-
-    Parameters
-    ----------
-    rungs : the records of the rungs that the rank holds
-    held : their numbers
-    """
+    """Return a rank's slab of every dataset of a round, by name; `held` are its rungs' numbers."""
     per_rung = [_datasets(record) for record in rungs]
     slabs = {name: np.stack([part[name] for part in per_rung]) for name in per_rung[0]}
     pairs = slice(held.start, min(held.stop, g.n_rungs - 1))
@@ -136,16 +143,9 @@ def _datasets(record: RungRecord) -> dict[str, NDArray[Any]]:
         "exchange/walker": state.walker_w,
         "kernel/attempted": record.attempted_p,
         "kernel/accepted": record.accepted_p,
-        "state/x": state.x,
-        "state/z": state.z,
-        "state/walker": state.walker_w,
-        "state/direction": state.direction_w,
         "state/beta": np.asarray(state.beta),
-        "state/kernel": state.tuned,
-        "state/entropy": state.entropy,
-        "state/visits": state.visits,
-        "state/learning": state.learning,
     }
+    datasets |= {name: getattr(state, field) for field, name in STATE_DATASETS.items()}
     if record.samples_log_q is not None:
         datasets["samples/log_q"] = record.samples_log_q
     return datasets

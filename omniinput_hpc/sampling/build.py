@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,11 +238,14 @@ def prepare_file(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not found.resume:
-            attributes = layout.attributes(
-                here.fingerprint, np.array(here.probe_z), here.model_beta, here.environment
-            )
-            first = _first_values(config)
-            layout.create(path, built.geometry, first, {**header, **attributes})
+            attributes: dict[str, Any] = {
+                **header,
+                "model_fingerprint": here.fingerprint,
+                "model_probe_z": np.array(here.probe_z),
+                "model_beta": here.model_beta,
+                **here.environment,
+            }
+            layout.create(path, built.geometry, _first_values(config), attributes)
         elif config.run.rounds > found.rounds_planned:
             layout.grow(path, built.geometry, header["config"], heartbeat)
     except OSError as error:
