@@ -115,10 +115,7 @@ def count_all(
 ) -> Census:
     """Enumerate the space over all ranks; every rank returns the whole census.
 
-    Raises
-    ------
-    UserError
-        It would take longer than `max_hours`, by the time of the first block.
+    Raises a UserError where it would take longer than `max_hours`, by the time of the first block.
     """
     v, d = model.n_values, model.n_sites
     depth = block_depth(v, d)

@@ -64,15 +64,9 @@ class Findings:
 def run(world: World, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
     """Verify a run file on rank 0, print what was found, and return the exit code.
 
-    Parameters
-    ----------
-    n_rescored : samples that the model evaluates again; 0: none, and no model is needed
-    assignments : overrides of the stored input, for the model (``--set model.path=...``)
-
-    Raises
-    ------
-    UserError
-        The file is no run file, or the model cannot be built.
+    The model evaluates `n_rescored` samples again (0: none, and no model is needed); `assignments`
+    override the stored input for it (``--set model.path=...``). Raises a UserError where the file
+    is no run file, or the model cannot be built.
     """
 
     def verify() -> bool:
@@ -250,10 +244,7 @@ def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
 def _walkers(
     run: RunReader, config: Config, round_: RecordedRound, before_kw: NDArray[np.int32] | None
 ) -> Lines:
-    """Check where each walker is after the round, and at each of its sampled moves.
-
-    before_kw : the walkers after the round before, None for the first
-    """
+    """Check where walkers are at each sampled move; `before_kw`: after the round before."""
     g = run.geometry
     lanes = misplaced_lanes(round_.walker_kw)
     if lanes.size:
@@ -361,13 +352,7 @@ def _some(numbers: NDArray[Any]) -> str:
 
 
 def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
-    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each.
-
-    Raises
-    ------
-    UserError
-        The model cannot be built.
-    """
+    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each."""
     from omniinput_hpc.models import device as devices  # imports torch
     from omniinput_hpc.models.batches import evaluate
 
@@ -409,10 +394,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
 
 
 def choose_samples(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the samples to rescore by (round, rung): one at random of each n-th part of all.
-
-    The choice is the same every time.
-    """
+    """Return the samples to rescore by (round, rung): of each n-th part the same random one."""
     g = run.geometry
     total = run.rounds * g.n_rungs * g.samples_per_round
     n = min(n, total)

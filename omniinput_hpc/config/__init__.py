@@ -22,7 +22,7 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 __all__ = [
@@ -84,11 +84,7 @@ class Bins(Table):
 
     lower: Finite = Field(description="Where the first bin begins, in units of z.")
     upper: Finite = Field(description="Where the last bin ends.")
-    width: float = Field(
-        gt=0,
-        allow_inf_nan=False,
-        description="Of each bin; upper - lower is a whole number of widths.",
-    )
+    width: Positive = Field(description="Of each bin; upper - lower is a whole number of widths.")
 
     @model_validator(mode="after")
     def _fits(self) -> Bins:
@@ -220,7 +216,7 @@ class Config(Table):
     def windows(self) -> list[tuple[int, int]]:
         """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
 
-        A ValueError says that a window holds no bin, or that neighbours share none.
+        Raises a ValueError where a window holds no bin, or neighbours share none.
         """
         if self.sampler.method != "wang-landau":
             return []

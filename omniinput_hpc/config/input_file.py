@@ -16,17 +16,10 @@ from omniinput_hpc.errors import UserError
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
-    """Read and check an input file.
+    """Read and check an input file; `assignments` are ``table.key=value``, applied in order.
 
-    Parameters
-    ----------
-    path : the TOML file
-    assignments : ``table.key=value`` strings of the command line, applied in order
-
-    Raises
-    ------
-    UserError
-        The file is missing or is no TOML, or keys are unknown or wrong (all are listed).
+    Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (all
+    are listed).
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import NotNegative, Positive, Range, Table, WholePositive
 
 STEP_SIZES = (1e-3, 1e6)
 """Smallest and largest step size of the discrete Langevin proposal."""
 
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class KernelTable(Table):
@@ -77,7 +75,7 @@ class DiscreteLangevin(KernelTable):
         le=STEP_SIZES[1],
         description="Larger steps change more sites. Burn-in tunes it to 57 % acceptance.",
     )
-    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+    proposal_beta: Range | None = Field(
         None,
         description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
         "rung's own.",
@@ -163,7 +161,7 @@ KERNELS: tuple[type[KernelTable], ...] = (
 
 def _part(table: type[KernelTable]) -> type[KernelTable]:
     """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
-    weight: Any = (Weight, PART_WEIGHT)
+    weight: Any = (Positive, PART_WEIGHT)
     return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
 
 

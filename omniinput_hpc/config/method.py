@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
 
@@ -69,7 +69,7 @@ class Ladder(Table):
     spacing: Literal["linear", "geometric"] | None = Field(
         None, description="Equal differences, or equal ratios."
     )
-    first: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    first: Positive | None = Field(
         None,
         description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
     )
@@ -83,7 +83,7 @@ class Ladder(Table):
         description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
         "equally often.",
     )
-    kappa: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+    kappa: list[NotNegative] | None = Field(
         None,
         description="Gaussian rungs, to bridge two phases: the log-weight is "
         "-beta z - kappa (z - z0)^2 / 2. One entry a rung.",
@@ -150,17 +150,14 @@ class Ladder(Table):
         return self._spaced()
 
 
-Window = Annotated[list[Finite], Field(min_length=2, max_length=2)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class WangLandau(Table):
     """``[wang_landau]``: learning S(z) in burn-in, one rung a window of z."""
 
-    flatness: float = Field(
-        0.8,
-        gt=0,
-        lt=1,
-        description="ln f is halved when the rarest bin has this share of the mean count.",
+    flatness: Share = Field(
+        0.8, description="ln f is halved when the rarest bin has this share of the mean count."
     )
     ln_f_first: float = Field(
         1.0,
@@ -177,15 +174,13 @@ class WangLandau(Table):
         description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
         "5 % of the bins, then as bins / moves.",
     )
-    windows: list[Window] | WholePositive = Field(
+    windows: list[Range] | WholePositive = Field(
         1,
         description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
         "overlap.",
     )
-    overlap: float = Field(
+    overlap: Share = Field(
         0.5,
-        gt=0,
-        lt=1,
         description="The share of a window that its neighbour has too, where `windows` is a "
         "number.",
     )
@@ -194,7 +189,7 @@ class WangLandau(Table):
         description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
         '`proposal_beta`: `"range"`, or, while learning, `"directional"`.',
     )
-    proposal_beta: Window | None = Field(
+    proposal_beta: Range | None = Field(
         None, description="`[low, high]`, the range that beta is drawn from."
     )
 

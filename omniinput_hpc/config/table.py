@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 WholePositive = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Range = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 
 
 class Table(BaseModel):

@@ -41,10 +41,7 @@ class StopCheck:
     def after_move(self) -> None:
         """Count a move, and check when it is time.
 
-        Raises
-        ------
-        StopRun
-            On all ranks together, if one was asked to stop.
+        Raises a StopRun on all ranks together, if one was asked to stop.
         """
         self._moves_to_check -= 1
         if self._moves_to_check == 0:

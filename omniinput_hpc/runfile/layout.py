@@ -25,6 +25,7 @@ from omniinput_hpc.histogram import MAX_GROUPS
 
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
+Attribute = str | int | float | NDArray[Any]
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
@@ -151,44 +152,68 @@ def create(
     path: Path,
     g: Geometry,
     first: Mapping[str, NDArray[np.float64]],
-    attributes: Mapping[str, str | int | float | NDArray[Any]],
+    attributes: Mapping[str, Attribute],
 ) -> None:
-    """Make a run file that holds no round yet; the name appears only once it is whole and durable.
+    """Make a run file that holds no round yet (see `make_file`).
 
     `first` holds what is written at creation, by dataset (see `first_values`).
+    """
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    header |= {"n_values": g.n_values, "n_sites": g.n_sites, **attributes}
+    make_file(path, layout(g), first, header)
 
-    Raises
-    ------
-    OSError
-        The disk is read-only, full, or out of quota.
+
+def make_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    first: Mapping[str, NDArray[np.float64]],
+    attributes: Mapping[str, Attribute],
+) -> None:
+    """Make a file without any round; the name appears only once it is whole and durable.
+
+    Raises an OSError where the disk is read-only, full, or out of quota.
     """
     with making(path) as file:
-        _write_skeleton(file, g, first)
-        for name, value in attributes.items():
-            file.attrs[name] = value
+        make_datasets(file, fields)
+        for name, value in first.items():
+            file[name][...] = value
+        for name in fields:
+            if name.startswith("progress/"):
+                file[name][0] = 0
+        for name, attribute in attributes.items():
+            file.attrs[name] = attribute
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def grow(
-    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
+def grow_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    attributes: Mapping[str, Attribute],
+    heartbeat: Callable[[], object] = lambda: None,
 ) -> None:
-    """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
+    """Replace a file by a longer one with the same content but some attributes.
 
     `heartbeat` is called after every round that is copied: large files take minutes.
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
-        _write_skeleton(new, g, {})
-        for name, value in old.attrs.items():
+        make_datasets(new, fields)
+        for name, value in {**old.attrs, **attributes}.items():
             new.attrs[name] = value
-        new.attrs["config"] = config_toml
         committed = int(old["progress/rounds_committed"][0])
-        for name, field in layout(g).items():
+        for name, field in fields.items():
             if field.per == "round":
                 for round_ in range(committed):
                     new[name][round_] = old[name][round_]
                     heartbeat()
             else:
                 new[name][...] = old[name][...]
+
+
+def grow(
+    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
+) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content."""
+    grow_file(path, layout(g), {"config": config_toml}, heartbeat)
 
 
 def partial_of(path: Path) -> Path:
@@ -219,18 +244,6 @@ def first_values(
         "ensemble/kappa": zero_k if kappa_k is None else kappa_k,
         "ensemble/z0": zero_k if z0_k is None else z0_k,
     }
-
-
-def _write_skeleton(file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]) -> None:
-    make_datasets(file, layout(g))
-    for name, value in first.items():
-        file[name][...] = value
-    file["progress/rounds_committed"][0] = 0
-    file["progress/burn_in_committed"][0] = 0
-    file.attrs["format"] = FORMAT
-    file.attrs["format_version"] = FORMAT_VERSION
-    for name in ("n_values", "n_sites"):
-        file.attrs[name] = getattr(g, name)
 
 
 def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
@@ -279,10 +292,8 @@ class _Noted(io.FileIO):
 def making(path: Path) -> Iterator[h5py.File]:
     """Make an HDF5 file that gets its name when it is whole and durable, and only then.
 
-    Raises
-    ------
-    OSError
-        Something could not be written; what has the name already is as it was.
+    Raises an OSError where something could not be written; what has the name already is then as it
+    was.
     """
     partial = partial_of(path)
     with _Noted(partial, "w+") as raw:

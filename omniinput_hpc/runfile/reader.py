@@ -278,10 +278,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
     def checkpoint(self, rungs: range) -> Checkpoint | None:
         """Return what some rungs resume from, None where no round is committed.
 
-        Raises
-        ------
-        BrokenRun
-            The stored walkers are damaged.
+        Raises a BrokenRun where the stored walkers are damaged.
         """
         last = self.last_round
         found = None if last is None else self._stored(last, rungs)
@@ -318,10 +315,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 def open_run(path: str | Path) -> RunReader:
     """Open a run file for reading.
 
-    Raises
-    ------
-    UserError
-        There is no such file, or it is not a whole run file.
+    Raises a UserError where there is no such file, or it is not a whole run file.
     """
     return RunReader(Path(path))
 

@@ -59,16 +59,9 @@ class Writer(ABC):
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
         """Commit a round: count it once the slabs of all ranks are written.
 
-        Parameters
-        ----------
-        round_ : burn-in rounds have negative numbers (see `layout.slab`)
-        values : for every dataset this rank's slab of the round
-        committed : rounds (or burn-in rounds) committed once this one is
-
-        Raises
-        ------
-        WriteError
-            On all ranks, when one could not write.
+        `values` holds for every dataset this rank's slab of the round (see `layout.slab`), and
+        `committed` rounds (or burn-in rounds, which have negative numbers) are committed then.
+        Raises a WriteError on all ranks, when one could not write.
         """
         self._step(round_, self._prepared(round_, values))
         self._step(round_, lambda: self._count(round_, committed))

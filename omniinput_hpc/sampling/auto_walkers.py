@@ -93,15 +93,8 @@ class Room:
 def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> list[Trial]:
     """Return this rank's trials of the numbers that gained; the last one is what was found.
 
-    Parameters
-    ----------
-    trial : moves W walkers
-    most : the largest W that is allowed; all ranks give the same
-
-    Raises
-    ------
-    UserError
-        Not even the smallest number fits.
+    `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. Raises
+    a UserError where not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FIRST_WALKERS)):
@@ -176,12 +169,6 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
         segment.step()
     segment.recorded()
     return clock() - begin
-
-
-def trial_config(config: Config, n_walkers: int) -> Config:
-    """Return what a trial's rung is made from: short segments."""
-    sampler = config.sampler.model_copy(update={"walkers": n_walkers, "steps": TRIAL_MOVES})
-    return config.model_copy(update={"sampler": sampler})
 
 
 def most_walkers(config: Config) -> int:

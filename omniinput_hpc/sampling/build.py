@@ -71,12 +71,8 @@ class Built:
 def build(world: World, config: Config, folder: str | None) -> Built:
     """Make this rank's model and rungs (all ranks call this).
 
-    What is wrong shows on one rank a host, before the others take seconds to import torch.
-
-    Raises
-    ------
-    UserError
-        On all ranks: the model cannot be built, or not be used as the input asks.
+    What is wrong shows on one rank a host, before the others take seconds to import torch. Raises a
+    UserError on all ranks where the model cannot be built, or not be used as the input asks.
     """
     local_rank = world.local_rank()
 
@@ -120,19 +116,19 @@ def _mine(world: World, config: Config) -> range:
 def _trials(
     world: World, built: Built, hosts: list[str]
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.Room, float]:
-    """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
-
-    And the seconds of a move of one walker (see `auto_walkers`).
-    """
+    """Return what tries a number of walkers, this rank's room, and the seconds of one's move."""
     from omniinput_hpc.models import device as devices
 
     config, g, device = built.config, built.geometry, built.device
     mine_k = _mine(world, config)
 
     def trial(n_walkers: int) -> auto_walkers.Trial:
-        short = auto_walkers.trial_config(config, n_walkers)
+        sampler = config.sampler.model_copy(
+            update={"walkers": n_walkers, "steps": auto_walkers.TRIAL_MOVES}
+        )
+        short = config.model_copy(update={"sampler": sampler})
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
-        k = mine_k[len(mine_k) // 2]
+        k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
         return auto_walkers.try_rung(
             lambda: make_rungs(short, of_trial, built.model, device, [k])[0],
             of_trial,
@@ -146,9 +142,7 @@ def _trials(
     share = auto_walkers.MEMORY_SHARE
     room = auto_walkers.Room(
         len(mine_k),
-        auto_walkers.MEMORY_SHARE
-        * devices.amount_free(device)
-        / devices.sharers(device, ranks_here),
+        share * devices.amount_free(device) / devices.sharers(device, ranks_here),
         share * devices.amount_free("cpu") / ranks_here,
         plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
         devices.held(device),
@@ -162,10 +156,7 @@ def make_rungs(
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
-    Raises
-    ------
-    UserError
-        The model or the kernel cannot do what is asked.
+    Raises a UserError where the model or the kernel cannot do what is asked.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -224,15 +215,9 @@ def prepare_file(
 ) -> None:
     """Create the run file, or make it longer (rank 0 only).
 
-    Parameters
-    ----------
-    header : further attributes of a new file; its "config" is also that of a longer one
-    heartbeat : called every now and then while a long file is copied
-
-    Raises
-    ------
-    UserError
-        The file cannot be made.
+    `header` has further attributes of a new file; its "config" is also that of a longer one.
+    `heartbeat` is called while a long file is copied. Raises a UserError where the file cannot be
+    made.
     """
     config, path = built.config, Path(built.config.run.output)
     try:

@@ -48,12 +48,6 @@ class Totals:
         """Return totals of nothing."""
         return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64))
 
-    def __iadd__(self, other: Totals) -> Totals:
-        """Add a round's totals."""
-        self.moves_k2 += other.moves_k2
-        self.swaps_k2 += other.swaps_k2
-        return self
-
 
 @dataclass
 class Run:
@@ -95,14 +89,8 @@ class Run:
 def sample(run: Run) -> None:
     """Sample until all rounds are committed.
 
-    Raises
-    ------
-    StopRun
-        The ranks agreed to stop; the unfinished round is dropped.
-    LostWalker
-        A defect of the exchange.
-    WriteError
-        The disk is full or broken.
+    Raises a StopRun where the ranks agreed to stop (the unfinished round is dropped), a LostWalker
+    by a defect of the exchange, and a WriteError where the disk is full or broken.
     """
     s = run.config.sampler
     first_warning = max(run.next_round, 0) + run.config.run.rounds // 10
@@ -177,7 +165,8 @@ def commit(run: Run) -> NDArray[np.int64]:
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
     if round_ >= 0:
-        run.totals += totals
+        run.totals.moves_k2 += totals.moves_k2
+        run.totals.swaps_k2 += totals.swaps_k2
     return totals.swaps_k2
 
 
@@ -204,15 +193,9 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
         for rung in run.rungs:
             rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
     if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        run.world.together(lambda: freeze(run.rungs))
+        run.world.together(lambda: [rung.freeze() for rung in run.rungs])
     if run.next_round == -1:
         report_burn_in(run)
-
-
-def freeze(rungs: Sequence[Rung]) -> None:
-    """End all learning."""
-    for rung in rungs:
-        rung.freeze()
 
 
 def report_burn_in(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, a line now and then in a log."""
+"""What a person sees during a run: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
@@ -79,14 +79,8 @@ class Progress:
             )
             share = (round_ + 1 + self._burn_in) / (self._last + self._burn_in)
             left = duration((self._last - round_ - 1) * seconds_per_round)
-            log.info(
-                "%s (%.0f%%), %s moves/s, %s, %s left",
-                name,
-                100 * share,
-                f"{rate:,.0f}",
-                swaps,
-                left,
-            )
+            text = f"{name} ({share:.0%}), {rate:,.0f} moves/s, {swaps}, {left} left"
+            log.info("%s", text)
 
     def close(self) -> None:
         """End the bar."""

@@ -67,15 +67,8 @@ class Identity:
 def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
     """Decide between a new run and resuming, and refuse what would destroy something.
 
-    Parameters
-    ----------
-    fingerprint : of the model as the input file names it
-    restart : "auto", "never" or "require", as on the command line
-
-    Raises
-    ------
-    UserError
-        The path cannot be used, or holds another run.
+    `fingerprint` is of the model as the input file names it, `restart` as on the command line.
+    Raises a UserError where the path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
     if not path.exists():
@@ -98,15 +91,11 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
     if differences:
-        raise UserError(
-            "\n".join(
-                [
-                    f"run.output = {path} holds another run; choose another run.output, or move it "
-                    "away. What differs:",
-                    *(f"  {d}" for d in differences),
-                ]
-            )
+        head = (
+            f"run.output = {path} holds another run; choose another run.output, or move it away. "
+            "What differs:"
         )
+        raise UserError("\n  ".join([head, *differences]))
     if config.run.rounds < found.rounds_planned:
         raise UserError(
             f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
@@ -145,10 +134,8 @@ def _check_folder(path: Path) -> None:
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
     """Compare the model and the environment with those of the file; warn, or refuse.
 
-    Raises
-    ------
-    UserError
-        The file's model gives other outputs, or its stored walkers are damaged.
+    Raises a UserError where the file's model gives other outputs, or its stored walkers are
+    damaged.
     """
     if not found.resume:
         return

@@ -62,6 +62,7 @@ class Walkers:
     ----------
     ensemble : what the walkers are sampled by
     kernel : what moves them
+    recording : how they are recorded
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Walkers:
         recording: Recording,
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
-        self._model, self._device, self._recording = model, torch.device(device), recording
+        self._model, self._device, self.recording = model, torch.device(device), recording
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._placed: State | None = None
@@ -100,13 +101,7 @@ class Walkers:
 
     @property
     def state(self) -> State:
-        """The walkers as the kernel has them.
-
-        Raises
-        ------
-        RuntimeError
-            No walkers were placed.
-        """
+        """The walkers as the kernel has them; a RuntimeError where none were placed."""
         if self._placed is None:
             raise RuntimeError("no walkers were placed")
         return self._placed
@@ -123,11 +118,9 @@ class Walkers:
     ) -> Segment:
         """Return a segment of `steps` moves, the first being number `first_move` of its round.
 
-        Parameters
-        ----------
-        generator, choices : of each walker's own random numbers, and of those that all share
+        `generator` is of each walker's own random numbers, `choices` of those that all share.
         """
-        steps, every = self._recording.steps, self._recording.every
+        steps, every = self.recording.steps, self.recording.every
         n_walkers, n_sites = self.state.x.shape
         if self._buffers is None:  # allocated once: segments are recorded one after the other
             max_samples = steps // every + 1
@@ -155,15 +148,12 @@ class Walkers:
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
         x, z = _on_host(self.state.x, self.state.z)
-        return x.astype(self._recording.x_dtype), z.copy()
+        return x.astype(self.recording.x_dtype), z.copy()
 
     def recorded(self, segment: Segment) -> Recorded:
         """Return what a segment recorded (synchronizes).
 
-        Raises
-        ------
-        NonFiniteOutput
-            The model returned NaN or infinity meanwhile.
+        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
         """
         self._model.raise_if_nonfinite()
         log_q = [torch.stack(segment.log_q)] if segment.log_q else []
@@ -172,16 +162,11 @@ class Walkers:
         )
         return Recorded(
             z_tw,
-            x_swd.astype(self._recording.x_dtype),
+            x_swd.astype(self.recording.x_dtype),
             segment.attempted_p,
             accepted_p,
             log_q_swk[0] if log_q_swk else None,
         )
-
-    @property
-    def recording(self) -> Recording:
-        """How the walkers are recorded."""
-        return self._recording
 
 
 class Segment:

@@ -16,10 +16,7 @@ LEAST_REJECTION = 1e-3
 def placement(n_rungs: int, n_ranks: int, rank: int) -> range:
     """Return the rungs of a rank: an equal share of neighbouring rungs.
 
-    Raises
-    ------
-    ValueError
-        The ranks do not divide the rungs.
+    Raises a ValueError where the ranks do not divide the rungs.
     """
     if n_rungs % n_ranks:
         raise ValueError(f"{n_ranks} ranks do not divide {n_rungs} rungs")
