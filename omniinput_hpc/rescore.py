@@ -172,9 +172,9 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
 
 
 def _open_writer(
-    world: World, run: RunReader, path: Path, wanted: str, held_lock: lock.RunLock
+    world: World, run: RunReader, path: Path, requested: str, held_lock: lock.RunLock
 ) -> GuardedWriter:
-    kind, _ = writers.choose_writer(wanted, path.absolute().parent, len(set(world.hosts())))
+    kind, _ = writers.choose_writer(requested, path.absolute().parent, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))

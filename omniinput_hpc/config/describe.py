@@ -69,7 +69,7 @@ def _heading(name: str, table: type[BaseModel], several: bool) -> str:
 
 
 def _rows(table: type[BaseModel]) -> str:
-    """Return the Markdown table of a table's keys; its kind's own key stands in the heading."""
+    """Return the Markdown table of a table's keys; the key of its kind is in the heading."""
     keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
     if not keys:
         return "It has no further keys.\n"

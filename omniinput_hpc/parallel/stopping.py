@@ -19,11 +19,7 @@ class StopCheck:
 
     All ranks make equally many moves, so all check after the same ones. n follows from the slowest
     rank's time since the last check, which the ranks agree on; it affects no result.
-
-    Parameters
-    ----------
-    max_walltime : seconds of the process's age after which it stops; None: no limit
-    heartbeat : called at each check
+    One is to stop when its process is older than `max_walltime` seconds, too.
     """
 
     def __init__(

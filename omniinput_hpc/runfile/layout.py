@@ -32,12 +32,7 @@ N_LEARNING = 6
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers that fix every dataset's shape.
-
-    n_tuned : numbers that a rung's kernel tunes
-    flat : whether there are flat-histogram rungs
-    log_q : whether samples carry their log-probability under every rung (ancestral sampling)
-    """
+    """The numbers that fix every dataset's shape."""
 
     rounds: int
     n_rungs: int
@@ -47,9 +42,9 @@ class Geometry:
     n_sites: int
     n_values: int
     n_kernels: int
-    n_tuned: int = 0
-    flat: bool = False
-    log_q: bool = False
+    n_tuned: int = 0  # numbers that a rung's kernel tunes
+    flat: bool = False  # whether there are flat-histogram rungs
+    log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -262,7 +257,7 @@ def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
 
 
 class _Noted(io.FileIO):
-    """A file that HDF5 writes through, and whose errors are noted in place of being told to HDF5.
+    """A file that HDF5 writes through, and whose errors are noted instead of raised into HDF5.
 
     HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
     the file may then crash the process.

@@ -48,26 +48,16 @@ class LockLost(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that holds a lock.
+    """The process that holds a lock."""
 
-    Attributes
-    ----------
-    job, restarts : SLURM's job id ("" outside SLURM), and how often it was requeued
-    host, pid : of rank 0
-    started : start time of the process, since pids are reused
-    namespace : of the pids; those of another container mean nothing here
-    boot : the host's boot id
-    token : random, so that no two locks are alike
-    """
-
-    job: str
-    restarts: int
-    host: str
+    job: str  # SLURM's job id, "" outside SLURM
+    restarts: int  # how often the job was requeued
+    host: str  # of rank 0, as the pid
     pid: int
-    started: str
-    namespace: str
-    boot: str
-    token: str
+    started: str  # start time of the process, since pids are reused
+    namespace: str  # of the pids; those of another container mean nothing here
+    boot: str  # the host's boot id
+    token: str  # random, so that no two locks are alike
 
     @property
     def text(self) -> str:

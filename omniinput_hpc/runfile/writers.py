@@ -205,7 +205,7 @@ class GuardedWriter:
         except WriteError as error:
             self._say(f"{file}: {error}; nothing committed is lost: make room and run again")
             self._lock.release()
-            self._world.barrier()  # rank 0 has spoken
+            self._world.barrier()  # rank 0 has logged it
             self._world.abort_quietly()
         except LockLost as error:
             self._say(str(error))
@@ -228,14 +228,14 @@ def open_writer(
     return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
 
 
-def choose_writer(wanted: str, folder: Path, n_nodes: int) -> tuple[str, str]:
+def choose_writer(requested: str, folder: Path, n_nodes: int) -> tuple[str, str]:
     """Return the writer to use and why, given ``[run] writer`` and the output's folder.
 
     MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
     not known to keep parallel writes coherent.
     """
-    if wanted != "auto":
-        return wanted, "as [run] writer says"
+    if requested != "auto":
+        return requested, "as [run] writer says"
     if not h5py.get_config().mpi:
         return "gather", "h5py has no MPI"
     kind = file_system(folder)

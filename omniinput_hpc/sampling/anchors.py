@@ -32,12 +32,8 @@ class Anchors:
     independent; at beta = m, for models whose conditionals are log-probabilities, the last move
     before every exchange is a sequence drawn from the model.
 
-    Parameters
-    ----------
-    wanted : ``[ladder] anchors``
-    n_walkers : W
-    device : where the walkers are
-    ancestral_beta_k : the ladder's betas where every rung is to be drawn from; else None
+    `with_anchors` is ``[ladder] anchors``; `ancestral_beta_k` are the betas where every rung is
+    to be drawn from, else None.
     """
 
     def __init__(
@@ -45,7 +41,7 @@ class Anchors:
         model: Any,
         n_walkers: int,
         device: str,
-        wanted: bool,
+        with_anchors: bool,
         ancestral_beta_k: list[float] | None,
     ) -> None:
         x = zero_inputs(n_walkers, model.n_sites, device)  # on which conditionals are tried
@@ -54,7 +50,7 @@ class Anchors:
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
-        elif wanted:
+        elif with_anchors:
             self._uniform = UniformSampler(model, n_walkers)
             if is_normalized(model, x[:4]):
                 self._model_itself = AutoregressiveSampler(model, n_walkers)

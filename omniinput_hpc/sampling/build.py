@@ -37,20 +37,14 @@ N_PROBES = 16
 
 @dataclass(frozen=True)
 class Built:
-    """A rank's part of a run, before its walkers are placed.
-
-    Attributes
-    ----------
-    device : "cpu", "cuda:2"
-    trials : those that found the number of walkers, where the input leaves it open
-    """
+    """A rank's part of a run, before its walkers are placed."""
 
     config: Config
-    device: str
+    device: str  # "cpu", "cuda:2"
     model: models.Model
     geometry: layout.Geometry
     rungs: list[Rung]
-    trials: list[auto_walkers.Trial] = field(default_factory=list)
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
 
     @property
     def model_beta(self) -> float | None:
@@ -89,7 +83,7 @@ def build(world: World, config: Config, folder: str | None) -> Built:
 
 
 def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
-    """Find the number of walkers, if it is wanted, and what memory moves take, for a person.
+    """Find the number of walkers if `find` is set, and what memory moves take, as a sentence.
 
     None in place of the latter where moves take too long to try only for that.
     """
@@ -169,8 +163,8 @@ def make_rungs(
     checked = CheckedModel(model, name)
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
     ancestral = config.beta_k.tolist() if g.log_q else None
-    wanted = config.ladder is not None and config.ladder.anchors
-    anchors = Anchors(checked, g.n_walkers, device, wanted, ancestral)
+    with_anchors = config.ladder is not None and config.ladder.anchors
+    anchors = Anchors(checked, g.n_walkers, device, with_anchors, ancestral)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 

@@ -32,16 +32,10 @@ log = logging.getLogger("omniinput_hpc")
 
 @dataclass
 class Totals:
-    """What all ranks did together since this process began.
+    """What all ranks did together since this process began."""
 
-    Attributes
-    ----------
-    moves_k2 : int64 [K, 2], moves counted, and those of them inside the bins
-    swaps_k2 : int64 [K - 1, 2], attempted and accepted
-    """
-
-    moves_k2: NDArray[np.int64]
-    swaps_k2: NDArray[np.int64]
+    moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
+    swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
 
     @classmethod
     def zeros(cls, n_rungs: int) -> Totals:
@@ -51,18 +45,11 @@ class Totals:
 
 @dataclass
 class Run:
-    """A rank's part of a run in progress.
-
-    Attributes
-    ----------
-    rungs : those that this rank holds; they own the ensembles
-    next_round : burn-in rounds have the numbers -burn_in to -1
-    totals : of the counted rounds since this process began
-    """
+    """A rank's part of a run in progress."""
 
     config: Config
     geometry: Geometry
-    rungs: Sequence[Rung]
+    rungs: Sequence[Rung]  # those that this rank holds; they own the ensembles
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
@@ -70,8 +57,8 @@ class Run:
     stopping: StopCheck
     clock: Clock
     progress: Progress
-    next_round: int
-    totals: Totals
+    next_round: int  # burn-in rounds have the numbers -burn_in to -1
+    totals: Totals  # of the counted rounds since this process began
 
     @property
     def held(self) -> range:

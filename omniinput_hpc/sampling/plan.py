@@ -21,29 +21,19 @@ from omniinput_hpc.text import amount
 
 @dataclass(frozen=True)
 class Plan:
-    """What `describe` prints.
-
-    Attributes
-    ----------
-    devices, hosts : of every rank
-    model_bytes : of the weights, None where not known
-    cache_bytes : of keys and values that a rank keeps of its walkers
-    writer, writer_reason : how the file is written, and why so
-    trials : how the number of walkers was found, where the input leaves it open
-    measured : memory that trial moves took, where there were some
-    """
+    """What `describe` prints."""
 
     config: Config
     geometry: Geometry
-    devices: list[str]
-    hosts: list[str]
-    model_bytes: int | None
-    cache_bytes: int
+    devices: list[str]  # of every rank
+    hosts: list[str]  # of every rank
+    model_bytes: int | None  # of the weights, None where not known
+    cache_bytes: int  # of keys and values that a rank keeps of its walkers
     writer: str
-    writer_reason: str
+    writer_reason: str  # why the file is written so
     found: Existing
-    trials: str = ""
-    measured: str | None = None
+    trials: str = ""  # how the number of walkers was found, where the input leaves it open
+    measured: str | None = None  # memory that trial moves took, where there were some
 
 
 def check_launch(connected: int) -> None:

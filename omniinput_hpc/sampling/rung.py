@@ -17,7 +17,7 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
 
 
 class Rung:
-    """Rung k of the ladder. It owns its ensemble; everyone else asks it.
+    """Rung k of the ladder. It owns its ensemble; nothing else keeps a copy.
 
     Attributes
     ----------

@@ -22,37 +22,22 @@ MAX_STREAM_BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a segment of T moves recorded, on the host.
+    """What a segment of T moves recorded, on the host."""
 
-    Attributes
-    ----------
-    z_tw : float32 [T, W], after every move
-    x_swd : unsigned integers [samples, W, D], after the moves that were sampled
-    attempted_p, accepted_p : int64 [n_kernels], moves by part of the kernel, of all walkers
-    log_q_swk : float64 [samples, W, K], log-probabilities of the sampled draws; None: a chain
-    """
-
-    z_tw: NDArray[np.float32]
-    x_swd: NDArray[Any]
-    attempted_p: NDArray[np.int64]
-    accepted_p: NDArray[np.int64]
-    log_q_swk: NDArray[np.float64] | None = None
+    z_tw: NDArray[np.float32]  # [T, W], after every move
+    x_swd: NDArray[Any]  # unsigned [samples, W, D], after the moves that were sampled
+    attempted_p: NDArray[np.int64]  # [n_kernels], moves by part of the kernel, of all walkers
+    accepted_p: NDArray[np.int64]  # [n_kernels]
+    log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of the draws; None: a chain
 
 
 @dataclass(frozen=True)
 class Recording:
-    """How walkers are recorded.
+    """How walkers are recorded."""
 
-    Attributes
-    ----------
-    steps : moves of a segment, between two exchanges
-    every : moves between two recorded samples, counted from the round's beginning
-    x_dtype : the host's type of x
-    """
-
-    steps: int
-    every: int
-    x_dtype: np.dtype[Any]
+    steps: int  # moves of a segment, between two exchanges
+    every: int  # moves between two recorded samples, counted from the round's beginning
+    x_dtype: np.dtype[Any]  # the host's type of x
 
 
 class Walkers:
@@ -85,10 +70,7 @@ class Walkers:
     ) -> None:
         """Sample by another ensemble from now on.
 
-        Parameters
-        ----------
-        exact_sampler : draws from the ensemble directly
-        every_move : whether it is used for every move, or only for a segment's last
+        `exact_sampler` draws from it directly, at every move or only at a segment's last.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
         self._exact_every_move = every_move
