@@ -133,7 +133,7 @@ class ImageClassifier(Table):
                 )
             return self
         if self.shape is not None or self.n_values is not None:
-            raise ValueError("shape and n_values stand in the folder's model.json; leave them out")
+            raise ValueError("shape and n_values are in the folder's model.json; leave them out")
         if self.options:
             raise ValueError("options belong to a factory")
         return self
