@@ -72,6 +72,11 @@ class Run:
             beta_k[rung.k] = rung.ensemble.beta
         return np.asarray(self.world.sum(beta_k))
 
+    def freeze(self) -> None:
+        """End all learning."""
+        for rung in self.rungs:
+            rung.freeze()
+
 
 def sample(run: Run) -> None:
     """Sample until all rounds are committed.
@@ -180,7 +185,7 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
         for rung in run.rungs:
             rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
     if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        run.world.together(lambda: [rung.freeze() for rung in run.rungs])
+        run.world.together(run.freeze)
     if run.next_round == -1:
         report_burn_in(run)
 
