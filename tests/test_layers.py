@@ -122,6 +122,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", PLANTED)
 def test_a_forbidden_import_is_found(tmp_path, file):
     line, words = PLANTED[file]

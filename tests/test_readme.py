@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from run_tools import ROOT, environment
 
 from omniinput_hpc.cli import run
@@ -37,6 +38,7 @@ def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, 
     assert "16 rungs" in text and "beta 0 to 24" in text
 
 
+@pytest.mark.slow
 def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
     code = block(TUTORIAL, "python", "### A model that is not from Hugging Face")
     assert len(code.strip().splitlines()) <= 15

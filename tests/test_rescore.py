@@ -100,6 +100,7 @@ def slow(folder):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)])
 def test_a_killed_or_stopped_one_is_resumed(number, code, capfd, folder):
     """Killed, it ends at once; asked to stop, it says so and leaves with 75."""
@@ -208,6 +209,7 @@ def test_a_run_without_rounds_is_refused(capfd, folder):
     assert code == 2 and "no committed round" in text
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_finite_ends_it(folder):
     words = ["--set", "model.factory=toy_models:nan", "--set", "model.options={}"]
     done = run(folder / "good.h5", folder / "worse.toml", *words, module=MODULE)

@@ -21,6 +21,7 @@ def test_scores_by_hand():
     assert test_sets.scores(many, np.array([4.5, 5.5, -1.0, -2.0]))[2] == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 def test_the_digits_family_on_its_own_test_set(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     path = tmp_path / "z.csv"

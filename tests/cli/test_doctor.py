@@ -41,6 +41,7 @@ def test_a_healthy_machine(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_command(ranks, tmp_path):
     done = run("--doctor", tmp_path, ranks=ranks)

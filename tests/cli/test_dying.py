@@ -12,6 +12,8 @@ from run_tools import LATTICE, ROOT, assert_same, command, environment, run
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["model.factory=failing_model:failing", "run.rounds=60"]
 SETTINGS = [part for word in WORDS for part in ("--set", word)]
 RANK = 2

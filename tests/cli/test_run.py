@@ -68,6 +68,7 @@ def test_recorded_outputs_are_those_of_the_recorded_inputs(capfd, toml, tmp_path
             np.testing.assert_array_equal(model.energy.numpy()[x].sum(axis=-1) * model.unit, z)
 
 
+@pytest.mark.slow
 def test_warns_of_pairs_that_never_swap(capfd, toml):
     code, text = call(capfd, toml, *settings("ladder.betas=[0.0, 900.0]", "run.burn_in=60"))
     assert code == 0
@@ -200,6 +201,7 @@ def test_a_read_only_folder_is_bad_input(capfd, toml, monkeypatch):
     assert (code, "cannot be written" in text) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "words", "expected"),
     [
@@ -228,6 +230,7 @@ def test_a_launcher_that_connects_nobody_is_refused(name, capfd, toml, tmp_path,
     assert call(capfd, toml, "--check")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_nan_ends_all_ranks_and_names_the_input(ranks, toml, tmp_path):
     words = ["model.factory=toy_models:nan", "ladder.betas=[-20.0, -8.0, 0.0, 1.0]"]
@@ -239,6 +242,7 @@ def test_a_nan_ends_all_ranks_and_names_the_input(ranks, toml, tmp_path):
     assert "in rung 0 (beta = -20)" in done.stderr
 
 
+@pytest.mark.slow
 def test_our_own_mistakes_show_a_traceback(toml):
     done = run(toml, *settings("model.factory=toy_models:fails"), ranks=2)
     assert done.returncode == 1
@@ -272,6 +276,7 @@ def wait_for_rounds(path, n, seconds=90):
     raise AssertionError(f"no {n} rounds within {seconds} s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", ["mpio", "gather"])
 def test_killed_and_resumed_is_the_same_as_never_killed(writer, toml, tmp_path):
     words = [f"run.writer={writer}"]
@@ -291,6 +296,7 @@ def test_killed_and_resumed_is_the_same_as_never_killed(writer, toml, tmp_path):
     assert_same(whole, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_signals_stop_the_run_in_good_order(number, toml, tmp_path):
     process = start(toml, 1)
@@ -303,6 +309,7 @@ def test_signals_stop_the_run_in_good_order(number, toml, tmp_path):
         assert 1 <= left.rounds < 40
 
 
+@pytest.mark.slow
 def test_max_walltime_stops_all_ranks_with_75(toml, tmp_path):
     words = [*SLOW, "run.rounds=100000"]
     done = run(toml, *settings(*words), "--max-walltime", 8, ranks=2)

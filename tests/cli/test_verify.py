@@ -335,6 +335,7 @@ def test_another_model_is_found(path):
     assert any("the model gives nan" in line for line in nan)
 
 
+@pytest.mark.slow
 def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
@@ -366,6 +367,7 @@ METHODS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_of_the_other_methods_agree(method, capfd, tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"

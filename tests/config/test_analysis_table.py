@@ -2,21 +2,23 @@
 
 import subprocess
 
-from run_tools import LATTICE, ROOT, contents, run
+import pytest
+from run_tools import LATTICE, ROOT, contents
 
+from omniinput_hpc.cli.run import main
 from omniinput_hpc.runfile.reader import open_run
 
 
+@pytest.mark.slow
 def test_another_analysis_resumes_with_the_same_bytes(tmp_path):
     """A run that began without the table goes on with one, then with another, as if without."""
     toml = tmp_path / "a.toml"
     toml.write_text(LATTICE.format(output=tmp_path / "without.h5"))
-    assert run(toml).returncode == 0
-    resumed = ("--set", f"run.output={tmp_path / 'with.h5'}")
-    assert run(toml, *resumed, "--set", "run.rounds=2").returncode == 0
+    assert main([str(toml)]) == 0
+    resumed = (str(toml), "--set", f"run.output={tmp_path / 'with.h5'}")
+    assert main([*resumed, "--set", "run.rounds=2"]) == 0
     for words in (["analysis.rule=a:b", "run.rounds=4"], ["analysis.side=high", "run.rounds=5"]):
-        done = run(toml, *resumed, *(w for word in words for w in ("--set", word)))
-        assert done.returncode == 0, done.stderr
+        assert main([*resumed, *(w for word in words for w in ("--set", word))]) == 0
     assert contents(tmp_path / "with.h5") == contents(tmp_path / "without.h5")
     with open_run(tmp_path / "with.h5") as made:
         assert made.config["analysis"] == {"side": "high"}

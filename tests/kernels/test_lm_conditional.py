@@ -69,6 +69,7 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrices_are_exact(ensemble):
     """Each span alone leaves the ensemble invariant, in detail; together they go everywhere."""
@@ -80,6 +81,7 @@ def test_transition_matrices_are_exact(ensemble):
     check_matrix(together / len(SPANS), distribution(MODEL, ensemble))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
 @pytest.mark.parametrize("predicted_from", [0, 1, 2])
 def test_a_kv_cache_and_other_predicted_sites_are_exact(predicted_from, ensemble):
@@ -183,6 +185,7 @@ def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
         np.testing.assert_allclose(log_z, np.log(p.sum(1)), atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
 def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
     """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
@@ -280,6 +283,7 @@ def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decide", [without_proposal_term, mean_over_sites])
 @pytest.mark.parametrize("span", [SPANS[1], SPANS[4], SPANS[5]])
 def test_wrong_acceptances_fail(decide, span, monkeypatch):
@@ -336,6 +340,7 @@ class OldExponent(LmConditional):
         return super().step(state, OneSlope(ensemble, state.z), stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "ensemble"),
     [

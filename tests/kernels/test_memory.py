@@ -17,6 +17,8 @@ from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.sampling.walkers import Recording, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical
 
+pytestmark = pytest.mark.slow
+
 TOY = Path(__file__).resolve().parents[2] / "inputs/models/toy"
 ROUNDS = int(os.environ.get("MEMORY_ROUNDS", "60"))  # MEMORY_ROUNDS=10000 is the long version
 GROWTH = 2 << 20

@@ -103,6 +103,7 @@ def test_built_from_the_input_file_a_mixture_can_hold_any_kernel_twice():
     assert pickle.loads(pickle.dumps(options)) == options  # ranks may send it to each other
 
 
+@pytest.mark.slow
 def test_a_run_counts_each_part_on_its_own(tmp_path, lattice_toml):
     parts = '[kernel]\nname = "mixture"\n' + "".join(
         f'[[kernel.parts]]\nname = "metropolis"\nsites = {n}\nweight = {w}\n'

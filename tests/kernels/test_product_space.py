@@ -21,6 +21,8 @@ from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
+pytestmark = pytest.mark.slow
+
 Z = np.array([0.0, 0.7, 1.1, 2.6])  # of the inputs 00, 01, 10, 11: coupled, and not symmetric
 
 

@@ -23,6 +23,8 @@ from strict_page import problems_of
 
 from omniinput_hpc.report import page
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT, DARK = (255, 255, 255), (22, 24, 27)
 

@@ -219,6 +219,7 @@ def contend(output, barrier, results, n):
         barrier.wait()  # the test looks, and prepares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_behind", [False, True])
 @pytest.mark.parametrize("n_starters", [2, 4])
 def test_of_several_starters_one_wins(left_behind, n_starters, output, sidecar):
@@ -294,6 +295,7 @@ def test_good_ends_leave_no_lock(toml, tmp_path, monkeypatch):
     assert only_the_run_is_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_and_the_first_continues(capfd, toml, output, sidecar, tmp_path):
     first = start(toml)
     wait_for_rounds(output, 2)
@@ -314,6 +316,7 @@ def test_a_second_run_is_refused_and_the_first_continues(capfd, toml, output, si
     assert only_the_run_is_left(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_killed_run_leaves_a_lock_that_the_next_takes_over(toml, output, sidecar, ranks):
     first = start(toml, ranks=ranks)
@@ -327,6 +330,7 @@ def test_a_killed_run_leaves_a_lock_that_the_next_takes_over(toml, output, sidec
     assert not sidecar.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_run_that_fails_removes_its_lock(toml, output, tmp_path, ranks):
     words = ["model.factory=toy_models:nan", "ladder.betas=[-20.0, -8.0, 0.0, 1.0]"]
@@ -335,6 +339,7 @@ def test_a_run_that_fails_removes_its_lock(toml, output, tmp_path, ranks):
     assert only_the_run_is_left(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_that_lost_its_lock_writes_nothing_more(toml, output, sidecar, ranks):
     first = start(toml, ranks=ranks)

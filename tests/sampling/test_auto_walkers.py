@@ -110,6 +110,7 @@ def call(*words):
     return launch.main(list(map(str, words)))
 
 
+@pytest.mark.slow
 def test_a_run_is_that_with_the_number_given(tmp_path, monkeypatch, quick):
     path = auto(tmp_path)
     monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
@@ -121,6 +122,7 @@ def test_a_run_is_that_with_the_number_given(tmp_path, monkeypatch, quick):
     assert_same(tmp_path / "run.h5", tmp_path / "given.h5")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_number_in_its_file(tmp_path, monkeypatch, quick, capfd):
     path, whole = auto(tmp_path), tmp_path / "whole.h5"
     monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 16)
@@ -142,6 +144,7 @@ def test_a_run_goes_on_with_the_number_in_its_file(tmp_path, monkeypatch, quick,
     assert call("--verify", tmp_path / "run.h5") == 0
 
 
+@pytest.mark.slow
 def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd):
     assert call(auto(tmp_path), "--check") == 0
     text = capfd.readouterr().err
@@ -159,6 +162,7 @@ def test_a_check_alone_measures_only_what_does_not_take_long(tmp_path, quick, ca
     assert "\nmeasured" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_ranks_agree_on_one_number(tmp_path):
     done = run(auto(tmp_path), ranks=2)
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,8 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.known_ratio import log_constants_apart
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 INPUT = """
 [run]
 output = "run.h5"

@@ -24,6 +24,8 @@ from omniinput_hpc.cli import run as launch
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 BASE = """
 [run]
 seed = 1

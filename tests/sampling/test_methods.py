@@ -17,6 +17,8 @@ from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.results.diagnosis import diagnose
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 LATTICE_SETTINGS = [
     "run.rounds=24", "run.burn_in=8", "sampler.walkers=32", "sampler.steps=10",
     "sampler.exchanges=6", "model.options.n_sites=8", "bins.upper=6.125", "samples.every=5",

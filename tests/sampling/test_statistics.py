@@ -14,6 +14,8 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = [
     "run.rounds=24", "run.burn_in=4", "sampler.walkers=32", "sampler.steps=10",
     "sampler.exchanges=6", "model.options.n_sites=8", "bins.upper=6.125",

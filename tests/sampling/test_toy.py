@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from run_tools import run
 
@@ -13,6 +14,8 @@ from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilities
+
+pytestmark = pytest.mark.slow
 
 CONFIG = input_file.load(Path("inputs/toy.toml"))
 HEADER, TRUTH = read_table(Path("inputs/exact/toy.csv"), ["z_lower", "log_g", "count", "r"])

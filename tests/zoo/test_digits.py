@@ -23,6 +23,7 @@ from omniinput_hpc.zoo.image_training import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", digits.MODELS)
 def test_weights_reach_what_is_stored_beside_them(name):
     folder = ROOT / "inputs/models" / f"digits-{name}"
@@ -53,6 +54,7 @@ def test_noise_of_varying_severity_stays_within_the_grey_levels():
     assert spread.min() < 0.3 and spread.max() > 6  # gentle and harsh images, both
 
 
+@pytest.mark.slow
 def test_training_learns_the_digits_again():
     train, test = digits.split(digits.digits(0, 1))
     architecture = Architecture("mlp", digits.SHAPE, 1, 32)
@@ -61,6 +63,7 @@ def test_training_learns_the_digits_again():
     assert accuracy(network, test) >= 0.97
 
 
+@pytest.mark.slow
 def test_contrastive_divergence_finds_a_known_distribution():
     """Data of black pixels but for one white: the model's own samples become like the data."""
     shape = Shape(3, 3, 1, 2)

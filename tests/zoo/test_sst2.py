@@ -58,6 +58,7 @@ def folders(tmp_path):
     return data, base
 
 
+@pytest.mark.slow
 def test_it_learns_and_what_it_writes_is_sampled(folders, tmp_path, capsys):
     data, base = folders
     out = tmp_path / "distilbert-sst2"

@@ -191,6 +191,7 @@ def test_what_is_wrong_is_found_out(tmp_path, monkeypatch, caplog, kind, name, w
     assert "other outputs than as a whole" in caplog.text
 
 
+@pytest.mark.slow
 def test_nothing_grows_and_nothing_is_copied(tmp_path):
     model = build(tmp_path, "llama")
     decoder = model._decoder
@@ -250,6 +251,7 @@ def wide(monkeypatch):
     monkeypatch.setitem(LLAMA_LIKE, "hidden_size", 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
 @pytest.mark.parametrize("kind", ["llama", "olmo2", "gpt-neox"])
 def test_a_run_that_went_on_is_the_same_as_one_at_once(tmp_path, wide, kind, kernel):
@@ -264,6 +266,7 @@ def alone(self, n_walkers):
     return KVCache(self._decoder, self.token_ids, self._before, self.n_sites, n_walkers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
 def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kernel):
     """Bits depend on how a proposal was come by, so that every segment must begin alike."""

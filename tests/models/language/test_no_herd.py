@@ -9,6 +9,8 @@ import pytest
 from language_folders import save_decoder
 from run_tools import run
 
+pytestmark = pytest.mark.slow
+
 RANKS = 4
 IN_OPEN, EVENT = 0x20, struct.Struct("iIII")
 INPUT = """

@@ -1,0 +1,45 @@
+"""The count of the tests that ran: a file in no part of the serial tests, or in two, is told."""
+
+import importlib.util
+import xml.etree.ElementTree as ET
+
+import pytest
+from run_tools import ROOT
+
+SPEC = importlib.util.spec_from_file_location("counts", ROOT / "tests/mpi/check_counts.py")
+counts = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(counts)
+
+FILES = [
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "tests").rglob("test_*.py"))
+    if path.relative_to(ROOT / "tests").parts[0] not in ("mpi", "slurm")
+]
+
+
+def write(path, files):
+    """Write a junit file of a test of each file, the last one's module having skipped itself."""
+    suite = ET.Element("testsuite")
+    for file in files[:-1]:
+        ET.SubElement(suite, "testcase", classname=counts.junit_name(file), name="test_a[1]")
+    ET.SubElement(suite, "testcase", classname="", name=counts.junit_name(files[-1]))
+    ET.ElementTree(suite).write(path)
+    return path
+
+
+@pytest.mark.parametrize("at", [1, 40])
+def test_two_parts_that_are_all(tmp_path, at):
+    parts = [write(tmp_path / "1.xml", FILES[:at]), write(tmp_path / "2.xml", FILES[at:])]
+    assert counts.problems_of_serial(parts) == []
+
+
+@pytest.mark.parametrize(("first", "second", "times"), [(FILES, FILES[:1], 2), (FILES[1:], [], 0)])
+def test_a_file_that_is_in_no_part_or_in_two(tmp_path, first, second, times):
+    parts = [write(tmp_path / f"{n}.xml", part) for n, part in enumerate((first, second)) if part]
+    expected = f"{counts.junit_name(FILES[0])} is in {times} parts of the serial tests"
+    assert counts.problems_of_serial(parts) == [expected]
+
+
+def test_names_of_tests():
+    name = counts.junit_name("tests/a/test_b.py::TestC::test_d[x::y.py]")
+    assert name == "tests.a.test_b.TestC.test_d[x::y.py]"
