@@ -111,19 +111,11 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
 
 
 def count_all(
-    model: Any,
-    config: Config,
-    rule: Rule | None,
-    device: str,
-    world: World,
-    max_hours: float,
+    model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
 ) -> Census:
     """Enumerate the space over all ranks; every rank returns the whole census.
 
-    Raises
-    ------
-    UserError
-        It would take longer than `max_hours`, by the time of the first block.
+    Raises a UserError where it would take longer than `max_hours`, by the time of the first block.
     """
     v, d = model.n_values, model.n_sites
     depth = block_depth(v, d)

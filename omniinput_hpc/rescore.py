@@ -58,7 +58,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     config = input_file.parse(text, str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
-    world.on_rank_0(lambda: _check_readable(args.run))
+    world.on_rank_0(lambda: open_run(args.run).close())  # so that an error is reported once
     with open_run(args.run) as run:
         rounds = world.on_rank_0(lambda: run.rounds)  # one answer, also where the run is live
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
@@ -118,11 +118,6 @@ def _build(
     return CheckedModel(model, f"the model of {name}"), device
 
 
-def _check_readable(path: Path) -> None:
-    """Open a run file on rank 0 first, so that an error is reported once."""
-    open_run(path).close()
-
-
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
     """Check that there are samples, and that both models have the same input space."""
     if rounds == 0:
@@ -177,9 +172,9 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
 
 
 def _open_writer(
-    world: World, run: RunReader, path: Path, wanted: str, held_lock: lock.RunLock
+    world: World, run: RunReader, path: Path, requested: str, held_lock: lock.RunLock
 ) -> GuardedWriter:
-    kind, _ = writers.choose_writer(wanted, path.absolute().parent, len(set(world.hosts())))
+    kind, _ = writers.choose_writer(requested, path.absolute().parent, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))
@@ -194,13 +189,7 @@ def _rescore(
     model: CheckedModel,
     rounds: range,
 ) -> None:
-    """Evaluate and commit round by round.
-
-    Parameters
-    ----------
-    evaluate : from inputs [S, D] to the other model's outputs, float32 [S]
-    model : that model, which has noted outputs that are not finite
-    """
+    """Commit round by round what `evaluate` gives of inputs [S, D]: float32 [S], by `model`."""
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     begin = last = time.monotonic()

@@ -33,10 +33,7 @@ BATCH = 256
 def read_set(text: str) -> Images:
     """Return the images of a set given as ``NAME:FOLDER[:CLASSES]``.
 
-    Raises
-    ------
-    UserError
-        No such set, no such classes in it, or its files are missing or broken.
+    Raises a UserError where there is no such set or class, or its files are missing or broken.
     """
     name, _, rest = text.partition(":")
     folder, _, classes = ("", "", rest) if name == "digits" else rest.partition(":")
@@ -80,10 +77,7 @@ def scores(
 def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
     """Return z of images, float64 [n].
 
-    Raises
-    ------
-    UserError
-        The images' number of sites or grey levels differs from the model's.
+    Raises a UserError where the images' number of sites or grey levels differs from the model's.
     """
     from omniinput_hpc.models import batches  # imports torch
 

@@ -37,15 +37,8 @@ def first_line(error: BaseException) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, whole or not at all: beside it, made durable, then renamed.
 
-    Parameters
-    ----------
-    path : what is there already stays where the new content cannot be written
-    content : bytes, or a text, written as UTF-8 (what that lacks, lone surrogates, as its code)
-
-    Raises
-    ------
-    OSError
-        It cannot be written: a full disk, for instance.
+    A text is written as UTF-8 (what that lacks, lone surrogates, as its code). Raises an OSError
+    where the content cannot be written (a full disk); what is there already then stays.
     """
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     partial = path.with_name(path.name + ".partial")

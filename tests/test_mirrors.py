@@ -69,7 +69,6 @@ TESTED_ELSEWHERE = {
     },
     "runfile": {
         "test_rescore.py": ["rescored"],
-        "cli/test_doctor.py": ["trial_file"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },
     "sampling": {

@@ -11,13 +11,7 @@ from typing import NoReturn
 import tomli_w
 
 from omniinput_hpc.config import Config, input_file
-from omniinput_hpc.errors import (
-    EXIT_BAD_INPUT,
-    EXIT_FAILURE,
-    EXIT_STOPPED,
-    StopRun,
-    UserError,
-)
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
 from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
 from omniinput_hpc.runfile import reader
 

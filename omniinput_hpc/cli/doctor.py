@@ -14,7 +14,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +27,7 @@ from omniinput_hpc import __version__
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import layout, reader, trial_file, writers
+from omniinput_hpc.runfile import layout, reader, writers
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.text import amount, first_line
 
@@ -42,6 +43,8 @@ SLOW_EXCHANGE = 0.1
 """Seconds for a small message."""
 SLOW_WRITE = 1e6
 """Bytes a second."""
+TRIAL_ROUNDS, TRIAL_BYTES, TRIAL_SITES = 32, 8_000_000, 250
+"""Of the trial file: its rounds, bytes of samples that all ranks commit in a round, sites."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,8 @@ class Line:
 def run(world: World, folder: Path, seconds: float = 1.0) -> int:
     """Print a line for each check on rank 0, and return the exit code.
 
-    Parameters
-    ----------
-    seconds : how long the exchange test and the write test take, each
-
-    Raises
-    ------
-    UserError
-        There is no such folder.
+    The exchange test and the write test take `seconds` each. Raises a UserError where there is no
+    such folder.
     """
     world.on_rank_0(lambda: _check_folder(folder))
     hosts = world.hosts()
@@ -83,16 +80,17 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
         if world.rank == 0:
             print(line, flush=True)
 
-    for line in (lambda: packages(world), mpi_library, lambda: ranks(world, hosts)):
-        show(line())
+    show(packages(world))
+    show(mpi_library())
+    show(ranks(world, hosts))
     show(hdf5(kind, reason))
     show(devices(world, hosts))
     show(exchanges(world, seconds))
-    with Scratch(world, folder) as scratch:
-        show(file_system(world, folder, scratch))
-        if scratch.path is not None:
-            show(durable(world, hosts, scratch.path))
-            show(writing(world, scratch.path, kind, seconds))
+    with scratch(world, folder) as (path, failure):
+        show(file_system(world, folder, failure))
+        if path is not None:
+            show(durable(world, hosts, path))
+            show(writing(world, path, kind, seconds))
     if world.rank == 0:
         print(f"{n_wrong} thing(s) wrong" if n_wrong else "nothing wrong", flush=True)
     return EXIT_COMPLETE if world.all(n_wrong == 0) else EXIT_FAILURE
@@ -213,47 +211,36 @@ def _try_device(local_rank: int) -> tuple[str, str, str]:
     return device.try_out(local_rank)
 
 
-class Scratch:
-    """A temporary folder inside another, removed after a ``with`` block that all ranks enter.
+@contextmanager
+def scratch(world: World, folder: Path) -> Iterator[tuple[Path | None, str]]:
+    """Make a temporary folder inside another, for a ``with`` block that all ranks enter.
 
-    Attributes
-    ----------
-    path : None where it could not be made; `failure` is then the reason
+    Where none can be made, the block gets None, and the reason.
     """
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self._world, self._folder = world, folder
-        self.path: Path | None = None
-        self.failure = ""
-
-    def __enter__(self) -> Scratch:
-        """Make the folder."""
-        made, self.failure = self._world.on_rank_0(self._make)
-        self.path = Path(made) if made else None
-        return self
-
-    def _make(self) -> list[str]:
+    def make() -> list[str]:
         try:
-            return [tempfile.mkdtemp(prefix=".omniinput-doctor-", dir=self._folder.absolute()), ""]
+            return [tempfile.mkdtemp(prefix=".omniinput-doctor-", dir=folder.absolute()), ""]
         except OSError as error:
             return ["", error.strerror or str(error)]
 
-    def __exit__(self, *exception: object) -> None:
-        """Remove the folder, once no rank needs it."""
-        if exception[0] is None:
-            self._world.barrier()
-        if self._world.rank == 0 and self.path is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
+    made, failure = world.on_rank_0(make)
+    try:
+        yield Path(made) if made else None, failure
+        world.barrier()  # no rank needs it any more
+    finally:
+        if world.rank == 0 and made:
+            shutil.rmtree(made, ignore_errors=True)
 
 
-def file_system(world: World, folder: Path, scratch: Scratch) -> Line:
+def file_system(world: World, folder: Path, failure: str) -> Line:
     """Report the file system of the output's folder."""
     kind = world.texts(writers.file_system(folder))[0]
     free = amount(layout.free_bytes(folder))
     text = f"{folder.absolute()} is on {kind}, {free} free"
-    if scratch.path is None:
+    if failure:
         remedy = "choose a folder that you may write to"
-        return Line("folder", f"{text}; nothing can be made there: {scratch.failure}", remedy, True)
+        return Line("folder", f"{text}; nothing can be made there: {failure}", remedy, True)
     if kind in IN_MEMORY:
         return Line("folder", f"{text}: in memory, gone after a restart", "choose a disk", True)
     return Line("folder", text)
@@ -338,32 +325,32 @@ def _exchange(world: World, n_bytes: int, n_max: int, seconds: float) -> tuple[f
         n = n_in_time
 
 
-def random_bytes(seed: int, n: int) -> NDArray[np.uint8]:
+def random_bytes(seed: int | list[int], n: int) -> NDArray[np.uint8]:
     """Return n random bytes, the same for the same seed."""
     return np.random.default_rng(seed).integers(256, size=n, dtype=np.uint8)
 
 
 def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     """Commit rounds to a small run file, and read on each rank what its neighbour wrote."""
-    g = trial_file.geometry(world.size)
-    if 2 * layout.size_in_bytes(g) > layout.free_bytes(folder):
-        need = amount(2 * layout.size_in_bytes(g))
-        return Line("writing", "not tried: too little room", f"make {need} free", wrong=True)
+    n_samples = max(1, TRIAL_BYTES // (TRIAL_SITES * world.size))
+    g = layout.Geometry(TRIAL_ROUNDS, world.size, 1, 1, n_samples, TRIAL_SITES, 256, 1)
+    need = 2 * layout.size_in_bytes(g)
+    if need > layout.free_bytes(folder):
+        remedy = f"make {amount(need)} free"
+        return Line("writing", "not tried: too little room", remedy, wrong=True)
     path = folder / "trial.h5"
     remedy = f'set [run] writer = "{"gather" if kind == "mpio" else "mpio"}", or another folder'
-    _, failure = attempt(world, lambda: trial_file.create(path, g) if world.rank == 0 else None)
+    _, failure = attempt(world, lambda: _create_trial(path, g) if world.rank == 0 else None)
     if not failure:
-        outcome, failure = attempt(
-            world, lambda: trial_file.commit_rounds(world, path, g, kind, seconds)
-        )
+        outcome, failure = attempt(world, lambda: _commit_rounds(world, path, g, kind, seconds))
     if failure or outcome is None:
         return Line("writing", f"writer {kind} fails: {failure}", remedy, wrong=True)
     n_rounds, elapsed = outcome
     other = (world.rank + 1) % world.size
-    _, failure = attempt(world, lambda: trial_file.check(path, n_rounds, other))
+    _, failure = attempt(world, lambda: _check_trial(path, n_rounds, other))
     if failure:
         return Line("writing", f"writer {kind} loses data: {failure}", remedy, wrong=True)
-    rate = n_rounds * trial_file.bytes_per_round(g) / elapsed
+    rate = n_rounds * world.size * n_samples * TRIAL_SITES / elapsed
     text = (
         f"writer {kind}, {world.size} rank(s): {amount(rate)}/s, "
         f"{1e3 * elapsed / n_rounds:.0f} ms a round; read back as written"
@@ -371,3 +358,46 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     if rate < SLOW_WRITE:
         return Line("writing", f"{text}: slow", "choose a faster file system", wrong=True)
     return Line("writing", text)
+
+
+def _create_trial(path: Path, g: layout.Geometry) -> None:
+    first = layout.first_values(np.arange(float(g.n_rungs)), np.array([0.0, 1.0]))
+    layout.create(path, g, first, {"config": "[run]\n", "model_fingerprint": "none"})
+
+
+def _commit_rounds(
+    world: World, path: Path, g: layout.Geometry, writer_kind: str, seconds: float
+) -> tuple[int, float]:
+    """Commit rounds for some seconds, at least two; return how many, and how long they took."""
+    rungs = range(world.rank, world.rank + 1)
+    values = {}
+    for name, field in layout.layout(g).items():
+        where = layout.slab(field, 0, rungs, g.n_rungs)
+        values[name] = np.zeros(layout.shape_of(field, where) if where else 0, field.dtype)
+    writer = writers.open_writer(writer_kind, path, g, rungs, world)
+    n, elapsed = 0, 0.0
+    while n < 2 or (n < g.rounds and elapsed < seconds):
+        values["samples/x"] = _trial_samples(n, world.rank, values["samples/x"].shape)
+        world.barrier()
+        begin = time.perf_counter()
+        writer.commit(n, values, n + 1)
+        elapsed += float(world.max(np.array([time.perf_counter() - begin]))[0])
+        n += 1
+    writer.close()
+    world.barrier()
+    return n, elapsed
+
+
+def _check_trial(path: Path, n_rounds: int, rung: int) -> None:
+    """Compare the samples of a rung with what its rank committed; an OSError if they differ."""
+    with reader.open_run(path) as run:
+        if run.rounds != n_rounds:
+            raise OSError(f"{run.rounds} rounds in the file, {n_rounds} were committed")
+        for round_ in range(n_rounds):
+            x = run.round(round_, range(rung, rung + 1)).samples_x
+            if not np.array_equal(x, _trial_samples(round_, rung, x.shape)):
+                raise OSError(f"round {round_} of rung {rung} is not what was written")
+
+
+def _trial_samples(round_: int, rung: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    return np.broadcast_to(random_bytes([round_, rung], TRIAL_SITES), shape).copy()

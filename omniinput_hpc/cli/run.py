@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from omniinput_hpc import __version__, models
@@ -38,22 +37,22 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return doctor.run(world, args.input or Path())
     if args.verify:
         return verify.run(world, args.input, args.rescore or 0, args.set)
-    asked = _read_input(world, args)
-    about = world.on_rank_0(lambda: models.preflight(asked.config))
+    given, config = _read_input(world, args)
+    auto = given.sampler.walkers == "auto"
+    about = world.on_rank_0(lambda: models.preflight(config))
     found = restart.Existing(
         **world.on_rank_0(
-            lambda: vars(restart.find_existing(asked.as_given, about["fingerprint"], args.restart))
+            lambda: vars(restart.find_existing(given, about["fingerprint"], args.restart))
         )
     )
-    config = asked.config
     if found.resume and found.rounds >= config.run.rounds and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
-    if asked.auto_walkers and found.resume:
-        config = asked.as_given.with_walkers(found.walkers)
+    if auto and found.resume:
+        config = given.with_walkers(found.walkers)
     hosts = world.hosts()
     built, measured = build.build(world, config, about.get("folder")), None
-    find_walkers = asked.auto_walkers and not found.resume
+    find_walkers = auto and not found.resume
     if args.check or find_walkers:
         built, measured = build.try_moves(world, built, hosts, find_walkers)
     here = _identity(world, built, about["fingerprint"])
@@ -134,29 +133,17 @@ def _sample(
     log.info("complete: %s, %s", path, duration(seconds))
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the input file asks for: as it is given, and with a number of walkers to begin with."""
-
-    as_given: Config
-    config: Config
-
-    @property
-    def auto_walkers(self) -> bool:
-        return self.as_given.sampler.walkers == "auto"
-
-
-def _read_input(world: World, args: argparse.Namespace) -> _Asked:
-    """Read the input on rank 0, and check on all ranks what can be checked without its model."""
+def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:
+    """Return the input as it is given, and with a number of walkers to begin with, checked."""
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: common.read_input(args))
     given = input_file.parse(text, str(args.input))
     config = given
     if given.sampler.walkers == "auto":
         config = given.with_walkers(auto_walkers.FIRST_WALKERS)
-    world.together(lambda: plan.check_ranks(config, world.size))
+    world.together(lambda: plan.check_shares(len(config.beta_k), world.size))
     world.together(lambda: plan.check_counters(config))
-    return _Asked(given, config)
+    return given, config
 
 
 def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -172,9 +159,7 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
         "--check", action="store_true", help="check everything, print the plan, exit"
     )
     instead.add_argument(
-        "--doctor",
-        action="store_true",
-        help="check this machine and a folder, exit",
+        "--doctor", action="store_true", help="check this machine and a folder, exit"
     )
     instead.add_argument(
         "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"

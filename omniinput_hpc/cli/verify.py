@@ -9,9 +9,9 @@ line for each finding; 2: no run file. The file of a live run can be verified, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,8 @@ from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile.reader import (
-    BrokenRun,
-    RecordedRound,
-    RunReader,
-    StoredWalkers,
-    open_run,
-)
+from omniinput_hpc.runfile.reader import BrokenRun, RecordedRound, RunReader, open_run
+from omniinput_hpc.runfile.records import Checkpoint
 from omniinput_hpc.tempering import ladder
 
 LINES_PER_CHECK = 5
@@ -51,6 +46,11 @@ class Findings:
         if self._count[check] <= LINES_PER_CHECK:
             self._lines.append(f"{check}: {text}")
 
+    def extend(self, found: Iterable[tuple[str, str]], where: str = "") -> None:
+        """Add pairs of a check's name and what it found; `where` begins each text."""
+        for check, text in found:
+            self.add(check, where + text)
+
     def lines(self) -> list[str]:
         """Return all lines."""
         more = [
@@ -64,15 +64,9 @@ class Findings:
 def run(world: World, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
     """Verify a run file on rank 0, print what was found, and return the exit code.
 
-    Parameters
-    ----------
-    n_rescored : samples that the model evaluates again; 0: none, and no model is needed
-    assignments : overrides of the stored input, for the model (``--set model.path=...``)
-
-    Raises
-    ------
-    UserError
-        The file is no run file, or the model cannot be built.
+    The model evaluates `n_rescored` samples again (0: none, and no model is needed); `assignments`
+    override the stored input for it (``--set model.path=...``). Raises a UserError where the file
+    is no run file, or the model cannot be built.
     """
 
     def verify() -> bool:
@@ -117,21 +111,12 @@ def verify_file(
     return notes, findings.lines()
 
 
-@dataclass(frozen=True)
-class LastRound:
-    """What the next rounds of a live run overwrite; `walkers` is None where no round is there."""
-
-    walkers: StoredWalkers | None
-    lane_counts_kgb: NDArray[np.int64]
-    z_sum_kb: NDArray[np.float64]
-
-
-def _open(path: Path) -> tuple[RunReader, LastRound]:
+def _open(path: Path) -> tuple[RunReader, Checkpoint | None]:
     """Open a file, and read what a live run will soon overwrite, all of it of the same round."""
     for _ in range(MAX_ATTEMPTS):
         with ExitStack() as undo:
             run = undo.enter_context(open_run(path))
-            last = LastRound(run.stored_walkers(), run.lane_counts_kgb(), run.z_sum_kb())
+            last = run.stored()
             with open_run(path) as again:
                 if again.last_round == run.last_round:
                     undo.pop_all()  # stays open
@@ -176,7 +161,9 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
         )
 
 
-def _check_rounds(run: RunReader, config: Config, last: LastRound, findings: Findings) -> None:
+def _check_rounds(
+    run: RunReader, config: Config, last: Checkpoint | None, findings: Findings
+) -> None:
     """Check every committed round, then the sums over them, and the state to resume from."""
     g = run.geometry
     total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
@@ -184,25 +171,28 @@ def _check_rounds(run: RunReader, config: Config, last: LastRound, findings: Fin
     for number in range(run.rounds):
         round_ = run.round(number)
         total_kb += round_.counts_kb
-        for check, text in (
-            *_histogram(run, config, round_),
-            *_moves(run, config, round_),
-            *_swaps(run, config, round_),
-            *_walkers(run, config, round_, walker_kw),
-            *_samples(run, round_),
-        ):
-            findings.add(check, f"round {number}, {text}")
+        found = chain(
+            _histogram(run, config, round_),
+            _moves(run, config, round_),
+            _swaps(run, config, round_),
+            _walkers(run, config, round_, walker_kw),
+            _samples(run, round_),
+        )
+        findings.extend(found, f"round {number}, ")
         walker_kw = round_.walker_kw
-    if run.rounds:
-        for check, text in _cumulative(run, total_kb, last):
-            findings.add(check, text)
-    if last.walkers is not None:
-        for check, text in _state(run, config, walker_kw, last.walkers):
-            findings.add(check, text)
+    if last is not None:
+        if run.rounds:
+            findings.extend(_cumulative(run, total_kb, last))
+        findings.extend(_state(run, config, walker_kw, last))
 
 
 Lines = Iterator[tuple[str, str]]
 """Pairs of a check's name and what it found."""
+
+
+def _stacked(state: Checkpoint, name: str) -> NDArray[Any]:
+    """Return a field of all rungs' states, [K, ...]."""
+    return np.stack([getattr(rung, name) for rung in state.rungs])
 
 
 def _histogram(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
@@ -254,10 +244,7 @@ def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
 def _walkers(
     run: RunReader, config: Config, round_: RecordedRound, before_kw: NDArray[np.int32] | None
 ) -> Lines:
-    """Check where each walker is after the round, and at each of its sampled moves.
-
-    before_kw : the walkers after the round before, None for the first
-    """
+    """Check where walkers are at each sampled move; `before_kw`: after the round before."""
     g = run.geometry
     lanes = misplaced_lanes(round_.walker_kw)
     if lanes.size:
@@ -293,15 +280,15 @@ def _samples(run: RunReader, round_: RecordedRound) -> Lines:
             yield "samples", f"rung {k}: {n_uncounted} outputs that the histogram did not count"
 
 
-def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: LastRound) -> Lines:
-    lane_kb = last.lane_counts_kgb.sum(axis=1)
+def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -> Lines:
+    lane_kb = _stacked(last, "lane_counts_gb").sum(axis=1)
     for k in np.flatnonzero((lane_kb != total_kb).any(axis=1)):
         yield (
             "cumulative histogram",
             f"rung {k}: histogram/lane_counts hold {lane_kb[k].sum():,} counts, the rounds "
             f"{total_kb[k].sum():,} (or they are in other bins)",
         )
-    z_sum_kb = last.z_sum_kb
+    z_sum_kb = _stacked(last, "z_sum_b")
     largest_b = np.maximum(np.abs(run.edges[:-1]), np.abs(run.edges[1:]))
     slack_kb = Z_SUM_TOLERANCE * total_kb * largest_b
     inside_kb = z_sum_kb >= total_kb * run.edges[:-1] - slack_kb
@@ -312,33 +299,35 @@ def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: LastRound) ->
 
 
 def _state(
-    run: RunReader,
-    config: Config,
-    walker_kw: NDArray[np.int32] | None,
-    state: StoredWalkers,
+    run: RunReader, config: Config, walker_kw: NDArray[np.int32] | None, state: Checkpoint
 ) -> Lines:
     """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
-    n_values = run.geometry.n_values
-    if state.x_kwd.max(initial=0) >= n_values:
-        yield "state", f"a value of x is {state.x_kwd.max()}, of {n_values} values"
-    if not np.isfinite(state.z_kw).all():
-        yield "state", f"{np.count_nonzero(~np.isfinite(state.z_kw))} outputs are not finite"
-    if not np.isin(state.direction_kw, (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)).all():
+    n_values, x_kwd, z_kw = run.geometry.n_values, _stacked(state, "x"), _stacked(state, "z")
+    state_walker_kw = _stacked(state, "walker_w")
+    if x_kwd.max(initial=0) >= n_values:
+        yield "state", f"a value of x is {x_kwd.max()}, of {n_values} values"
+    if not np.isfinite(z_kw).all():
+        yield "state", f"{np.count_nonzero(~np.isfinite(z_kw))} outputs are not finite"
+    if not np.isin(
+        _stacked(state, "direction_w"), (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)
+    ).all():
         yield "state", "a direction is none of 0, 1, 2"
-    lanes = misplaced_lanes(state.walker_kw)
+    lanes = misplaced_lanes(state_walker_kw)
     if lanes.size:
         yield "state", f"walkers lost or doubled in lanes {_some(lanes)}"
         return
     if walker_kw is None:
         return
-    if not np.array_equal(state.walker_kw, walker_kw):
+    if not np.array_equal(state_walker_kw, walker_kw):
         yield "state", "state/walker are not those that exchange/walker of the last round has"
     elif config.sampler.moves_per_round % config.samples.every == 0:
-        yield from _last_samples(run, state)
+        yield from _last_samples(run, walker_kw, x_kwd, z_kw)
 
 
-def _last_samples(run: RunReader, state: StoredWalkers) -> Lines:
-    """Compare the state with the last sample of each walker; no move came after it."""
+def _last_samples(
+    run: RunReader, v_kw: NDArray[np.int32], x_kwd: NDArray[Any], z_kw: NDArray[np.float32]
+) -> Lines:
+    """Compare the walkers' state with the last sample of each; no move came after it."""
     g, newest = run.geometry, slice(-run.geometry.n_walkers, None)
     x_vd = np.empty((g.n_rungs * g.n_walkers, g.n_sites), dtype=g.x_dtype)
     z_v = np.empty(len(x_vd), dtype=np.float32)
@@ -351,8 +340,7 @@ def _last_samples(run: RunReader, state: StoredWalkers) -> Lines:
         x_vd[v] = rung.samples_x[0, newest]
         z_v[v] = rung.samples_z[0, newest]
         seen_v[v] = True
-    v_kw = state.walker_kw
-    differs_kw = (x_vd[v_kw] != state.x_kwd).any(axis=-1) | (z_v[v_kw] != state.z_kw)
+    differs_kw = (x_vd[v_kw] != x_kwd).any(axis=-1) | (z_v[v_kw] != z_kw)
     walkers = v_kw[differs_kw & seen_v[v_kw]]
     if walkers.size:
         yield "state", f"x or z are not those of the last samples of walkers {_some(walkers)}"
@@ -364,13 +352,7 @@ def _some(numbers: NDArray[Any]) -> str:
 
 
 def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
-    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each.
-
-    Raises
-    ------
-    UserError
-        The model cannot be built.
-    """
+    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each."""
     from omniinput_hpc.models import device as devices  # imports torch
     from omniinput_hpc.models.batches import evaluate
 
@@ -412,10 +394,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
 
 
 def choose_samples(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the samples to rescore by (round, rung): one at random of each n-th part of all.
-
-    The choice is the same every time.
-    """
+    """Return the samples to rescore by (round, rung): of each n-th part the same random one."""
     g = run.geometry
     total = run.rounds * g.n_rungs * g.samples_per_round
     n = min(n, total)

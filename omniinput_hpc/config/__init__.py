@@ -12,23 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import (
-    Kernel,
-    KernelTable,
-    Metropolis,
-    Mixture,
-    with_default_name,
-)
+from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
 from omniinput_hpc.config.models import (
     CausalLm,
+    FunctionName,
     ImageClassifier,
     Model,
     PythonModel,
     SequenceClassifier,
-    function_name,
 )
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 __all__ = [
@@ -90,11 +84,7 @@ class Bins(Table):
 
     lower: Finite = Field(description="Where the first bin begins, in units of z.")
     upper: Finite = Field(description="Where the last bin ends.")
-    width: float = Field(
-        gt=0,
-        allow_inf_nan=False,
-        description="Of each bin; upper - lower is a whole number of widths.",
-    )
+    width: Positive = Field(description="Of each bin; upper - lower is a whole number of widths.")
 
     @model_validator(mode="after")
     def _fits(self) -> Bins:
@@ -133,7 +123,7 @@ class Analysis(Table):
         description="The end of z where the model is confident: low for a loss, high for a logit. "
         "Low where it is left out.",
     )
-    rule: str | None = Field(
+    rule: FunctionName | None = Field(
         None,
         description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
         "[n] in [0, 1].",
@@ -143,11 +133,6 @@ class Analysis(Table):
         description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
         "to draw beside the density.",
     )
-
-    @field_validator("rule")
-    @classmethod
-    def _names_a_function(cls, value: str | None) -> str | None:
-        return value if value is None else function_name(value)
 
 
 class Config(Table):
@@ -231,10 +216,7 @@ class Config(Table):
     def windows(self) -> list[tuple[int, int]]:
         """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
 
-        Raises
-        ------
-        ValueError
-            A window holds no bin, or neighbours share none.
+        Raises a ValueError where a window holds no bin, or neighbours share none.
         """
         if self.sampler.method != "wang-landau":
             return []

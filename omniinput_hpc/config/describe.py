@@ -10,13 +10,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import annotated_types
 import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.table import tables_in, tag_of
 
 HEAD = """\
 # The input file
@@ -32,27 +32,28 @@ with its key, what was expected, and the nearest known name. An unknown key is a
   value is written as in TOML; what is no TOML value is taken as a text.
 - Keys without a default are required.
 - The resolved input is stored in the run file, which can be given in place of the input file.
-- To go on with a run, `run.rounds` may be raised, and `run.output`, `threads`, `device`, `writer`,
+- In a resumed run `run.rounds` may be larger, and `run.output`, `threads`, `device`, `writer`,
   `model.path` (the files must be the same) and all of `[analysis]` may change. Nothing else may.
 
 New words are explained in the [glossary](glossary.md); a complete file is
 [inputs/toy.toml](../inputs/toy.toml).
 """
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def page() -> str:
     """Return the page, Markdown."""
     parts = [HEAD]
     for name, field in Config.model_fields.items():
-        tables = _tables(field.annotation)
+        tables = tables_in(field.annotation)
         parts.append(f"## [{name}]\n\n{field.description}\n")
         for table in tables:
             parts.append(_heading(name, table, len(tables) > 1) + _rows(table))
             parts.extend(
                 f"#### [{name}.{key}]\n\n{_rows(inner)}"
                 for key, value in table.model_fields.items()
-                for inner in _tables(value.annotation)
+                for inner in tables_in(value.annotation)
                 if get_origin(value.annotation) is not list
             )
     return "\n".join(parts)
@@ -62,14 +63,14 @@ def _heading(name: str, table: type[BaseModel], several: bool) -> str:
     """Return the heading of one of a table's kinds, and what it is; nothing of the only one."""
     if not several:
         return ""
-    key, tag = _tag(table)
+    key, tag = tag_of(table)
     description = table.model_fields[key].description
     return f'### [{name}] {key} = "{tag}"\n\n{description}\n\n'
 
 
 def _rows(table: type[BaseModel]) -> str:
-    """Return the Markdown table of a table's keys; its kind's own key stands in the heading."""
-    keys = {k: v for k, v in table.model_fields.items() if k != _tag(table)[0]}
+    """Return the Markdown table of a table's keys; the key of its kind is in the heading."""
+    keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
     if not keys:
         return "It has no further keys.\n"
     rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
@@ -77,20 +78,6 @@ def _rows(table: type[BaseModel]) -> str:
         cells = (f"`{key}`", _value(field), _default(field), field.description or "")
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
-
-
-def _tag(table: type[BaseModel]) -> tuple[str, str]:
-    """Return the key that tells a table from its like and its value there, or two empty texts."""
-    for key in ("kind", "name"):
-        if key in table.model_fields:
-            return key, str(get_args(table.model_fields[key].annotation)[0])
-    return "", ""
-
-
-def _tables(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [table for part in get_args(annotation) for table in _tables(part)]
 
 
 def _value(field: FieldInfo) -> str:
@@ -107,26 +94,21 @@ def _words(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_words(part) for part in parts if part is not type(None))
     if origin is list:
-        return "list of tables" if _tables(parts[0]) else f"list ({_words(parts[0])})"
-    if origin is dict or _tables(annotation):
+        return "list of tables" if tables_in(parts[0]) else f"list ({_words(parts[0])})"
+    if origin is dict or tables_in(annotation):
         return "table"
     return WORDS[annotation]
 
 
 def _bounds(metadata: Any) -> str:
-    found = []
-    for item in metadata:
-        kinds = getattr(item, "metadata", [item])  # a Field inside Annotated has its own list
-        for bound in kinds:
-            if isinstance(bound, annotated_types.Ge):
-                found.append(f" >= {_number(bound.ge)}")
-            elif isinstance(bound, annotated_types.Gt):
-                found.append(f" > {_number(bound.gt)}")
-            elif isinstance(bound, annotated_types.Le):
-                found.append(f" <= {_number(bound.le)}")
-            elif isinstance(bound, annotated_types.Lt):
-                found.append(f" < {_number(bound.lt)}")
-    return ",".join(found)
+    # A Field inside Annotated has a list of its own.
+    items = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
+    return ",".join(
+        f" {sign} {_number(getattr(item, name))}"
+        for item in items
+        for name, sign in BOUNDS.items()
+        if hasattr(item, name)
+    )
 
 
 def _number(bound: Any) -> str:
@@ -142,9 +124,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, dict):
-        return (
-            "`{ " + ", ".join(f"{k} = {v}" for k, v in value.items()) + " }`" if value else "`{}`"
-        )
+        keys = ", ".join(f"{k} = {v}" for k, v in value.items())
+        return f"`{{ {keys} }}`" if value else "`{}`"
     return f"`{tomli_w.dumps({'v': value})[4:].strip()}`"
 
 

@@ -6,26 +6,20 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.table import tables_in, tag_of
 from omniinput_hpc.errors import UserError
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
-    """Read and check an input file.
+    """Read and check an input file; `assignments` are ``table.key=value``, applied in order.
 
-    Parameters
-    ----------
-    path : the TOML file
-    assignments : ``table.key=value`` strings of the command line, applied in order
-
-    Raises
-    ------
-    UserError
-        The file is missing or is no TOML, or keys are unknown or wrong (all are listed).
+    Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (all
+    are listed).
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -144,16 +138,13 @@ def _shown(value: Any) -> str:
 
 
 def _resolve(location: tuple[Any, ...]) -> tuple[list[str], type[BaseModel] | None]:
-    """Return the key's path as the user wrote it, and the table that its last key belongs to.
-
-    Pydantic puts the tag of a tagged union ("causal-lm") between two keys; it is no key.
-    """
+    """Return the key's path as the user wrote it, and the table that its last key belongs to."""
     keys: list[str] = []
     tables: list[type[BaseModel]] = [Config]
     owner: type[BaseModel] | None = Config
     for item in location:
-        tagged = [t for t in tables if len(tables) > 1 and _tag(t) == item]
-        if tagged:
+        tagged = [t for t in tables if len(tables) > 1 and tag_of(t)[1] == item]
+        if tagged:  # pydantic puts the tag of a tagged union ("causal-lm") between two keys
             tables = tagged
             continue
         owner = tables[0] if len(tables) == 1 else None
@@ -162,18 +153,5 @@ def _resolve(location: tuple[Any, ...]) -> tuple[list[str], type[BaseModel] | No
             continue
         keys.append(str(item))
         field = owner.model_fields.get(str(item)) if owner is not None else None
-        tables = _tables_in(field.annotation) if field is not None else []
+        tables = tables_in(field.annotation) if field is not None else []
     return keys, owner
-
-
-def _tag(table: type[BaseModel]) -> str | None:
-    for name in ("kind", "name"):
-        if name in table.model_fields:
-            return str(get_args(table.model_fields[name].annotation)[0])
-    return None
-
-
-def _tables_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [t for part in get_args(annotation) for t in _tables_in(part)]

@@ -12,25 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import NotNegative, Positive, Range, Table, WholePositive
 
 STEP_SIZES = (1e-3, 1e6)
 """Smallest and largest step size of the discrete Langevin proposal."""
 
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class KernelTable(Table):
-    """What all kernels' tables have, and what the layout of the run file needs of them.
+    """What all kernels' tables have, and what the layout of the run file needs of them."""
 
-    Attributes
-    ----------
-    implementation : "module:class" of the kernel, imported when it is built, since it needs torch
-    """
-
-    implementation: ClassVar[str]
+    implementation: ClassVar[str]  # "module:class", imported when it is built: it needs torch
     name: str
 
     @property
@@ -82,7 +75,7 @@ class DiscreteLangevin(KernelTable):
         le=STEP_SIZES[1],
         description="Larger steps change more sites. Burn-in tunes it to 57 % acceptance.",
     )
-    proposal_beta: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+    proposal_beta: Range | None = Field(
         None,
         description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
         "rung's own.",
@@ -157,7 +150,6 @@ PART_WEIGHT: float = Field(
     1.0, description="How often this part is chosen, relative to the other parts."
 )
 
-
 KERNELS: tuple[type[KernelTable], ...] = (
     Metropolis,
     GibbsWithGradients,
@@ -169,7 +161,7 @@ KERNELS: tuple[type[KernelTable], ...] = (
 
 def _part(table: type[KernelTable]) -> type[KernelTable]:
     """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
-    weight: Any = (Weight, PART_WEIGHT)
+    weight: Any = (Positive, PART_WEIGHT)
     return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.table import Finite, Table, WholePositive
+from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
 
@@ -38,13 +38,7 @@ class Sampler(Table):
 
     @property
     def n_walkers(self) -> int:
-        """W.
-
-        Raises
-        ------
-        UserError
-            It is "auto", and nobody has looked for the number yet.
-        """
+        """W; a `UserError` where it is "auto" and the number is not known yet."""
         if self.walkers == "auto":
             raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
         return self.walkers
@@ -75,7 +69,7 @@ class Ladder(Table):
     spacing: Literal["linear", "geometric"] | None = Field(
         None, description="Equal differences, or equal ratios."
     )
-    first: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    first: Positive | None = Field(
         None,
         description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
     )
@@ -89,7 +83,7 @@ class Ladder(Table):
         description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
         "equally often.",
     )
-    kappa: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = Field(
+    kappa: list[NotNegative] | None = Field(
         None,
         description="Gaussian rungs, to bridge two phases: the log-weight is "
         "-beta z - kappa (z - z0)^2 / 2. One entry a rung.",
@@ -121,7 +115,7 @@ class Ladder(Table):
     def _check_gaussian(self, n_rungs: int) -> None:
         for name, given in (("kappa", self.kappa), ("z0", self.z0)):
             if (given is None) != (self.kappa is None and self.z0 is None):
-                raise ValueError("a Gaussian ensemble wants both kappa and z0, a list each")
+                raise ValueError("a Gaussian ensemble requires both kappa and z0, a list each")
             if given is not None and len(given) != n_rungs:
                 raise ValueError(f"{name} has {len(given)} entries for {n_rungs} rungs")
         if self.kappa is not None and self.tune:
@@ -138,14 +132,14 @@ class Ladder(Table):
                 raise ValueError('first belongs to spacing = "geometric"')
             return np.linspace(self.lowest, self.highest, self.rungs)
         if self.lowest < 0:
-            raise ValueError("geometric spacing wants lowest >= 0; list the betas instead")
+            raise ValueError("geometric spacing requires lowest >= 0; list the betas instead")
         if self.lowest > 0:
             if self.first is not None:
                 raise ValueError("first is for lowest = 0 only")
             return np.geomspace(self.lowest, self.highest, self.rungs)
         if self.first is None or self.first >= self.highest or self.rungs < 3:
             raise ValueError(
-                "geometric spacing from 0 wants at least 3 rungs and first, the smallest "
+                "geometric spacing from 0 requires at least 3 rungs and first, the smallest "
                 "positive beta, below highest"
             )
         return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
@@ -156,17 +150,14 @@ class Ladder(Table):
         return self._spaced()
 
 
-Window = Annotated[list[Finite], Field(min_length=2, max_length=2)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class WangLandau(Table):
     """``[wang_landau]``: learning S(z) in burn-in, one rung a window of z."""
 
-    flatness: float = Field(
-        0.8,
-        gt=0,
-        lt=1,
-        description="ln f is halved when the rarest bin has this share of the mean count.",
+    flatness: Share = Field(
+        0.8, description="ln f is halved when the rarest bin has this share of the mean count."
     )
     ln_f_first: float = Field(
         1.0,
@@ -183,15 +174,13 @@ class WangLandau(Table):
         description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
         "5 % of the bins, then as bins / moves.",
     )
-    windows: list[Window] | WholePositive = Field(
+    windows: list[Range] | WholePositive = Field(
         1,
         description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
         "overlap.",
     )
-    overlap: float = Field(
+    overlap: Share = Field(
         0.5,
-        gt=0,
-        lt=1,
         description="The share of a window that its neighbour has too, where `windows` is a "
         "number.",
     )
@@ -200,7 +189,7 @@ class WangLandau(Table):
         description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
         '`proposal_beta`: `"range"`, or, while learning, `"directional"`.',
     )
-    proposal_beta: Window | None = Field(
+    proposal_beta: Range | None = Field(
         None, description="`[low, high]`, the range that beta is drawn from."
     )
 
@@ -213,10 +202,10 @@ class WangLandau(Table):
         if (self.proposal == "slope") != (self.proposal_beta is None):
             raise ValueError(
                 'proposal_beta = [low, high] belongs to proposal = "range" and "directional", '
-                "which want it"
+                "which require it"
             )
         if self.proposal_beta is not None and self.proposal_beta[0] >= self.proposal_beta[1]:
-            raise ValueError("proposal_beta = [low, high] wants low below high")
+            raise ValueError("proposal_beta = [low, high]: low must be below high")
         if isinstance(self.windows, list):
             self._check_windows(self.windows)
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from omniinput_hpc.config.table import Table, WholePositive
 from omniinput_hpc.errors import UserError
@@ -22,17 +22,19 @@ HUGGING_FACE_PATH = (
 )
 
 
-class CausalLm(Table):
-    """``[model] kind = "causal-lm"``: a Hugging Face decoder.
+def _function_name(value: str) -> str:
+    """Return ``module:function`` as it is, or raise ValueError where it is no such name."""
+    module, colon, function = value.partition(":")
+    if not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+        raise ValueError('expected "module:function"')
+    return value
 
-    Attributes
-    ----------
-    path : a local folder, or the name of a model in Hugging Face's cache
-    length : tokens of an input, D; a prefix is not counted
-    dtype : of the weights; log-softmax and sums are in float32 whatever it is
-    prefix : fixed tokens in front of every input: text, or token ids
-    tokens : which tokens a site may hold
-    """
+
+FunctionName = Annotated[str, AfterValidator(_function_name)]
+
+
+class CausalLm(Table):
+    """``[model] kind = "causal-lm"``: a Hugging Face decoder."""
 
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
     path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
@@ -58,16 +60,7 @@ class CausalLm(Table):
 
 
 class SequenceClassifier(Table):
-    """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2.
-
-    Attributes
-    ----------
-    path, dtype : as for ``causal-lm``
-    length : tokens of an input, [CLS] and [SEP] included, so that D = length - 2
-    target : the class
-    output : its logit; its logit minus the other's, of two; or its log-softmax
-    sign : z = sign * output
-    """
+    """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2."""
 
     kind: Literal["sequence-classifier"] = Field(
         description="A Hugging Face encoder with classes, as DistilBERT on SST-2."
@@ -89,15 +82,7 @@ class SequenceClassifier(Table):
 
 
 class ImageClassifier(Table):
-    """``[model] kind = "image-classifier"``: a network that gives one number per class.
-
-    Attributes
-    ----------
-    path : a folder with model.json and model.safetensors; with `factory`, a safetensors file
-    target, label, sign : z = sign * (output of class `label`, or its log-softmax)
-    shape, n_values : of a factory's network: [height, width] or [height, width, channels]
-    factory, options : the user's own ``module:function`` and its keyword arguments
-    """
+    """``[model] kind = "image-classifier"``: a network that gives one number per class."""
 
     kind: Literal["image-classifier"] = Field(
         description="A network that gives one number per class. The sites are the pixels' grey "
@@ -115,7 +100,7 @@ class ImageClassifier(Table):
     )
     label: int = Field(0, ge=0, description="The class, counted from 0.")
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
-    factory: str | None = Field(
+    factory: FunctionName | None = Field(
         None,
         description='`"module:function"` of your own that returns a `torch.nn.Module`. The '
         "network takes float32 [W, channels, height, width] in [0, 1]. The current directory is "
@@ -138,11 +123,6 @@ class ImageClassifier(Table):
             raise ValueError(NO_PROGRAMS)
         return value
 
-    @field_validator("factory")
-    @classmethod
-    def _names_a_function(cls, value: str | None) -> str | None:
-        return value if value is None else function_name(value)
-
     @model_validator(mode="after")
     def _one_description(self) -> ImageClassifier:
         if self.factory is not None:
@@ -159,30 +139,17 @@ class ImageClassifier(Table):
         return self
 
 
-def function_name(value: str) -> str:
-    """Return ``module:function`` as it is, or raise ValueError where it is no such name."""
-    module, colon, function = value.partition(":")
-    if not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
-        raise ValueError('expected "module:function"')
-    return value
-
-
 class PythonModel(Table):
     """``[model] kind = "python"``: an object made by the user's own ``module:function``."""
 
     kind: Literal["python"] = Field(description="An object made by a function of your own.")
-    factory: str = Field(
+    factory: FunctionName = Field(
         description='`"module:function"`; `function(device=..., **options)` returns the model. '
         "The current directory is importable."
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of the factory."
     )
-
-    @field_validator("factory")
-    @classmethod
-    def _names_a_function(cls, value: str) -> str:
-        return function_name(value)
 
 
 Model = Annotated[
@@ -191,13 +158,7 @@ Model = Annotated[
 
 
 def read_options(options: type[Table], table: Mapping[str, Any]) -> Table:
-    """Return a ``[model]`` table of a run file, perhaps one of an older version.
-
-    Raises
-    ------
-    UserError
-        A key is not valid.
-    """
+    """Return the ``[model]`` table of a run file, or raise a `UserError` that names the key."""
     try:
         return options.model_validate(table)
     except ValidationError as error:

@@ -37,15 +37,7 @@ _SLEEP_SECONDS = 1e-3
 class World:
     """All ranks of the run, and their collective operations.
 
-    Parameters
-    ----------
-    comm : the ranks; all of them by default
-
-    Attributes
-    ----------
-    rank, size : int
-    waited : float
-        Seconds spent waiting for other ranks so far.
+    `waited` are the seconds spent waiting for other ranks so far.
     """
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
@@ -117,16 +109,10 @@ class World:
     def swap(
         self, outgoing: Mapping[int, tuple[int, NDArray[np.uint8]]]
     ) -> dict[int, NDArray[np.uint8]]:
-        """Exchange messages of equal length with neighbouring ranks.
+        """Exchange messages of equal length with neighbouring ranks; return what comes, by rung.
 
-        Parameters
-        ----------
-        outgoing : by rung: the rank that holds it, and the bytes to send there; at most one
-            message to a rank
-
-        Returns
-        -------
-        the bytes received, by rung
+        `outgoing` has by rung the rank that holds it, and the bytes to send there: at most one
+        message to a rank.
         """
         received = {rung: np.empty_like(data) for rung, (_, data) in outgoing.items()}
         requests = []

@@ -17,16 +17,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether this process was asked to stop, and why.
-
-    Attributes
-    ----------
-    reason : None as long as it was not asked
-    """
+    """Whether this process was asked to stop, and why."""
 
     def __init__(self) -> None:
         self.begin = time.monotonic()
-        self.reason: str | None = None
+        self.reason: str | None = None  # as long as it was not asked
         self._first_interrupt: float | None = None
 
     def install(self) -> None:

@@ -19,11 +19,7 @@ class StopCheck:
 
     All ranks make equally many moves, so all check after the same ones. n follows from the slowest
     rank's time since the last check, which the ranks agree on; it affects no result.
-
-    Parameters
-    ----------
-    max_walltime : seconds of the process's age after which it stops; None: no limit
-    heartbeat : called at each check
+    One is to stop when its process is older than `max_walltime` seconds, too.
     """
 
     def __init__(
@@ -41,10 +37,7 @@ class StopCheck:
     def after_move(self) -> None:
         """Count a move, and check when it is time.
 
-        Raises
-        ------
-        StopRun
-            On all ranks together, if one was asked to stop.
+        Raises a StopRun on all ranks together, if one was asked to stop.
         """
         self._moves_to_check -= 1
         if self._moves_to_check == 0:

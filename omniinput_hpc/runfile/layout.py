@@ -25,18 +25,14 @@ from omniinput_hpc.histogram import MAX_GROUPS
 
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 2
+Attribute = str | int | float | NDArray[Any]
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers that fix every dataset's shape.
-
-    n_tuned : numbers that a rung's kernel tunes
-    flat : whether there are flat-histogram rungs
-    log_q : whether samples carry their log-probability under every rung (ancestral sampling)
-    """
+    """The numbers that fix every dataset's shape."""
 
     rounds: int
     n_rungs: int
@@ -46,9 +42,9 @@ class Geometry:
     n_sites: int
     n_values: int
     n_kernels: int
-    n_tuned: int = 0
-    flat: bool = False
-    log_q: bool = False
+    n_tuned: int = 0  # numbers that a rung's kernel tunes
+    flat: bool = False  # whether there are flat-histogram rungs
+    log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -151,67 +147,68 @@ def create(
     path: Path,
     g: Geometry,
     first: Mapping[str, NDArray[np.float64]],
-    attributes: Mapping[str, str | int | float | NDArray[Any]],
+    attributes: Mapping[str, Attribute],
 ) -> None:
-    """Make a run file that holds no round yet; the name appears only once it is whole and durable.
+    """Make a run file that holds no round yet (see `make_file`).
 
     `first` holds what is written at creation, by dataset (see `first_values`).
+    """
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    header |= {"n_values": g.n_values, "n_sites": g.n_sites, **attributes}
+    make_file(path, layout(g), first, header)
 
-    Raises
-    ------
-    OSError
-        The disk is read-only, full, or out of quota.
+
+def make_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    first: Mapping[str, NDArray[np.float64]],
+    attributes: Mapping[str, Attribute],
+) -> None:
+    """Make a file without any round; the name appears only once it is whole and durable.
+
+    Raises an OSError where the disk is read-only, full, or out of quota.
     """
     with making(path) as file:
-        _write_skeleton(file, g, first)
-        for name, value in attributes.items():
-            file.attrs[name] = value
+        make_datasets(file, fields)
+        for name, value in first.items():
+            file[name][...] = value
+        for name in fields:
+            if name.startswith("progress/"):
+                file[name][0] = 0
+        for name, attribute in attributes.items():
+            file.attrs[name] = attribute
         file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def attributes(
-    fingerprint: str,
-    probe_z: NDArray[np.float64],
-    model_beta: float,
-    environment: Mapping[str, str],
-) -> dict[str, str | float | NDArray[np.float64]]:
-    """Return the attributes of a new file that tell its model and where it was begun.
-
-    Parameters
-    ----------
-    fingerprint : of the model's files and options
-    probe_z : its z at inputs that never change
-    model_beta : the beta of its own distribution, NaN where it cannot be drawn from
-    environment : versions of libraries, devices, processor
-    """
-    return {
-        "model_fingerprint": fingerprint,
-        "model_probe_z": probe_z,
-        "model_beta": model_beta,
-        **environment,
-    }
-
-
-def grow(
-    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
+def grow_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    attributes: Mapping[str, Attribute],
+    heartbeat: Callable[[], object] = lambda: None,
 ) -> None:
-    """Replace a run file by a longer one (`g.rounds` rounds) with the same content.
+    """Replace a file by a longer one with the same content but some attributes.
 
     `heartbeat` is called after every round that is copied: large files take minutes.
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
-        _write_skeleton(new, g, {})
-        for name, value in old.attrs.items():
+        make_datasets(new, fields)
+        for name, value in {**old.attrs, **attributes}.items():
             new.attrs[name] = value
-        new.attrs["config"] = config_toml
         committed = int(old["progress/rounds_committed"][0])
-        for name, field in layout(g).items():
+        for name, field in fields.items():
             if field.per == "round":
                 for round_ in range(committed):
                     new[name][round_] = old[name][round_]
                     heartbeat()
             else:
                 new[name][...] = old[name][...]
+
+
+def grow(
+    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
+) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content."""
+    grow_file(path, layout(g), {"config": config_toml}, heartbeat)
 
 
 def partial_of(path: Path) -> Path:
@@ -244,18 +241,6 @@ def first_values(
     }
 
 
-def _write_skeleton(file: h5py.File, g: Geometry, first: Mapping[str, NDArray[np.float64]]) -> None:
-    make_datasets(file, layout(g))
-    for name, value in first.items():
-        file[name][...] = value
-    file["progress/rounds_committed"][0] = 0
-    file["progress/burn_in_committed"][0] = 0
-    file.attrs["format"] = FORMAT
-    file.attrs["format_version"] = FORMAT_VERSION
-    for name in ("n_values", "n_sites"):
-        file.attrs[name] = getattr(g, name)
-
-
 def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
     """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
     for name, field in fields.items():
@@ -272,7 +257,7 @@ def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
 
 
 class _Noted(io.FileIO):
-    """A file that HDF5 writes through, and whose errors are noted in place of being told to HDF5.
+    """A file that HDF5 writes through, and whose errors are noted instead of raised into HDF5.
 
     HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
     the file may then crash the process.
@@ -302,10 +287,8 @@ class _Noted(io.FileIO):
 def making(path: Path) -> Iterator[h5py.File]:
     """Make an HDF5 file that gets its name when it is whole and durable, and only then.
 
-    Raises
-    ------
-    OSError
-        Something could not be written; what has the name already is as it was.
+    Raises an OSError where something could not be written; what has the name already is then as it
+    was.
     """
     partial = partial_of(path)
     with _Noted(partial, "w+") as raw:

@@ -48,26 +48,16 @@ class LockLost(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that holds a lock.
+    """The process that holds a lock."""
 
-    Attributes
-    ----------
-    job, restarts : SLURM's job id ("" outside SLURM), and how often it was requeued
-    host, pid : of rank 0
-    started : start time of the process, since pids are reused
-    namespace : of the pids; those of another container mean nothing here
-    boot : the host's boot id
-    token : random, so that no two locks are alike
-    """
-
-    job: str
-    restarts: int
-    host: str
+    job: str  # SLURM's job id, "" outside SLURM
+    restarts: int  # how often the job was requeued
+    host: str  # of rank 0, as the pid
     pid: int
-    started: str
-    namespace: str
-    boot: str
-    token: str
+    started: str  # start time of the process, since pids are reused
+    namespace: str  # of the pids; those of another container mean nothing here
+    boot: str  # the host's boot id
+    token: str  # random, so that no two locks are alike
 
     @property
     def text(self) -> str:
@@ -104,21 +94,16 @@ def parse(text: str) -> Owner | None:
         owner = Owner(**json.loads(text))
     except (ValueError, TypeError, RecursionError):
         return None
-    valid = all(isinstance(v, int if k in _NUMBERS else str) for k, v in asdict(owner).items())
+    numbers = ("restarts", "pid")
+    valid = all(isinstance(v, int if k in numbers else str) for k, v in asdict(owner).items())
     return owner if valid and 0 < owner.pid < 2**31 else None
-
-
-_NUMBERS = ("restarts", "pid")
 
 
 def why_stale(owner: Owner | None, age: float, me: Owner) -> str | None:
     """Return why a lock is stale, None where it is valid.
 
-    Parameters
-    ----------
-    owner : None where the lock is incomplete or damaged
-    age : seconds since the last heartbeat, by the file system's clock
-    me : the process that asks
+    `owner` is None where the lock is incomplete or damaged; `age` is in seconds since the last
+    heartbeat, by the file system's clock; `me` is the process that asks.
     """
     if owner is None:
         return "it was never finished" if age > UNFINISHED_AFTER else None
@@ -170,7 +155,6 @@ class RunLock:
 
     Attributes
     ----------
-    output : as given
     path : the lock file
     text : its content while this run holds it
     """
@@ -185,10 +169,7 @@ class RunLock:
     def take(self) -> str:
         """Take the lock, and return its text.
 
-        Raises
-        ------
-        UserError
-            Another run holds it, or it cannot be made.
+        Raises a UserError where another run holds it, or it cannot be made.
         """
         me = this_process()
         try:
@@ -291,11 +272,7 @@ def _claim_of(path: Path, text: str) -> Path:
 
 
 def _claim(path: Path, text: str, mine: str) -> bool:
-    """Claim the right to replace or remove the lock of that text; False: try again.
-
-    A claim lasts for milliseconds. One that stays longer was left by a killed process, and is
-    removed.
-    """
+    """Claim the right to replace or remove the lock of that text; False: try again."""
     claim = _claim_of(path, text)
     end = time.monotonic() + UNFINISHED_AFTER
     while not _create(claim, mine):
@@ -304,7 +281,7 @@ def _claim(path: Path, text: str, mine: str) -> bool:
             return False
         me, owner = parse(mine), parse(other)
         gone = owner is not None and me is not None and why_stale(owner, 0.0, me) is not None
-        if gone or time.monotonic() > end:
+        if gone or time.monotonic() > end:  # a claim lasts milliseconds: its process was killed
             claim.unlink(missing_ok=True)
             return False
         time.sleep(_POLL_SECONDS)
@@ -340,12 +317,8 @@ def _read(path: Path) -> str | None:
 def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLock]:
     """Hold the lock of a file, on rank 0, during a ``with`` block that all ranks enter.
 
-    It is removed at the end, also when a rank fails; only a kill leaves it behind.
-
-    Raises
-    ------
-    UserError
-        On all ranks: another run holds it, or it cannot be made.
+    It is removed at the end, also when a rank fails; only a kill leaves it behind. Raises a
+    UserError on all ranks where another run holds it, or it cannot be made.
     """
     lock = RunLock(output, acting=world.rank == 0, key=key)
     lock.text = world.on_rank_0(lock.take)

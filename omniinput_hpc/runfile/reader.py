@@ -19,27 +19,11 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
-from omniinput_hpc.runfile.records import Checkpoint, RungState
+from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RungState
 
 
 class BrokenRun(UserError):
     """A damaged run file: part of its layout is missing or differs."""
-
-
-@dataclass(frozen=True)
-class StoredWalkers:
-    """The walkers of all rungs after the last committed round, as stored and not checked.
-
-    Attributes
-    ----------
-    x_kwd, z_kw : configurations [K, W, D] and their outputs, float32 [K, W]
-    walker_kw, direction_kw : int32 and int8 [K, W], walker in each lane, and the end that it left
-    """
-
-    x_kwd: NDArray[Any]
-    z_kw: NDArray[np.float32]
-    walker_kw: NDArray[np.int32]
-    direction_kw: NDArray[np.int8]
 
 
 class _Slab:
@@ -269,14 +253,6 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         """Return the records of a committed round, of some rungs or (by default) of all."""
         return RecordedRound(self, number, rungs)
 
-    def stored_walkers(self) -> StoredWalkers | None:
-        """Return the walkers after the last committed round, unchecked; None if none is."""
-        last = self.last_round
-        if last is None:
-            return None
-        names = ("state/x", "state/z", "state/walker", "state/direction")
-        return StoredWalkers(*(self.slab(name, last) for name in names))
-
     def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
         """Return what was written to a dataset in a round, for some rungs or (by default) all.
 
@@ -294,43 +270,36 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         burn_in = self.config["run"].get("burn_in", 0)
         return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
 
+    def stored(self) -> Checkpoint | None:
+        """Return the state after the last committed round, unchecked; None if there is none."""
+        last, k = self.last_round, self.geometry.n_rungs
+        return None if last is None else self._stored(last, range(k))
+
     def checkpoint(self, rungs: range) -> Checkpoint | None:
         """Return what some rungs resume from, None where no round is committed.
 
-        Raises
-        ------
-        BrokenRun
-            The stored walkers are damaged.
+        Raises a BrokenRun where the stored walkers are damaged.
         """
         last = self.last_round
-        if last is None:
-            return None
-        lane_counts_kgb, z_sum_kb = self.lane_counts_kgb().astype(np.uint64), self.z_sum_kb()
-
-        def state(name: str, k: int) -> Any:
-            return self._file[f"state/{name}"][last % 2, k]
-
-        found = [
-            RungState(
-                beta=float(state("beta", k)),
-                tuned=state("kernel", k),
-                entropy=state("entropy", k),
-                visits=state("visits", k),
-                learning=state("learning", k),
-                lane_counts_gb=lane_counts_kgb[k],
-                z_sum_b=z_sum_kb[k],
-                x=state("x", k),
-                z=state("z", k),
-                walker_w=state("walker", k),
-                direction_w=state("direction", k),
-            )
-            for k in rungs
-        ]
-        if not all(map(self._is_possible, found)):
+        found = None if last is None else self._stored(last, rungs)
+        if found is not None and not all(map(self._is_possible, found.rungs)):
             raise BrokenRun(
                 f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
                 "details)"
             )
+        return found
+
+    def _stored(self, last: int, rungs: range) -> Checkpoint:
+        lane_counts_kgb, z_sum_kb = self.lane_counts_kgb().astype(np.uint64), self.z_sum_kb()
+        found = [
+            RungState(
+                beta=float(self._file["state/beta"][last % 2, k]),
+                lane_counts_gb=lane_counts_kgb[k],
+                z_sum_b=z_sum_kb[k],
+                **{f: self._file[name][last % 2, k] for f, name in STATE_DATASETS.items()},
+            )
+            for k in rungs
+        ]
         return Checkpoint(found, self._file["state/swaps"][last % 2])
 
     def _is_possible(self, rung: RungState) -> bool:
@@ -346,10 +315,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 def open_run(path: str | Path) -> RunReader:
     """Open a run file for reading.
 
-    Raises
-    ------
-    UserError
-        There is no such file, or it is not a whole run file.
+    Raises a UserError where there is no such file, or it is not a whole run file.
     """
     return RunReader(Path(path))
 

@@ -14,19 +14,17 @@ readers see committed rounds only, also while it is written. Reading needs only 
 from __future__ import annotations
 
 import glob
-import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.layout import Field, Geometry, make_datasets, making
+from omniinput_hpc.runfile.layout import Attribute, Field, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
 
 FORMAT = "omniinput-rescored"
@@ -52,35 +50,15 @@ def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
 
 
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
-    """Create a side file without any round.
-
-    Raises
-    ------
-    OSError
-        The disk is read-only, full, or out of quota.
-    """
-    with making(path) as file:
-        make_datasets(file, fields_of(run.geometry))
-        file["progress/rounds_committed"][0] = 0
-        file.attrs["format"] = FORMAT
-        file.attrs["format_version"] = FORMAT_VERSION
-        file.attrs["run_created"] = run.texts.get("created", "")
-        file.attrs["run_fingerprint"] = run.fingerprint
-        for name, value in attributes.items():
-            file.attrs[name] = value
-        file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    """Create a side file without any round (see `layout.make_file`)."""
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    header |= {"run_created": run.texts.get("created", ""), "run_fingerprint": run.fingerprint}
+    make_file(path, fields_of(run.geometry), {}, {**header, **attributes})
 
 
 def grow(path: Path, run: RunReader) -> None:
     """Replace a side file by one with room for all rounds of a run that has more rounds now."""
-    with h5py.File(path, "r", locking=False) as old, making(path) as new:
-        make_datasets(new, fields_of(run.geometry))
-        for name, value in old.attrs.items():
-            new.attrs[name] = value
-        committed = int(old["progress/rounds_committed"][0])
-        for round_ in range(committed):
-            new["samples/z"][round_] = old["samples/z"][round_]
-        new["progress/rounds_committed"][0] = committed
+    grow_file(path, fields_of(run.geometry), {})
 
 
 class RescoredReader(untrusted_hdf5.UntrustedFile):
@@ -123,20 +101,15 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
 
     def belongs_to(self, run: RunReader) -> bool:
         """Return whether these are the outputs of this run's samples."""
-        same = (self.run_created, self.run_fingerprint) == (
-            run.texts.get("created", ""),
-            run.fingerprint,
-        )
+        theirs = (run.texts.get("created", ""), run.fingerprint)
+        same = (self.run_created, self.run_fingerprint) == theirs
         return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
 
 
 def open_rescored(path: str | Path) -> RescoredReader:
     """Open a side file for reading.
 
-    Raises
-    ------
-    UserError
-        There is no such file, or it is damaged.
+    Raises a UserError where there is no such file, or it is damaged.
     """
     return RescoredReader(Path(path))
 
@@ -144,12 +117,8 @@ def open_rescored(path: str | Path) -> RescoredReader:
 def find(run: RunReader, other: RunReader) -> Path:
     """Return the side file that holds the other run's model's outputs of this run's samples.
 
-    The model's fingerprint decides, not the file's name.
-
-    Raises
-    ------
-    UserError
-        There is none; the message contains the command that makes it.
+    The model's fingerprint decides, not the file's name. Raises a UserError where there is none,
+    with the command that makes it.
     """
     found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
     for path in found:

@@ -24,8 +24,7 @@ MAX_ATTRIBUTE_BYTES = 1 << 20
 """The longest attribute is the stored input file, a few kilobytes."""
 
 ERRORS = (
-    KeyError,
-    IndexError,
+    LookupError,
     ValueError,
     TypeError,
     AttributeError,
@@ -40,14 +39,7 @@ ERRORS = (
 class UntrustedFile(ABC):
     """An HDF5 file opened for reading after a check of its header; use as a context manager.
 
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UserError
-        There is no such file, it is not HDF5, or it is damaged (then a `DAMAGED`).
+    Raises a UserError where there is no such file, it is not HDF5, or it is damaged (a `DAMAGED`).
     """
 
     NAME: ClassVar[str]
@@ -92,17 +84,7 @@ class UntrustedFile(ABC):
 
 
 def require(file: h5py.File, kind: str, version: int, name: str) -> None:
-    """Check by its attributes that a file is of the expected kind and version.
-
-    Parameters
-    ----------
-    kind, version : the expected `format` and `format_version`
-    name : what a message calls a file of that kind
-
-    Raises
-    ------
-    UserError
-    """
+    """Raise a `UserError` unless a file is of a kind and version; messages call that `name`."""
     if "format" not in file.attrs or attribute(file, "format") != kind:
         raise UserError(f"{file.filename} is an HDF5 file, but not {name}")
     found = attribute(file, "format_version")
@@ -115,10 +97,7 @@ def require(file: h5py.File, kind: str, version: int, name: str) -> None:
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a contiguous dataset of numbers.
 
-    Raises
-    ------
-    ValueError
-        It is missing, or something else.
+    Raises a ValueError where it is missing, or something else.
     """
     place: Any = file
     for part in name.split("/"):
@@ -148,10 +127,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def attribute(file: h5py.File, name: str) -> Any:
     """Return an attribute: a str, an int, a float, or an array of numbers.
 
-    Raises
-    ------
-    ValueError
-        It is missing, too long, or something else.
+    Raises a ValueError where it is missing, too long, or something else.
     """
     if name not in file.attrs:
         raise ValueError(f"attribute {name} is missing")

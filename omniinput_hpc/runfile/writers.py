@@ -1,9 +1,9 @@
 """Committing rounds to the run file: by all ranks at once (MPI-IO), or gathered by rank 0.
 
 Order of a commit: every rank's slab is written and flushed; all ranks agree that this succeeded;
-only then rank 0 raises the round's counter and flushes; all agree again before anyone touches the
-next slab. (A flush is no barrier: without the first agreement a killed run can claim a round
-that it does not hold.) Data that a later round needs sits in two slabs used in turn.
+only then rank 0 raises the round's counter and flushes; all agree again before any writes the next
+slab. (A flush is no barrier: without the first agreement a killed run can claim a round that it
+does not hold.) Data that a later round needs sits in two slabs used in turn.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -28,105 +29,105 @@ log = logging.getLogger("omniinput_hpc")
 
 Fields = Mapping[str, Field]
 
-_PARALLEL_FILE_SYSTEMS = {
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "panfs",
-    "pvfs2",
-    "orangefs",
-    "ceph",
-    "wekafs",
-}
+PARALLEL_SYSTEMS = {"lustre", "gpfs", "beegfs", "panfs", "pvfs2", "orangefs", "ceph", "wekafs"}
+"""File systems that keep parallel writes of several nodes coherent."""
 
 
 class WriteError(Exception):
     """A round could not be written (disk full, quota, I/O error)."""
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Commits rounds; all ranks call every method together."""
 
-    name: str
-
-    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit a round; burn-in rounds have negative numbers (see `layout.slab`).
-
-        Parameters
-        ----------
-        values : for every dataset this rank's slab of the round
-        committed : rounds (or burn-in rounds) committed once this one is
-
-        Raises
-        ------
-        WriteError
-            On all ranks, when one could not write.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
-
-class MpioWriter:
-    """Every rank writes its own slab into one parallel HDF5 file."""
-
-    name = "mpio"
+    name: ClassVar[str]
 
     def __init__(
         self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
     ) -> None:
-        self._file = h5py.File(path, "r+", driver="mpio", comm=world.comm)
-        self._datasets = _open_all(self._file, fields)
         self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
+        self._file: Any = self._open(path)  # None where another rank writes
+        # Open for as long as the file is: HDF5 keeps small writes back. Closing a dataset writes
+        # them, and h5py only prints an error that happens there (a full disk); with the datasets
+        # open they are written by the flush, which raises.
+        self._datasets = {name: self._file[name] for name in fields} if self._file else {}
+
+    @abstractmethod
+    def _open(self, path: Path) -> h5py.File | None:
+        """Open the file on the ranks that write."""
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Write this rank's slab, and count the round once all ranks have written theirs."""
+        """Commit a round: count it once the slabs of all ranks are written.
 
+        `values` holds for every dataset this rank's slab of the round (see `layout.slab`), and
+        `committed` rounds (or burn-in rounds, which have negative numbers) are committed then.
+        Raises a WriteError on all ranks, when one could not write.
+        """
+        self._step(round_, self._prepared(round_, values))
+        self._step(round_, lambda: self._count(round_, committed))
+
+    @abstractmethod
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
+        """Return what writes the slabs of a round."""
+
+    def _count(self, round_: int, committed: int) -> None:
+        if self._world.rank == 0:
+            name = "burn_in_committed" if round_ < 0 else "rounds_committed"
+            self._datasets[f"progress/{name}"][0] = committed
+
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
+        """Write, flush, and agree that all ranks could; else raise the first failure on all."""
+        failure = self._write(write)
+        if self._world.all(failure is None):
+            return
+        message = next(text for text in self._world.texts(failure or "") if text)
+        name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
+        raise WriteError(f"{name} could not be written: {message}")
+
+    @abstractmethod
+    def _write(self, write: Callable[[], None]) -> str | None:
+        """Write and flush; return what failed on this rank."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._datasets.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+class MpioWriter(Writer):
+    """Every rank writes its own slab into one parallel HDF5 file."""
+
+    name = "mpio"
+
+    def _open(self, path: Path) -> h5py.File:
+        return h5py.File(path, "r+", driver="mpio", comm=self._world.comm)
+
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
         def write() -> None:
             for name, field in self._fields.items():
                 where = slab(field, round_, self._rungs, self._n_rungs)
                 if where is not None:
                     self._datasets[name][where] = values[name]
 
-        self._step(round_, write)
-        self._step(round_, lambda: self._count(round_, committed))
+        return write
 
-    def _count(self, round_: int, committed: int) -> None:
-        if self._world.rank == 0:
-            self._datasets[_counter(round_)][0] = committed
-
-    def _step(self, round_: int, write: Callable[[], None]) -> None:
-        """Write, flush, and agree that all ranks could; a rank that cannot still flushes."""
-        failure = _failure_of(write)
-        failure = _failure_of(self._file.flush) or failure
-        _agree(self._world, round_, failure)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._datasets.clear()
-        self._file.close()
+    def _write(self, write: Callable[[], None]) -> str | None:
+        failure = _failure_of(write)  # a rank that cannot write still flushes
+        return _failure_of(self._file.flush) or failure
 
 
-class GatherWriter:
+class GatherWriter(Writer):
     """Rank 0 gathers every rank's slab and writes; where h5py has no MPI, or files are on NFS."""
 
     name = "gather"
 
-    def __init__(
-        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
-    ) -> None:
-        self._fields, self._n_rungs, self._world = fields, n_rungs, world
-        share = len(rungs)
-        self._rungs_r = [range(r * share, (r + 1) * share) for r in range(world.size)]
-        self._file = h5py.File(path, "r+", locking=False) if world.rank == 0 else None
-        self._datasets = _open_all(self._file, fields) if self._file is not None else {}
+    def _open(self, path: Path) -> h5py.File | None:
+        return h5py.File(path, "r+", locking=False) if self._world.rank == 0 else None
 
-    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Gather all slabs on rank 0, write them there, and count the round."""
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
         mine = [np.empty(0, dtype=np.uint8)]
-        for name, (field, where) in self._slabs(round_, self._rungs_r[self._world.rank]).items():
+        for name, (field, where) in self._slabs(round_, self._rungs).items():
             part = np.ascontiguousarray(values[name], dtype=field.dtype)
             if part.shape != shape_of(field, where):  # what follows would be read in wrong places
                 raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
@@ -134,21 +135,16 @@ class GatherWriter:
         gathered = self._world.gather(np.concatenate(mine))
 
         def write() -> None:
-            if gathered is None:
-                return
+            share = len(self._rungs)
             parts = [
-                self._split(round_, rungs, data)
-                for rungs, data in zip(self._rungs_r, gathered, strict=True)
+                self._split(round_, range(r * share, (r + 1) * share), data)
+                for r, data in enumerate(gathered or [])
             ]
             for name, dataset in self._datasets.items():
                 for where, part in (some[name] for some in parts if name in some):
                     dataset[where] = part
 
-        def count() -> None:
-            self._datasets[_counter(round_)][0] = committed
-
-        self._step(round_, write)
-        self._step(round_, count)
+        return write
 
     def _slabs(self, round_: int, rungs: range) -> dict[str, tuple[Field, tuple[slice | int, ...]]]:
         """Return what a holder of rungs writes of a round, by dataset."""
@@ -170,18 +166,15 @@ class GatherWriter:
             begin = end
         return parts
 
-    def _step(self, round_: int, write: Callable[[], None]) -> None:
-        file = self._file
-        failure = None
-        if file is not None:
-            failure = _failure_of(write) or _failure_of(lambda: _flush(file))
-        _agree(self._world, round_, failure)
+    def _write(self, write: Callable[[], None]) -> str | None:
+        if self._file is None:
+            return None
+        return _failure_of(write) or _failure_of(self._flush)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._datasets.clear()
-        if self._file is not None:
-            self._file.close()
+    def _flush(self) -> None:
+        self._file.flush()
+        # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
+        os.fsync(self._file.id.get_vfd_handle())
 
 
 class GuardedWriter:
@@ -192,13 +185,7 @@ class GuardedWriter:
         self._writer, self._lock, self._world = writer, lock, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit a round as `Writer.commit` does.
-
-        Raises
-        ------
-        LockLost
-            On all ranks, before anything is written.
-        """
+        """Commit as `Writer` does; a `LockLost` on all ranks before anything is written."""
         if not self._world.all(self._lock.keep()):
             raise self._lock.lost()
         self._writer.commit(round_, values, committed)
@@ -218,7 +205,7 @@ class GuardedWriter:
         except WriteError as error:
             self._say(f"{file}: {error}; nothing committed is lost: make room and run again")
             self._lock.release()
-            self._world.barrier()  # rank 0 has spoken
+            self._world.barrier()  # rank 0 has logged it
             self._world.abort_quietly()
         except LockLost as error:
             self._say(str(error))
@@ -230,12 +217,7 @@ class GuardedWriter:
 
 
 def open_writer(
-    kind: str,
-    path: Path,
-    g: Geometry,
-    rungs: range,
-    world: World,
-    fields: Fields | None = None,
+    kind: str, path: Path, g: Geometry, rungs: range, world: World, fields: Fields | None = None
 ) -> Writer:
     """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
 
@@ -246,18 +228,18 @@ def open_writer(
     return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
 
 
-def choose_writer(wanted: str, folder: Path, n_nodes: int) -> tuple[str, str]:
+def choose_writer(requested: str, folder: Path, n_nodes: int) -> tuple[str, str]:
     """Return the writer to use and why, given ``[run] writer`` and the output's folder.
 
     MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
     not known to keep parallel writes coherent.
     """
-    if wanted != "auto":
-        return wanted, "as [run] writer says"
+    if requested != "auto":
+        return requested, "as [run] writer says"
     if not h5py.get_config().mpi:
         return "gather", "h5py has no MPI"
     kind = file_system(folder)
-    if kind.startswith("nfs") or (n_nodes > 1 and kind not in _PARALLEL_FILE_SYSTEMS):
+    if kind.startswith("nfs") or (n_nodes > 1 and kind not in PARALLEL_SYSTEMS):
         return "gather", f"{n_nodes} nodes on a file system of type {kind}"
     return "mpio", f"parallel HDF5, file system {kind}"
 
@@ -278,38 +260,9 @@ def file_system(folder: Path) -> str:
     return kind
 
 
-def _open_all(file: h5py.File, fields: Fields) -> dict[str, h5py.Dataset]:
-    """Open every dataset for as long as the file is.
-
-    HDF5 keeps small writes back. Closing a dataset writes them, and h5py only prints an error
-    that happens there (a full disk); with the datasets open they are written by the flush, which
-    raises.
-    """
-    return {name: file[name] for name in fields}
-
-
-def _counter(round_: int) -> str:
-    return "progress/burn_in_committed" if round_ < 0 else "progress/rounds_committed"
-
-
-def _flush(file: h5py.File) -> None:
-    file.flush()
-    # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
-    os.fsync(file.id.get_vfd_handle())
-
-
 def _failure_of(action: Callable[[], Any]) -> str | None:
     try:
         action()
     except (OSError, RuntimeError) as error:  # HDF5's errors come as either
         return " ".join(str(error).split()) or type(error).__name__
     return None
-
-
-def _agree(world: World, round_: int, failure: str | None) -> None:
-    """Return if no rank failed; else raise the first failure's message on all ranks."""
-    if world.all(failure is None):
-        return
-    message = next(text for text in world.texts(failure or "") if text)
-    name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
-    raise WriteError(f"{name} could not be written: {message}")

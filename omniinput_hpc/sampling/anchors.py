@@ -32,12 +32,8 @@ class Anchors:
     independent; at beta = m, for models whose conditionals are log-probabilities, the last move
     before every exchange is a sequence drawn from the model.
 
-    Parameters
-    ----------
-    wanted : ``[ladder] anchors``
-    n_walkers : W
-    device : where the walkers are
-    ancestral_beta_k : the ladder's betas where every rung is to be drawn from; else None
+    `with_anchors` is ``[ladder] anchors``; `ancestral_beta_k` are the betas where every rung is
+    to be drawn from, else None.
     """
 
     def __init__(
@@ -45,7 +41,7 @@ class Anchors:
         model: Any,
         n_walkers: int,
         device: str,
-        wanted: bool,
+        with_anchors: bool,
         ancestral_beta_k: list[float] | None,
     ) -> None:
         x = zero_inputs(n_walkers, model.n_sites, device)  # on which conditionals are tried
@@ -54,7 +50,7 @@ class Anchors:
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
-        elif wanted:
+        elif with_anchors:
             self._uniform = UniformSampler(model, n_walkers)
             if is_normalized(model, x[:4]):
                 self._model_itself = AutoregressiveSampler(model, n_walkers)
@@ -65,13 +61,23 @@ class Anchors:
         return self._m if self._model_itself is not None else None
 
     def cold_start(self, beta: float, random: np.random.Generator) -> torch.Tensor | None:
-        """Return where the walkers of a rung colder than the model itself start; None: anywhere.
+        """Return where a rung colder than the model itself starts, int64 [W, D]; None: anywhere.
 
-        See the function `cold_start`.
+        Half of the lanes are drawn from the model, the others are repetitions: near b = 1.1 to 1.2
+        a phase of repetitions sets in. Half the lanes start on either side of that barrier, so that
+        a ladder that no walker crosses shows: the halves then keep disagreeing.
         """
         if self._model_itself is None or not beta > self._m:
             return None
-        return cold_start(self._model, self._model_itself, self._m, self._like, random)
+        like = self._like
+        n_walkers = len(like)
+        stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
+        z = torch.zeros(n_walkers, device=like.device)
+        drawn = self._model_itself.start(like, z)
+        state, _ = self._model_itself.step(drawn, Canonical(self._m), stream)
+        n_own = (n_walkers + 1) // 2  # `estimators.errors.convergence` compares these two halves
+        repeated = repetitions(self._model, like, n_walkers - n_own)
+        return torch.cat([state.x[:n_own], repeated])
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
         """Return an ensemble's exact sampler, and whether it makes every move (else the last)."""
@@ -88,32 +94,6 @@ class Anchors:
 
 N_BEST_VALUES = 16
 """Values whose pairs are tried as repetitions."""
-
-
-def cold_start(
-    model: Any,
-    exact_sampler: AutoregressiveSampler,
-    m: float,
-    like: torch.Tensor,
-    random: np.random.Generator,
-) -> torch.Tensor:
-    """Return inputs, int64 [W, D]: half of the lanes from the model, the others repetitions.
-
-    Near b = 1.1 to 1.2 a phase of repetitions sets in. Half the lanes start on either side of that
-    barrier, so that a ladder that no walker crosses shows: the halves then keep disagreeing.
-
-    Parameters
-    ----------
-    m : the model's own beta
-    like : int64 [W, D], gives shape and device
-    """
-    n_walkers = len(like)
-    stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
-    z = torch.zeros(n_walkers, device=like.device)
-    state, _ = exact_sampler.step(exact_sampler.start(like, z), Canonical(m), stream)
-    n_own = (n_walkers + 1) // 2  # `estimators.errors.convergence` compares these two halves
-    repeated = repetitions(model, like, n_walkers - n_own)
-    return torch.cat([state.x[:n_own], repeated])
 
 
 def repetitions(model: Any, like: torch.Tensor, n: int) -> torch.Tensor:

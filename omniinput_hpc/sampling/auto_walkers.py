@@ -44,20 +44,12 @@ MAX_MISSES = 2
 
 @dataclass(frozen=True)
 class Trial:
-    """What trial moves of one rung with W walkers took: time and memory.
+    """What trial moves of one rung with W walkers took: time and memory."""
 
-    Attributes
-    ----------
-    n_walkers : W
-    seconds : for a move of all of them; infinite where the memory did not suffice
-    peak : bytes allocated while they move
-    more : bytes that each further rung of the rank keeps
-    """
-
-    n_walkers: int
-    seconds: float
-    peak: int
-    more: int
+    n_walkers: int  # W
+    seconds: float  # for a move of all of them; infinite where the memory did not suffice
+    peak: int  # bytes allocated while they move
+    more: int  # bytes that each further rung of the rank keeps
 
     def need(self, n_rungs: int) -> int:
         """Return the bytes that a rank of some rungs takes, which move one after the other."""
@@ -66,22 +58,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that a rank may use.
+    """The memory that a rank may use."""
 
-    Attributes
-    ----------
-    n_rungs : rungs of the rank, each with its own batch
-    device, host : bytes
-    records : bytes on the host that a rank's records take per walker
-    on_device, on_host : bytes in use already
-    """
-
-    n_rungs: int
-    device: float
-    host: float
-    records: float
-    on_device: int = 0
-    on_host: int = 0
+    n_rungs: int  # rungs of the rank, each with its own batch
+    device: float  # bytes
+    host: float  # bytes
+    records: float  # bytes on the host that a rank's records take per walker
+    on_device: int = 0  # bytes in use already
+    on_host: int = 0  # bytes in use already
 
     def fits(self, last: Trial, n_walkers: int) -> bool:
         """Whether n walkers fit, estimated from a trial of another number."""
@@ -93,15 +77,8 @@ class Room:
 def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> list[Trial]:
     """Return this rank's trials of the numbers that gained; the last one is what was found.
 
-    Parameters
-    ----------
-    trial : moves W walkers
-    most : the largest W that is allowed; all ranks give the same
-
-    Raises
-    ------
-    UserError
-        Not even the smallest number fits.
+    `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. Raises
+    a UserError where not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FIRST_WALKERS)):
@@ -176,12 +153,6 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
         segment.step()
     segment.recorded()
     return clock() - begin
-
-
-def trial_config(config: Config, n_walkers: int) -> Config:
-    """Return what a trial's rung is made from: short segments."""
-    sampler = config.sampler.model_copy(update={"walkers": n_walkers, "steps": TRIAL_MOVES})
-    return config.model_copy(update={"sampler": sampler})
 
 
 def most_walkers(config: Config) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,7 @@ from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import (
-    Canonical,
-    Ensemble,
-    Gaussian,
-    Tabulated,
-    log_weight_b,
-)
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated, log_weight_b
 from omniinput_hpc.tempering.ladder import placement
 
 if TYPE_CHECKING:
@@ -43,20 +37,14 @@ N_PROBES = 16
 
 @dataclass(frozen=True)
 class Built:
-    """A rank's part of a run, before its walkers are placed.
-
-    Attributes
-    ----------
-    device : "cpu", "cuda:2"
-    trials : those that found the number of walkers, where the input leaves it open
-    """
+    """A rank's part of a run, before its walkers are placed."""
 
     config: Config
-    device: str
+    device: str  # "cpu", "cuda:2"
     model: models.Model
     geometry: layout.Geometry
     rungs: list[Rung]
-    trials: list[auto_walkers.Trial] = field(default_factory=list)
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
 
     @property
     def model_beta(self) -> float | None:
@@ -77,12 +65,8 @@ class Built:
 def build(world: World, config: Config, folder: str | None) -> Built:
     """Make this rank's model and rungs (all ranks call this).
 
-    What is wrong shows on one rank a host, before the others take seconds to import torch.
-
-    Raises
-    ------
-    UserError
-        On all ranks: the model cannot be built, or not be used as the input asks.
+    What is wrong shows on one rank a host, before the others take seconds to import torch. Raises a
+    UserError on all ranks where the model cannot be built, or not be used as the input asks.
     """
     local_rank = world.local_rank()
 
@@ -99,7 +83,7 @@ def build(world: World, config: Config, folder: str | None) -> Built:
 
 
 def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
-    """Find the number of walkers, if it is wanted, and what memory moves take, for a person.
+    """Find the number of walkers if `find` is set, and what memory moves take, as a sentence.
 
     None in place of the latter where moves take too long to try only for that.
     """
@@ -126,19 +110,19 @@ def _mine(world: World, config: Config) -> range:
 def _trials(
     world: World, built: Built, hosts: list[str]
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.Room, float]:
-    """Return what tries a number of walkers on a rung in the middle of this rank's, and its room.
-
-    And the seconds of a move of one walker (see `auto_walkers`).
-    """
+    """Return what tries a number of walkers, this rank's room, and the seconds of one's move."""
     from omniinput_hpc.models import device as devices
 
     config, g, device = built.config, built.geometry, built.device
     mine_k = _mine(world, config)
 
     def trial(n_walkers: int) -> auto_walkers.Trial:
-        short = auto_walkers.trial_config(config, n_walkers)
+        sampler = config.sampler.model_copy(
+            update={"walkers": n_walkers, "steps": auto_walkers.TRIAL_MOVES}
+        )
+        short = config.model_copy(update={"sampler": sampler})
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
-        k = mine_k[len(mine_k) // 2]
+        k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
         return auto_walkers.try_rung(
             lambda: make_rungs(short, of_trial, built.model, device, [k])[0],
             of_trial,
@@ -152,9 +136,7 @@ def _trials(
     share = auto_walkers.MEMORY_SHARE
     room = auto_walkers.Room(
         len(mine_k),
-        auto_walkers.MEMORY_SHARE
-        * devices.free_bytes(device)
-        / devices.sharers(device, ranks_here),
+        share * devices.free_bytes(device) / devices.sharers(device, ranks_here),
         share * devices.free_bytes("cpu") / ranks_here,
         plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
         devices.held_bytes(device),
@@ -168,10 +150,7 @@ def make_rungs(
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
-    Raises
-    ------
-    UserError
-        The model or the kernel cannot do what is asked.
+    Raises a UserError where the model or the kernel cannot do what is asked.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -184,8 +163,8 @@ def make_rungs(
     checked = CheckedModel(model, name)
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
     ancestral = config.beta_k.tolist() if g.log_q else None
-    wanted = config.ladder is not None and config.ladder.anchors
-    anchors = Anchors(checked, g.n_walkers, device, wanted, ancestral)
+    with_anchors = config.ladder is not None and config.ladder.anchors
+    anchors = Anchors(checked, g.n_walkers, device, with_anchors, ancestral)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 
@@ -230,25 +209,22 @@ def prepare_file(
 ) -> None:
     """Create the run file, or make it longer (rank 0 only).
 
-    Parameters
-    ----------
-    header : further attributes of a new file; its "config" is also that of a longer one
-    heartbeat : called every now and then while a long file is copied
-
-    Raises
-    ------
-    UserError
-        The file cannot be made.
+    `header` has further attributes of a new file; its "config" is also that of a longer one.
+    `heartbeat` is called while a long file is copied. Raises a UserError where the file cannot be
+    made.
     """
     config, path = built.config, Path(built.config.run.output)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not found.resume:
-            attributes = layout.attributes(
-                here.fingerprint, np.array(here.probe_z), here.model_beta, here.environment
-            )
-            first = _first_values(config)
-            layout.create(path, built.geometry, first, {**header, **attributes})
+            attributes: dict[str, Any] = {
+                **header,
+                "model_fingerprint": here.fingerprint,
+                "model_probe_z": np.array(here.probe_z),
+                "model_beta": here.model_beta,
+                **here.environment,
+            }
+            layout.create(path, built.geometry, _first_values(config), attributes)
         elif config.run.rounds > found.rounds_planned:
             layout.grow(path, built.geometry, header["config"], heartbeat)
     except OSError as error:

@@ -81,11 +81,8 @@ class Exchanger:
         """Check a round's exchanges, given the sum of all ranks' `imbalance_w`.
 
         Every exchange changed the sum over rungs of a hash of whole configurations (x, z,
-        identity and direction as one) by zero, in each lane: none was lost, doubled or mixed.
-
-        Raises
-        ------
-        LostWalker
+        identity and direction as one) by zero, in each lane, or a LostWalker is raised: one was
+        lost, doubled or mixed.
         """
         if imbalance_w.any():
             lanes = np.flatnonzero(imbalance_w)[:10].tolist()
@@ -104,22 +101,16 @@ class Exchanger:
         rung.walkers.place(held["x"], held["z"])
 
     def _fetch_neighbours(
-        self,
-        held: Mapping[int, NDArray[Any]],
-        ensembles: dict[int, Ensemble],
-        pairs: Iterable[int],
+        self, held: Mapping[int, NDArray[Any]], ensembles: dict[int, Ensemble], pairs: Iterable[int]
     ) -> dict[int, NDArray[Any]]:
-        """Send whole rungs to the neighbouring ranks and return theirs, for pairs on two ranks.
-
-        A rung's message is its configurations and the numbers of its ensemble, which its
-        neighbour decides with as well; what comes is added to `ensembles`.
-        """
+        """Swap whole rungs with neighbouring ranks; return theirs, and add to `ensembles`."""
         outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
         for k in pairs:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
                     holder = ladder.owner(other, self._n_rungs, self._world.size)
                     numbers = to_array(ensembles[mine], self._n_table)
+                    # The neighbour decides with this rung's ensemble as well.
                     message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
                     outgoing[other] = (holder, np.concatenate(message))
         near = {}

@@ -32,43 +32,24 @@ log = logging.getLogger("omniinput_hpc")
 
 @dataclass
 class Totals:
-    """What all ranks did together since this process began.
+    """What all ranks did together since this process began."""
 
-    Attributes
-    ----------
-    moves_k2 : int64 [K, 2], moves counted, and those of them inside the bins
-    swaps_k2 : int64 [K - 1, 2], attempted and accepted
-    """
-
-    moves_k2: NDArray[np.int64]
-    swaps_k2: NDArray[np.int64]
+    moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
+    swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
 
     @classmethod
     def zeros(cls, n_rungs: int) -> Totals:
         """Return totals of nothing."""
         return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64))
 
-    def __iadd__(self, other: Totals) -> Totals:
-        """Add a round's totals."""
-        self.moves_k2 += other.moves_k2
-        self.swaps_k2 += other.swaps_k2
-        return self
-
 
 @dataclass
 class Run:
-    """A rank's part of a run in progress.
-
-    Attributes
-    ----------
-    rungs : those that this rank holds; they own the ensembles
-    next_round : burn-in rounds have the numbers -burn_in to -1
-    totals : of the counted rounds since this process began
-    """
+    """A rank's part of a run in progress."""
 
     config: Config
     geometry: Geometry
-    rungs: Sequence[Rung]
+    rungs: Sequence[Rung]  # those that this rank holds; they own the ensembles
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
@@ -76,8 +57,8 @@ class Run:
     stopping: StopCheck
     clock: Clock
     progress: Progress
-    next_round: int
-    totals: Totals
+    next_round: int  # burn-in rounds have the numbers -burn_in to -1
+    totals: Totals  # of the counted rounds since this process began
 
     @property
     def held(self) -> range:
@@ -91,18 +72,17 @@ class Run:
             beta_k[rung.k] = rung.ensemble.beta
         return np.asarray(self.world.sum(beta_k))
 
+    def freeze(self) -> None:
+        """End all learning."""
+        for rung in self.rungs:
+            rung.freeze()
+
 
 def sample(run: Run) -> None:
     """Sample until all rounds are committed.
 
-    Raises
-    ------
-    StopRun
-        The ranks agreed to stop; the unfinished round is dropped.
-    LostWalker
-        A defect of the exchange.
-    WriteError
-        The disk is full or broken.
+    Raises a StopRun where the ranks agreed to stop (the unfinished round is dropped), a LostWalker
+    by a defect of the exchange, and a WriteError where the disk is full or broken.
     """
     s = run.config.sampler
     first_warning = max(run.next_round, 0) + run.config.run.rounds // 10
@@ -177,7 +157,8 @@ def commit(run: Run) -> NDArray[np.int64]:
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
     if round_ >= 0:
-        run.totals += totals
+        run.totals.moves_k2 += totals.moves_k2
+        run.totals.swaps_k2 += totals.swaps_k2
     return totals.swaps_k2
 
 
@@ -204,15 +185,9 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
         for rung in run.rungs:
             rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
     if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
-        run.world.together(lambda: freeze(run.rungs))
+        run.world.together(run.freeze)
     if run.next_round == -1:
         report_burn_in(run)
-
-
-def freeze(rungs: Sequence[Rung]) -> None:
-    """End all learning."""
-    for rung in rungs:
-        rung.freeze()
 
 
 def report_burn_in(run: Run) -> None:

@@ -21,42 +21,26 @@ from omniinput_hpc.text import amount
 
 @dataclass(frozen=True)
 class Plan:
-    """What `describe` prints.
-
-    Attributes
-    ----------
-    devices, hosts : of every rank
-    model_bytes : of the weights, None where not known
-    cache_bytes : of keys and values that a rank keeps of its walkers
-    writer, writer_reason : how the file is written, and why so
-    trials : how the number of walkers was found, where the input leaves it open
-    measured : memory that trial moves took, where there were some
-    """
+    """What `describe` prints."""
 
     config: Config
     geometry: Geometry
-    devices: list[str]
-    hosts: list[str]
-    model_bytes: int | None
-    cache_bytes: int
+    devices: list[str]  # of every rank
+    hosts: list[str]  # of every rank
+    model_bytes: int | None  # of the weights, None where not known
+    cache_bytes: int  # of keys and values that a rank keeps of its walkers
     writer: str
-    writer_reason: str
+    writer_reason: str  # why the file is written so
     found: Existing
-    trials: str = ""
-    measured: str | None = None
+    trials: str = ""  # how the number of walkers was found, where the input leaves it open
+    measured: str | None = None  # memory that trial moves took, where there were some
 
 
 def check_launch(connected: int) -> None:
     """Check that this is one launch of many ranks, not many of one that all write one file.
 
-    Parameters
-    ----------
-    connected : size of MPI's world
-
-    Raises
-    ------
-    UserError
-        The launcher says that it started more processes than MPI connects.
+    `connected` is the size of MPI's world. Raises a UserError where the launcher says that it
+    started more processes than MPI connects.
     """
     if connected > 1:
         return
@@ -69,19 +53,11 @@ def check_launch(connected: int) -> None:
             )
 
 
-def check_ranks(config: Config, n_ranks: int) -> None:
-    """Check that the ranks can share the rungs.
-
-    Raises
-    ------
-    UserError
-        More ranks than rungs, or a number of ranks that does not divide the rungs.
-    """
-    check_shares(len(config.beta_k), n_ranks)
-
-
 def check_shares(n_rungs: int, n_ranks: int) -> None:
-    """Check that ranks can share rungs equally (see `check_ranks`)."""
+    """Check that ranks can share rungs equally.
+
+    Raises a UserError where there are more ranks than rungs, or the ranks do not divide the rungs.
+    """
     divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
     fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
     if n_ranks > n_rungs:
@@ -110,10 +86,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
 def check_counters(config: Config) -> None:
     """Check that a round's counts fit their 32 bits.
 
-    Raises
-    ------
-    UserError
-        A bin could hold more counts than that.
+    Raises a UserError where a bin could hold more counts than that.
     """
     counts = config.sampler.moves_per_round * config.sampler.n_walkers
     if counts > np.iinfo(np.uint32).max:
@@ -172,17 +145,13 @@ def _batch_bytes(g: Geometry) -> int:
 
 
 def _hosts(plan: Plan, records: int) -> str:
-    """Return the peak of a host's memory: all its ranks load their weights there first.
-
-    Parameters
-    ----------
-    records : bytes a rank
-    """
+    """Return the peak of a host's memory; `records` are bytes a rank."""
     n_ranks = max(Counter(plan.hosts).values())
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
     on_host = any(device == "cpu" for device in plan.devices)
     batch = _batch_bytes(plan.geometry) + plan.cache_bytes if on_host else 0
+    # All its ranks load their weights there first.
     need = n_ranks * (plan.model_bytes + records + batch)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     short = "" if need < there else ": too little; start fewer ranks a host"

@@ -17,19 +17,14 @@ log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
 LONGEST_ROUND = 300.0
-"""Seconds that a stop or a kill may lose before the user hears of it."""
+"""Seconds of a round, which a stop or a kill loses, above which the user is warned."""
 
 
 class Progress:
     """Prints on rank 0 after a commit.
 
-    Parameters
-    ----------
-    first, last : the rounds from which and up to which this process runs; burn-in is negative
-    burn_in : number of burn-in rounds
-    moves_per_round : moves of all walkers of all rungs in a round
-    exchanges : exchanges per round, as the input file says
-    clock : seconds that pass, from any origin
+    This process runs rounds `first` (negative in burn-in) to `last` - 1, in each of which all
+    walkers of all rungs make `moves_per_round`.
     """
 
     def __init__(
@@ -79,14 +74,8 @@ class Progress:
             )
             share = (round_ + 1 + self._burn_in) / (self._last + self._burn_in)
             left = duration((self._last - round_ - 1) * seconds_per_round)
-            log.info(
-                "%s (%.0f%%), %s moves/s, %s, %s left",
-                name,
-                100 * share,
-                f"{rate:,.0f}",
-                swaps,
-                left,
-            )
+            text = f"{name} ({share:.0%}), {rate:,.0f} moves/s, {swaps}, {left} left"
+            log.info("%s", text)
 
     def close(self) -> None:
         """End the bar."""

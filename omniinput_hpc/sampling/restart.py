@@ -17,7 +17,7 @@ from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.reader import open_run
 
 FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
-    ("model", "path"),  # the fingerprint speaks for the files
+    ("model", "path"),  # the fingerprint identifies the files
     *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys that a resumed run may have other values of than its file."""
@@ -27,55 +27,31 @@ log = logging.getLogger("omniinput_hpc")
 
 @dataclass(frozen=True)
 class Existing:
-    """What is at the output's path.
+    """What is at the output's path."""
 
-    Attributes
-    ----------
-    resume : whether there is a run that this one resumes; all else is 0 or empty where not
-    rounds, burn_in : committed
-    rounds_planned : that the file has room for
-    walkers : a rung
-    environment : the file's attributes that are texts: versions of libraries, devices
-    """
-
-    resume: bool = False
-    rounds: int = 0
-    burn_in: int = 0
-    rounds_planned: int = 0
-    walkers: int = 0
-    environment: Mapping[str, str] = field(default_factory=dict)
+    resume: bool = False  # whether there is a run that this one resumes; else all is 0 or empty
+    rounds: int = 0  # committed
+    burn_in: int = 0  # committed
+    rounds_planned: int = 0  # that the file has room for
+    walkers: int = 0  # a rung
+    environment: Mapping[str, str] = field(default_factory=dict)  # attributes that are texts
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells whether a resumed run has the same model, on the same machine.
+    """What tells whether a resumed run has the same model, on the same machine."""
 
-    Attributes
-    ----------
-    fingerprint : of the model's files and options
-    probe_z : the model's z at inputs that never change
-    environment : versions of libraries, devices, processor
-    model_beta : the beta of the model's own distribution, NaN where it cannot be drawn from
-    """
-
-    fingerprint: str
-    probe_z: list[float]
-    environment: Mapping[str, str]
-    model_beta: float
+    fingerprint: str  # of the model's files and options
+    probe_z: list[float]  # the model's z at inputs that never change
+    environment: Mapping[str, str]  # versions of libraries, devices, processor
+    model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
 
 
 def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
     """Decide between a new run and resuming, and refuse what would destroy something.
 
-    Parameters
-    ----------
-    fingerprint : of the model as the input file names it
-    restart : "auto", "never" or "require", as on the command line
-
-    Raises
-    ------
-    UserError
-        The path cannot be used, or holds another run.
+    `fingerprint` is of the model as the input file names it, `restart` as on the command line.
+    Raises a UserError where the path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
     if not path.exists():
@@ -98,15 +74,11 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
     if differences:
-        raise UserError(
-            "\n".join(
-                [
-                    f"run.output = {path} holds another run; choose another run.output, or move it "
-                    "away. What differs:",
-                    *(f"  {d}" for d in differences),
-                ]
-            )
+        head = (
+            f"run.output = {path} holds another run; choose another run.output, or move it away. "
+            "What differs:"
         )
+        raise UserError("\n  ".join([head, *differences]))
     if config.run.rounds < found.rounds_planned:
         raise UserError(
             f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
@@ -117,10 +89,10 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
     return found
 
 
-def _differences(stored: Config, wanted: Config) -> list[str]:
-    if wanted.sampler.walkers == "auto":  # the number that was found for the file holds
-        wanted = wanted.with_walkers(stored.sampler.n_walkers)
-    old, new = stored.model_dump(), wanted.model_dump()
+def _differences(stored: Config, given: Config) -> list[str]:
+    if given.sampler.walkers == "auto":  # the number that was found for the file holds
+        given = given.with_walkers(stored.sampler.n_walkers)
+    old, new = stored.model_dump(), given.model_dump()
     lines = []
     for table in new:
         there_t, here_t = old[table] or {}, new[table] or {}
@@ -145,10 +117,8 @@ def _check_folder(path: Path) -> None:
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
     """Compare the model and the environment with those of the file; warn, or refuse.
 
-    Raises
-    ------
-    UserError
-        The file's model gives other outputs, or its stored walkers are damaged.
+    Raises a UserError where the file's model gives other outputs, or its stored walkers are
+    damaged.
     """
     if not found.resume:
         return

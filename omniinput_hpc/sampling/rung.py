@@ -17,7 +17,7 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
 
 
 class Rung:
-    """Rung k of the ladder. It owns its ensemble; everyone else asks it.
+    """Rung k of the ladder. It owns its ensemble; nothing else keeps a copy.
 
     Attributes
     ----------
@@ -133,23 +133,18 @@ class Rung:
     def freeze(self) -> None:
         """End learning, whether or not it has come to its end.
 
-        Raises
-        ------
-        UserError
-            No walker has come into the window.
+        Raises a UserError where no walker has come into the window.
         """
         if self.learner is not None:
             self.learner.freeze()
             self._bring_inside()
 
     def _bring_inside(self) -> None:
-        """Replace each walker outside its window by a copy of one inside, once weights are frozen.
-
-        With frozen weights it would never return: outside, its weight is 0, and every move is as
-        good as any other. The rest of burn-in decorrelates the copies.
-        """
+        """Replace each walker outside its window by a copy of one inside, if weights are frozen."""
         if self.learner is None or self.learner.learning:
             return
+        # With frozen weights it would never return: outside, its weight is 0, and every move is as
+        # good as any other. The rest of burn-in decorrelates the copies.
         x, z = self.walkers.configurations()
         frozen = self.learner.on_host()
         inside_w = frozen.inside(z)

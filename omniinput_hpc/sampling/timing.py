@@ -10,8 +10,15 @@ import numpy as np
 
 from omniinput_hpc.parallel.comm import World
 
-PARTS = ("moves", "exchange", "recording", "writing")
 WAITING = "waiting"
+LABELS = {
+    "moves": "moves (kernels, the model's forward)",
+    "exchange": "exchange of configurations",
+    "recording": "recording (histograms, samples)",
+    "writing": "writing the run file",
+    WAITING: "waiting for other ranks",
+}
+"""The parts, as the table names them."""
 
 
 class Clock:
@@ -19,7 +26,7 @@ class Clock:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.seconds = dict.fromkeys((*PARTS, WAITING), 0.0)
+        self.seconds = dict.fromkeys(LABELS, 0.0)
         self.begin = time.perf_counter()
 
     @contextmanager
@@ -35,19 +42,11 @@ class Clock:
 
     def table(self) -> str:
         """Return the parts as a small table, averaged over ranks (all ranks call this)."""
-        names = list(self.seconds)
         total = time.perf_counter() - self.begin
         values = np.array([*self.seconds.values(), total])
         mean = self._world.sum(values) / self._world.size
-        labels = {
-            "moves": "moves (kernels, the model's forward)",
-            "exchange": "exchange of configurations",
-            "recording": "recording (histograms, samples)",
-            "writing": "writing the run file",
-            WAITING: "waiting for other ranks",
-        }
-        rows = [(labels[n], s) for n, s in zip(names, mean, strict=False)]
-        rows.append(("other", max(mean[-1] - mean[:-1].sum(), 0.0)))
+        other = max(mean[-1] - mean[:-1].sum(), 0.0)
+        rows = [*zip(LABELS.values(), mean[:-1], strict=True), ("other", other)]
         lines = ["where the time went (mean over ranks):"]
         lines += [f"  {label:<38}{s:9.1f} s {100 * s / mean[-1]:6.1f} %" for label, s in rows]
         return "\n".join([*lines, f"  {'total':<38}{mean[-1]:9.1f} s"])

@@ -22,37 +22,22 @@ MAX_STREAM_BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a segment of T moves recorded, on the host.
+    """What a segment of T moves recorded, on the host."""
 
-    Attributes
-    ----------
-    z_tw : float32 [T, W], after every move
-    x_swd : unsigned integers [samples, W, D], after the moves that were sampled
-    attempted_p, accepted_p : int64 [n_kernels], moves by part of the kernel, of all walkers
-    log_q_swk : float64 [samples, W, K], log-probabilities of the sampled draws; None: a chain
-    """
-
-    z_tw: NDArray[np.float32]
-    x_swd: NDArray[Any]
-    attempted_p: NDArray[np.int64]
-    accepted_p: NDArray[np.int64]
-    log_q_swk: NDArray[np.float64] | None = None
+    z_tw: NDArray[np.float32]  # [T, W], after every move
+    x_swd: NDArray[Any]  # unsigned [samples, W, D], after the moves that were sampled
+    attempted_p: NDArray[np.int64]  # [n_kernels], moves by part of the kernel, of all walkers
+    accepted_p: NDArray[np.int64]  # [n_kernels]
+    log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of the draws; None: a chain
 
 
 @dataclass(frozen=True)
 class Recording:
-    """How walkers are recorded.
+    """How walkers are recorded."""
 
-    Attributes
-    ----------
-    steps : moves of a segment, between two exchanges
-    every : moves between two recorded samples, counted from the round's beginning
-    x_dtype : the host's type of x
-    """
-
-    steps: int
-    every: int
-    x_dtype: np.dtype[Any]
+    steps: int  # moves of a segment, between two exchanges
+    every: int  # moves between two recorded samples, counted from the round's beginning
+    x_dtype: np.dtype[Any]  # the host's type of x
 
 
 class Walkers:
@@ -62,6 +47,7 @@ class Walkers:
     ----------
     ensemble : what the walkers are sampled by
     kernel : what moves them
+    recording : how they are recorded
     """
 
     def __init__(
@@ -73,7 +59,7 @@ class Walkers:
         recording: Recording,
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
-        self._model, self._device, self._recording = model, torch.device(device), recording
+        self._model, self._device, self.recording = model, torch.device(device), recording
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._placed: State | None = None
@@ -84,10 +70,7 @@ class Walkers:
     ) -> None:
         """Sample by another ensemble from now on.
 
-        Parameters
-        ----------
-        exact_sampler : draws from the ensemble directly
-        every_move : whether it is used for every move, or only for a segment's last
+        `exact_sampler` draws from it directly, at every move or only at a segment's last.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
         self._exact_every_move = every_move
@@ -100,13 +83,7 @@ class Walkers:
 
     @property
     def state(self) -> State:
-        """The walkers as the kernel has them.
-
-        Raises
-        ------
-        RuntimeError
-            No walkers were placed.
-        """
+        """The walkers as the kernel has them; a RuntimeError where none were placed."""
         if self._placed is None:
             raise RuntimeError("no walkers were placed")
         return self._placed
@@ -123,11 +100,9 @@ class Walkers:
     ) -> Segment:
         """Return a segment of `steps` moves, the first being number `first_move` of its round.
 
-        Parameters
-        ----------
-        generator, choices : of each walker's own random numbers, and of those that all share
+        `generator` is of each walker's own random numbers, `choices` of those that all share.
         """
-        steps, every = self._recording.steps, self._recording.every
+        steps, every = self.recording.steps, self.recording.every
         n_walkers, n_sites = self.state.x.shape
         if self._buffers is None:  # allocated once: segments are recorded one after the other
             max_samples = steps // every + 1
@@ -155,15 +130,12 @@ class Walkers:
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
         x, z = _on_host(self.state.x, self.state.z)
-        return x.astype(self._recording.x_dtype), z.copy()
+        return x.astype(self.recording.x_dtype), z.copy()
 
     def recorded(self, segment: Segment) -> Recorded:
         """Return what a segment recorded (synchronizes).
 
-        Raises
-        ------
-        NonFiniteOutput
-            The model returned NaN or infinity meanwhile.
+        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
         """
         self._model.raise_if_nonfinite()
         log_q = [torch.stack(segment.log_q)] if segment.log_q else []
@@ -172,16 +144,11 @@ class Walkers:
         )
         return Recorded(
             z_tw,
-            x_swd.astype(self._recording.x_dtype),
+            x_swd.astype(self.recording.x_dtype),
             segment.attempted_p,
             accepted_p,
             log_q_swk[0] if log_q_swk else None,
         )
-
-    @property
-    def recording(self) -> Recording:
-        """How the walkers are recorded."""
-        return self._recording
 
 
 class Segment:

@@ -18,14 +18,8 @@ log = logging.getLogger("omniinput_hpc")
 class LadderTuning:
     """Counts swaps in burn-in, in doubling stages, and re-spaces the betas after each.
 
-    The betas themselves belong to the rungs.
-
-    Parameters
-    ----------
-    n_rungs : K
-    burn_in : rounds
-    tune : whether betas are moved
-    fixed : betas that stay (0 and the model's own beta)
+    The betas themselves belong to the rungs. They are moved if `tune` says so, but for those of
+    `fixed` (0 and the model's own beta).
 
     Attributes
     ----------

@@ -104,18 +104,11 @@ class Gaussian(FixedEnsemble):
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(FixedEnsemble):
-    """p(x) proportional to exp(-S(z)), S constant in each bin (Wang & Landau 2001).
+    """p(x) proportional to exp(-S(z)), S constant in each bin (Wang & Landau 2001)."""
 
-    Attributes
-    ----------
-    edges : float64 [B + 1]
-    window : bins [first, end) that the rung samples once its weights are frozen
-    table : float64 [B + 2], log-weights: below all bins, of each bin, above all bins
-    """
-
-    edges: NDArray[np.float64]
-    window: tuple[int, int]
-    table: NDArray[np.float64]
+    edges: NDArray[np.float64]  # [B + 1]
+    window: tuple[int, int]  # bins [first, end) that the rung samples once its weights are frozen
+    table: NDArray[np.float64]  # [B + 2], log-weights: below all bins, of each bin, above them
 
     @property
     def beta(self) -> float:

@@ -16,10 +16,7 @@ LEAST_REJECTION = 1e-3
 def placement(n_rungs: int, n_ranks: int, rank: int) -> range:
     """Return the rungs of a rank: an equal share of neighbouring rungs.
 
-    Raises
-    ------
-    ValueError
-        The ranks do not divide the rungs.
+    Raises a ValueError where the ranks do not divide the rungs.
     """
     if n_rungs % n_ranks:
         raise ValueError(f"{n_ranks} ranks do not divide {n_rungs} rungs")
@@ -59,14 +56,7 @@ def accept_swaps(
     log a = w_l(y) + w_u(x) - w_l(x) - w_u(y) for x in the lower and y in the upper rung, w being
     the ensembles' log-weights (Swendsen & Wang 1986, in the form of Vogel et al. 2013).
 
-    Parameters
-    ----------
-    z_lower_w, z_upper_w : float32 [W]
-    u_w : float64 [W], uniform in [0, 1)
-
-    Returns
-    -------
-    bool [W]
+    All arrays are [W]; `u_w` is uniform in [0, 1).
     """
     x, y = z_lower_w.astype(np.float64), z_upper_w.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -83,7 +73,7 @@ def count_round_trips(
     at_bottom: bool,
     trips: NDArray[np.int64],
 ) -> NDArray[np.int8]:
-    """Follow the walkers in an end rung: a trip is bottom, top, and bottom again.
+    """Follow walkers in an end rung (a trip: bottom, top, bottom); return new directions, int8 [W].
 
     Parameters
     ----------
@@ -91,10 +81,6 @@ def count_round_trips(
     walker_w : int32 [W], the identities of the walkers there
     at_bottom : whether the rung is rung 0; otherwise it is the top one
     trips : int64 [W * K], completed trips per walker, added to in place
-
-    Returns
-    -------
-    int8 [W], the directions afterwards
     """
     if at_bottom:
         np.add.at(trips, walker_w[direction_w == DOWN_FROM_TOP], 1)
@@ -126,15 +112,8 @@ def respace(
     betas of `fixed` that the ladder holds: each stretch between two of them is cut into equal
     parts, the number of its rungs being chosen so that the largest part is smallest.
 
-    Parameters
-    ----------
-    beta_k : float64 [K], ascending
-    rejection_k : float64 [K - 1], share of rejected swaps of each pair
-    fixed : betas that are never moved
-
-    Returns
-    -------
-    float64 [K], ascending
+    `beta_k`, float64 [K], ascends, and so do the betas returned; `rejection_k`, float64 [K - 1], is
+    the share of rejected swaps of each pair.
     """
     n_rungs = len(beta_k)
     if n_rungs < 3:

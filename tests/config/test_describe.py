@@ -3,12 +3,13 @@
 from run_tools import ROOT
 
 from omniinput_hpc.config import Config
-from omniinput_hpc.config.describe import _tables, page
+from omniinput_hpc.config.describe import page
+from omniinput_hpc.config.table import tables_in
 
 
 def tables(table=Config):
     """Return a table and all that its keys may hold, however deep."""
-    inner = [t for field in table.model_fields.values() for t in _tables(field.annotation)]
+    inner = [t for field in table.model_fields.values() for t in tables_in(field.annotation)]
     return [table, *(t for one in inner for t in tables(one))]
 
 

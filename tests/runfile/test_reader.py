@@ -21,7 +21,7 @@ RECORDS = {
     "walker_kw": "exchange/walker",
     "round_trips_v": "exchange/round_trips",
 }
-STATE = {"x_kwd": "x", "z_kw": "z", "walker_kw": "walker", "direction_kw": "direction"}
+STATE = {"x": "x", "z": "z", "walker_w": "walker", "direction_w": "direction"}
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,10 @@ def test_records_of_a_round(name, path):
 
 def test_stored_walkers_are_the_last_rounds(path):
     with open_run(path) as run, h5py.File(path, locking=False) as file:
-        found = run.stored_walkers()
+        found = run.stored().rungs
         for name, dataset in STATE.items():
-            np.testing.assert_array_equal(getattr(found, name), file["state/" + dataset][4 % 2])
+            stacked = np.stack([getattr(rung, name) for rung in found])
+            np.testing.assert_array_equal(stacked, file["state/" + dataset][4 % 2])
 
 
 def test_a_run_without_rounds_has_no_stored_walkers(path, tmp_path):
@@ -61,7 +62,7 @@ def test_a_run_without_rounds_has_no_stored_walkers(path, tmp_path):
         file["progress/rounds_committed"][0] = 0
         file["progress/burn_in_committed"][0] = 0
     with open_run(copy) as run:
-        assert run.stored_walkers() is None
+        assert run.stored() is None
         assert not run.lane_counts_kgb().any()
 
 

@@ -81,11 +81,11 @@ def test_ladders(tmp_path, changes, words):
 def test_ranks_share_the_rungs_equally(tmp_path):
     config = config_of(tmp_path)
     for n_ranks in (1, 2, 4):
-        plan.check_ranks(config, n_ranks)
+        plan.check_shares(len(config.beta_k), n_ranks)
     with pytest.raises(UserError, match=r"3 ranks do not divide .* fit: 1, 2, 4$"):
-        plan.check_ranks(config, 3)
+        plan.check_shares(len(config.beta_k), 3)
     with pytest.raises(UserError, match=r"5 ranks are more than the ladder's 4 rungs"):
-        plan.check_ranks(config, 5)
+        plan.check_shares(len(config.beta_k), 5)
 
 
 @pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from omniinput_hpc.sampling import timing
-from omniinput_hpc.sampling.timing import PARTS, WAITING, Clock
+from omniinput_hpc.sampling.timing import LABELS, WAITING, Clock
 
 
 class World:
@@ -43,7 +43,7 @@ def test_waiting_is_a_part_of_its_own(clock):
         "moves": 6.0, "exchange": 1.0, "recording": 0.0, "writing": 0.0, WAITING: 3.0
     }  # fmt: skip
     lines = clock.table().splitlines()
-    assert len(lines) == len(PARTS) + 4
+    assert len(lines) == len(LABELS) + 3
     shares = {line.split()[0]: re.findall(r"[\d.]+", line) for line in lines[1:]}
     assert shares["moves"] == ["6.0", "54.5"] and shares["waiting"] == ["3.0", "27.3"]
     assert shares["other"] == ["1.0", "9.1"] and shares["total"] == ["11.0"]
