@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from arviz_stats.base import array_stats
-from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config, input_file
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -22,8 +21,6 @@ LONG_ENOUGH = 3
 """Times the ideal round trip: walkers must first get under way."""
 MOST_DRAWS = 20_000
 """Samples of a rung that its diagnostics look at: longer series are thinned."""
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,10 @@ class Diagnosis:
     part_names: tuple[str, ...]
     swapped_k: FloatArray
     barrier: float
-    trips_v: NDArray[np.int64]
+    trips_v: IntArray
     trip_rate: float
     ideal_rate: float
-    drawn_k: NDArray[np.bool_]
+    drawn_k: BoolArray
     exchanges: int
 
     @property
@@ -107,7 +104,7 @@ def diagnose(run: RunReader) -> Diagnosis:
     )
 
 
-def _drawn(run: RunReader, config: Config) -> NDArray[np.bool_]:
+def _drawn(run: RunReader, config: Config) -> BoolArray:
     """Return which rungs have exact anchors, or are nothing but draws, bool [K]."""
     if config.sampler.method == "ancestral":
         return np.ones(len(run.beta_k), dtype=bool)
@@ -144,7 +141,7 @@ def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
     return {int(k): lane_series(run, int(k))[0] for k in rungs}
 
 
-def walker_paths(run: RunReader) -> NDArray[np.int64]:
+def walker_paths(run: RunReader) -> IntArray:
     """Return the rung of each walker after each round, int64 [rounds, W K]."""
     k, w = run.geometry.n_rungs, run.walkers
     path_rv = np.empty((run.rounds, k * w), dtype=np.int64)

@@ -8,21 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, read_key, read_tasks
 from omniinput_hpc.annotation.tasks import key_path as key_beside
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns, table_text
 
-FloatArray = NDArray[np.float64]
 PER_BIN, MAX_BINS = 5, 12
 
 
@@ -44,7 +42,7 @@ class Representative:
     z: float
     shown: str
     draws: int
-    values: NDArray[np.int64]
+    values: IntArray
     score: float | None = None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
@@ -20,7 +20,6 @@ from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWE
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import write_atomically
 
-FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import Replicated, of_first, of_second
 from omniinput_hpc.histogram import bin_of, lane_groups
 
-FloatArray = NDArray[np.float64]
 CHUNK_SAMPLES = 1 << 18
 
 
@@ -34,8 +33,8 @@ class Pairs:
 
     own_i: FloatArray
     other_i: FloatArray
-    bin_i: NDArray[np.int64]
-    group_i: NDArray[np.int64]
+    bin_i: IntArray
+    group_i: IntArray
 
 
 def pairs_of(
@@ -80,13 +79,13 @@ def log_mixture(density: Density, z_i: FloatArray) -> FloatArray:
     return np.asarray(log_m - np.log(density.n_k.sum()), dtype=np.float64)
 
 
-def in_range(z: FloatArray, low: float, high: float) -> NDArray[np.bool_]:
+def in_range(z: FloatArray, low: float, high: float) -> BoolArray:
     """Return whether outputs lie in Z = [low, high]."""
     return np.asarray((z >= low) & (z <= high), dtype=np.bool_)
 
 
 def log_count_where(
-    density: Density, pairs: Pairs, chosen_i: NDArray[np.bool_], known_b: FloatArray | None = None
+    density: Density, pairs: Pairs, chosen_i: BoolArray, known_b: FloatArray | None = None
 ) -> tuple[float, FloatArray]:
     """Return ln of the reweighted number of inputs that a property of the samples chooses.
 

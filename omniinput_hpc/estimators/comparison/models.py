@@ -10,19 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
-from omniinput_hpc.estimators.precision_recall.curves import (
-    Curve,
-    area,
-    common_range,
-    cumulative_ratio,
-    curve_range,
-)
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 
-FloatArray = NDArray[np.float64]
 N_RECALL_POINTS = 201
 
 
@@ -45,7 +38,7 @@ class Interval:
         """Return one number with its interval."""
         return f"{float(self.value):.6f} ({float(self.low):.6f} to {float(self.high):.6f})"
 
-    def excludes(self, number: float) -> NDArray[np.bool_]:
+    def excludes(self, number: float) -> BoolArray:
         """Return whether a number lies outside the interval."""
         return np.asarray((self.low > number) | (self.high < number))
 
@@ -124,8 +117,9 @@ def compare_models(
         The curves have no log recall in common.
     """
     recall_b = b.log_recall_t + shift
-    ends = common_range(
-        curve_range(a.precision_t, a.log_recall_t), curve_range(b.precision_t, recall_b)
+    ends = curves.common_range(
+        curves.curve_range(a.precision_t, a.log_recall_t),
+        curves.curve_range(b.precision_t, recall_b),
     )
     if not ends[1] > ends[0]:
         raise EstimateError(
@@ -145,15 +139,15 @@ def compare_models(
     ]
     p_amx = np.array([_at(x, *curve) for curve in draws_a])
     p_bmx = np.array([_at(x, *curve) for curve in draws_b])
-    area_am = np.array([area(*curve, *ends) for curve in draws_a])
-    area_bm = np.array([area(*curve, *ends) for curve in draws_b])
-    area_a = area(a.precision_t, a.log_recall_t, *ends)
-    area_b = area(b.precision_t, recall_b, *ends)
+    area_am = np.array([curves.area(*curve, *ends) for curve in draws_a])
+    area_bm = np.array([curves.area(*curve, *ends) for curve in draws_b])
+    area_a = curves.area(a.precision_t, a.log_recall_t, *ends)
+    area_b = curves.area(b.precision_t, recall_b, *ends)
     p_ax = _at(x, a.precision_t, a.log_recall_t)
     p_bx = _at(x, b.precision_t, recall_b)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
-        _, ratio_x = cumulative_ratio(
+        _, ratio_x = curves.cumulative_ratio(
             (a.precision_t, a.log_recall_t), (b.precision_t, recall_b), N_RECALL_POINTS
         )
         ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
@@ -171,7 +165,7 @@ def compare_models(
     )
 
 
-def ranges(where_x: NDArray[np.bool_], x: FloatArray) -> list[str]:
+def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
     """Return the ranges of x where something holds, in words."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
@@ -191,10 +185,7 @@ def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
         text = f"The data cannot tell which model is better {where}"
     parts = [
         f"{name} is the more precise one at {', '.join(found_ranges)}"
-        for name, found_ranges in (
-            (name_a, ranges(d.low > 0, x)),
-            (name_b, ranges(d.high < 0, x)),
-        )
+        for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
         if found_ranges
     ]
     if parts:

@@ -21,11 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.input_counts import (
     Common,
     Pairs,
@@ -42,7 +41,6 @@ from omniinput_hpc.estimators.errors.jackknife import (
     of_second,
 )
 
-FloatArray = NDArray[np.float64]
 MAX_ERRORS_APART = 3.0
 """Standard errors between two normalizations beyond which they are said to disagree."""
 

@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import lane_groups
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 MAX_SAMPLES = 1_000_000  # samples; of more, evenly spaced rounds are taken
 
 
@@ -115,7 +113,7 @@ def _merge(
 
 
 def mbar(
-    samples: Samples, keep_g: NDArray[np.bool_] | None = None, f_k: FloatArray | None = None
+    samples: Samples, keep_g: BoolArray | None = None, f_k: FloatArray | None = None
 ) -> Unbinned:
     """Solve the equations on the samples of some groups of lanes (default: all).
 

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 
-FloatArray = NDArray[np.float64]
 LogWeights = Callable[[int, int], FloatArray]
 MAX_ITERATIONS = 200
 EPS = float(np.finfo(np.float64).eps)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.histogram import bin_of
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class RungWeights:
     edges: FloatArray
 
     @property
-    def uniform_k(self) -> NDArray[np.bool_]:
+    def uniform_k(self) -> BoolArray:
         """Which rungs give all inputs the same weight, bool [K]."""
         return np.asarray((self.beta_k == 0.0) & (self.kappa_k == 0.0))
 
@@ -61,7 +59,7 @@ class RungWeights:
         known_b = np.where(np.isfinite(z_b), z_b, 0.0)
         return self._at(known_b, np.arange(len(z_b)))
 
-    def _at(self, z_i: FloatArray, bin_i: NDArray[np.int64]) -> FloatArray:
+    def _at(self, z_i: FloatArray, bin_i: IntArray) -> FloatArray:
         flat = np.isnan(self.beta_k)
         beta = np.where(flat, 0.0, self.beta_k)[:, None]
         log_w_ki = -beta * z_i

@@ -30,10 +30,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def mean_outputs(
 def require_connected(
     counts_kb: NDArray[np.integer] | FloatArray,
     label_k: Sequence[str],
-    known_k: NDArray[np.bool_] | None = None,
+    known_k: BoolArray | None = None,
 ) -> None:
     """Check that the rungs are joined by shared bins: otherwise their ratio is not known.
 
@@ -184,7 +182,7 @@ def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequ
         raise EstimateError(f"{label}: it has counts in a bin where its weight is zero")
 
 
-def _order_in_z(counts_kb: FloatArray) -> NDArray[np.int64]:
+def _order_in_z(counts_kb: FloatArray) -> IntArray:
     """Return the rungs by their mean bin [K]; ladders are in this order, or in its reverse."""
     n_k = counts_kb.sum(axis=1)
     return np.argsort(counts_kb @ np.arange(counts_kb.shape[1]) / n_k, kind="stable")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.run_data import RunData
 
-FloatArray = NDArray[np.float64]
 MAX_RHAT = 1.05
 MAX_RHAT_VALUES = 20_000
 """Values of a rung that R-hat ranks, about: longer series are thinned in time."""
@@ -61,7 +60,7 @@ def _rhat(x_tc: FloatArray) -> float:
     return float(np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within))
 
 
-def lanes_disagree(rhat_k: FloatArray) -> NDArray[np.bool_]:
+def lanes_disagree(rhat_k: FloatArray) -> BoolArray:
     """Return on which rungs the lanes sample different distributions [K]; False where NaN."""
     return np.asarray(rhat_k > MAX_RHAT)
 

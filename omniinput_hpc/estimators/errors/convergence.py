@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
 
-FloatArray = NDArray[np.float64]
 MAX_ERROR_RATIO = 1.5
 MAX_BLOCKS = 16
 MIN_BLOCKS = 4
@@ -119,7 +118,7 @@ def check_convergence(
     return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
 
 
-def halves_apart(counts_kgb: NDArray[np.int64], z_b: FloatArray) -> FloatArray:
+def halves_apart(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
     """Return how many standard errors the mean outputs of the lanes' halves are apart, float64 [K].
 
     The error comes from the spread of the groups of lanes within each half (Welch, Biometrika 34,
@@ -161,11 +160,7 @@ class ColdRungs:
 
 
 def check_cold_rungs(
-    counts_kgb: NDArray[np.int64],
-    z_b: FloatArray,
-    beta_k: FloatArray,
-    model_beta: float,
-    round_trips: int,
+    counts_kgb: IntArray, z_b: FloatArray, beta_k: FloatArray, model_beta: float, round_trips: int
 ) -> ColdRungs:
     """Return below which output a ladder's cold rungs have not equilibrated.
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-FloatArray = NDArray[np.float64]
+from omniinput_hpc.estimators import BoolArray, FloatArray
+
 N_DRAWS = 1000
 LEVEL = 0.95
 
@@ -158,7 +159,7 @@ class Estimate:
         )
 
     @property
-    def differs(self) -> NDArray[np.bool_]:
+    def differs(self) -> BoolArray:
         """Whether the interval leaves out 0."""
         return np.asarray((self.low > 0) | (self.high < 0))
 

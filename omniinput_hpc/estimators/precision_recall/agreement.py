@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
 
-FloatArray = NDArray[np.float64]
 N_RESAMPLES = 1000
 
 

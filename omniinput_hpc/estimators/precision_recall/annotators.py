@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_LANES, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores, scored_curve
 
-FloatArray = NDArray[np.float64]
 INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 
 

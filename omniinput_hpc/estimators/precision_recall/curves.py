@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+
 Side = Literal["low", "high"]
 Range = tuple[float, float]
 
@@ -82,10 +82,10 @@ class BinMeans:
     r_error_b: FloatArray
     r_low_b: FloatArray
     r_high_b: FloatArray
-    interpolated_b: NDArray[np.bool_]
-    thin_b: NDArray[np.bool_]
-    inputs_b: NDArray[np.int64]
-    lanes_b: NDArray[np.int64]
+    interpolated_b: BoolArray
+    thin_b: BoolArray
+    inputs_b: IntArray
+    lanes_b: IntArray
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Curve(BinMeans, CurveErrors):
     """
 
     threshold_t: FloatArray
-    bin_t: NDArray[np.int64]
+    bin_t: IntArray
     trace: Trace
     aupr: float
 
@@ -253,7 +253,7 @@ def area(
 
 
 def build_curve(
-    edges: FloatArray, used_b: NDArray[np.bool_], side: Side, values: Trace, means: BinMeans,
+    edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
     errors: CurveErrors,
 ) -> Curve:  # fmt: skip
     """Return a curve over the used bins.
@@ -279,7 +279,7 @@ def build_curve(
     )
 
 
-def counted_bins(believed_b: NDArray[np.bool_], enough_b: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def counted_bins(believed_b: BoolArray, enough_b: BoolArray) -> BoolArray:
     """Return the believed bins from the first with enough scores to the last; none without one."""
     fit = np.flatnonzero(believed_b & enough_b)
     counted_b = np.zeros(len(believed_b), dtype=bool)
@@ -288,9 +288,7 @@ def counted_bins(believed_b: NDArray[np.bool_], enough_b: NDArray[np.bool_]) -> 
     return counted_b & believed_b
 
 
-def fill_gaps(
-    r: FloatArray, z_b: FloatArray, used_b: NDArray[np.bool_], scored_b: NDArray[np.bool_]
-) -> FloatArray:
+def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolArray) -> FloatArray:
     """Return r [..., B] in the used bins, NaN elsewhere.
 
     Used bins without scores get the linear interpolation in z between the nearest used bins with

@@ -16,28 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
 from omniinput_hpc.estimators.errors.jackknife import LEVEL, N_DRAWS, draw_together
-from omniinput_hpc.estimators.precision_recall.curves import (
-    FEWEST_INPUTS,
-    FEWEST_LANES,
-    Bands,
-    BinMeans,
-    Curve,
-    CurveErrors,
-    Side,
-    Trace,
-    area,
-    build_curve,
-    counted_bins,
-    curve_range,
-    fill_gaps,
-    trace,
-)
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 
 
 def mean_score(score_ai: FloatArray) -> FloatArray:
@@ -74,7 +57,7 @@ class Scored:
         """Each input's mean over the annotators who scored it (NaN if none)."""
         return mean_score(self.score_ai)
 
-    def part(self, keep_i: NDArray[np.bool_]) -> Scored:
+    def part(self, keep_i: BoolArray) -> Scored:
         """Return the inputs to keep."""
         return replace(
             self,
@@ -293,7 +276,7 @@ class ScoredCurve:
     density: Density
     curve: Curve
     scores: BinScores
-    used_b: NDArray[np.bool_]
+    used_b: BoolArray
     density_share: float
 
 
@@ -301,8 +284,8 @@ def scored_curve(
     density: Density,
     scored: Scored,
     side: Side = "low",
-    fewest_inputs: int = FEWEST_INPUTS,
-    fewest_lanes: int = FEWEST_LANES,
+    fewest_inputs: int = curves.FEWEST_INPUTS,
+    fewest_lanes: int = curves.FEWEST_LANES,
     seed: int = 0,
 ) -> ScoredCurve:
     """Return the precision-recall curve of scored inputs, with 95% bands.
@@ -324,7 +307,7 @@ def scored_curve(
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
     enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
-    used_b = counted_bins(coarse.believed_b, enough_b)
+    used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
         best = int(np.argmax(scores.inputs_b))
         raise EstimateError(
@@ -335,12 +318,12 @@ def scored_curve(
         )
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     rng = np.random.default_rng(seed)
-    r_b = fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
-    r_mb = fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
+    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
+    r_mb = curves.fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.full((2, len(used_b)), np.nan)
     low_b[bins], high_b[bins] = _interval_of(r_b[bins], r_mb)
-    means = BinMeans(
+    means = curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
         r_low_b=low_b,
@@ -350,18 +333,18 @@ def scored_curve(
         inputs_b=scores.inputs_b,
         lanes_b=scores.lanes_b,
     )
-    values = trace(coarse.log_g_b[bins], r_b[bins], side)
-    draws = trace(log_g_mb, r_mb, side)
-    ends = curve_range(values.precision_t, values.log_recall_t)
+    values = curves.trace(coarse.log_g_b[bins], r_b[bins], side)
+    draws = curves.trace(log_g_mb, r_mb, side)
+    ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
-    low, high = aupr_interval(area(values.precision_t, values.log_recall_t), aupr_m)
+    low, high = aupr_interval(curves.area(values.precision_t, values.log_recall_t), aupr_m)
     error = float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf
-    errors = CurveErrors(bands_of_draws(values, draws), draws, error, low, high)
-    fixed_m = _areas(trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
+    errors = curves.CurveErrors(bands_of_draws(values, draws), draws, error, low, high)
+    fixed_m = _areas(curves.trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
     variance = float(np.var(aupr_m))
     return ScoredCurve(
         density=coarse,
-        curve=build_curve(coarse.edges, used_b, side, values, means, errors),
+        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
         scores=scores,
         used_b=used_b,
         density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
@@ -378,7 +361,7 @@ def _interval_of(r_b: FloatArray, r_mb: FloatArray) -> tuple[FloatArray, FloatAr
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
     """Return the AUPR of every draw over one range of log recall [M]."""
     pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
-    return np.array([area(p, x, *ends) for p, x in pairs])
+    return np.array([curves.area(p, x, *ends) for p, x in pairs])
 
 
 def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
@@ -390,13 +373,13 @@ def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
     return float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
 
 
-def bands_of_draws(curve: Trace, draws: Trace) -> Bands:
+def bands_of_draws(curve: Trace, draws: Trace) -> curves.Bands:
     """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
     low, high = {}, {}
     for name, value in vars(curve).items():
         ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
         low[name], high[name] = _ends(value, getattr(draws, name), *ends)
-    return Bands(Trace(**low), Trace(**high))
+    return curves.Bands(Trace(**low), Trace(**high))
 
 
 def _ends(
