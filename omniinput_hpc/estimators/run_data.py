@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.histogram import bin_of
 
 
@@ -106,6 +106,12 @@ class RunData(Protocol):
         """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains."""
 
 
+def require_rounds(run: RunData, use: str = "analyse") -> None:
+    """Raise an EstimateError where no round is committed yet; `use` is a verb for its text."""
+    if run.rounds == 0:
+        raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")
+
+
 @dataclass(frozen=True)
 class RecordedSamples:
     """Recorded samples of one rung in one round.
@@ -135,12 +141,8 @@ class RecordedSamples:
 def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
     """Yield a run's recorded samples inside some bins, a round and a rung at a time.
 
-    Rungs without a sample inside the bins are passed over.
-
-    Parameters
-    ----------
-    run : RunData
-    edges : float64 [B + 1], not necessarily those of the run
+    Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
+    not be those of the run.
     """
     log_q = run.samples_log_q()
     for round_, (x_ksd, z_ks) in enumerate(run.samples()):

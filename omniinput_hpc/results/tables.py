@@ -266,14 +266,14 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
     columns = {
         "threshold": curve.threshold_t,
         "precision": curve.precision_t,
-        "precision_low": curve.precision_low_t,
-        "precision_high": curve.precision_high_t,
+        "precision_low": low.precision_t,
+        "precision_high": high.precision_t,
         "log_recall": curve.log_recall_t,
-        "log_recall_low": curve.log_recall_low_t,
-        "log_recall_high": curve.log_recall_high_t,
+        "log_recall_low": low.log_recall_t,
+        "log_recall_high": high.log_recall_t,
         "overconfident": 1.0 - curve.precision_t,
-        "overconfident_low": 1.0 - curve.precision_high_t,
-        "overconfident_high": 1.0 - curve.precision_low_t,
+        "overconfident_low": 1.0 - high.precision_t,
+        "overconfident_high": 1.0 - low.precision_t,
     }
     for name in ("log_wrong", "simple_precision", "simple_log_recall"):
         ends = (("", curve.trace), ("_low", low), ("_high", high))

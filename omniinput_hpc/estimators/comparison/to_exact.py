@@ -150,10 +150,7 @@ def independent_bins(density: Density, bins: IntArray) -> float:
 
 
 def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees.
-
-    Of each square: nu / (nu - 2) and 2 nu^2 (nu - 1) / ((nu - 2)^2 (nu - 4)), nu = G - 1.
-    """
+    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees."""
     nu = n_groups - 1
     if nu < 5:
         return np.nan, np.nan
@@ -235,22 +232,11 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
     A sampled curve of a relative density is moved by `offset` first.
     """
     bins = np.flatnonzero(np.isfinite(exact.log_g_b))
-    precision, log_recall = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
-    sampled_recall = curve.log_recall_t + offset(density, exact)
-    lower, upper = curves.common_range(
-        curves.curve_range(precision, log_recall),
-        curves.curve_range(curve.precision_t, sampled_recall),
-    )
-    return ExactCurve(
-        precision,
-        log_recall,
-        curves.area(precision, log_recall),
-        lower,
-        upper,
-        curves.area(precision, log_recall, lower, upper),
-        curves.area(curve.precision_t, sampled_recall, lower, upper),
-        *_agreements(density, curve, exact, side),
-    )
+    true = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
+    ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
+    areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
+    return ExactCurve(*true, *areas, *_agreements(density, curve, exact, side))
 
 
 def _agreements(
@@ -272,12 +258,7 @@ def _agreements(
     at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
     many = log_all_b[at] >= np.log(MIN_TRUE_INPUTS) - 1e-9
     shift = offset(density, exact)
-    low, high = curve.bands.low, curve.bands.high
-    p = (curve.precision_t, low.precision_t, high.precision_t, precision_b[at])
-    x = (
-        curve.log_recall_t + shift,
-        low.log_recall_t + shift,
-        high.log_recall_t + shift,
-        log_recall_b[at],
-    )
+    ends = (curve.trace, curve.bands.low, curve.bands.high)
+    p = [*(values.precision_t for values in ends), precision_b[at]]
+    x = [*(values.log_recall_t + shift for values in ends), log_recall_b[at]]
     return agreement(*r), agreement(*(v[many] for v in p)), agreement(*(v[many] for v in x))

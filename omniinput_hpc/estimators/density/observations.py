@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
@@ -18,7 +18,7 @@ from omniinput_hpc.estimators.errors.convergence import (
     check_cold_rungs,
     number_of_blocks,
 )
-from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
@@ -190,17 +190,16 @@ def _rows(reads: Sequence[_RunRead]) -> IntArray:
 
 def _share_inside(reads: Sequence[_RunRead]) -> float:
     """Return the share of the uniform rungs' moves inside the bins; NaN without such a rung."""
-    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r in reads for k in _uniform(r)]
+    chains = [r for r in reads if not r.ancestral]
+    rungs = [(r, k) for r in chains for k in np.flatnonzero(r.rung_weights.uniform_k)]
+    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r, k in rungs]
     return float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan
 
 
 def _require_alike(runs: Sequence[RunData]) -> None:
     """Refuse runs without a committed round, or whose counts cannot be added up."""
     for run in runs:
-        if run.rounds == 0:
-            raise EstimateError(
-                f"{run.path} holds no committed round yet: there is nothing to analyse"
-            )
+        require_rounds(run)
     first = runs[0]
     seeds: dict[object, object] = {}
     for run in runs:
@@ -209,8 +208,7 @@ def _require_alike(runs: Sequence[RunData]) -> None:
                 f"{run.path} was made with another model than {first.path} ({run.fingerprint}, "
                 f"{first.fingerprint}): only runs of one model can be combined"
             )
-        space = (run.n_sites, run.n_values)
-        if space != (first.n_sites, first.n_values):
+        if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):
             raise EstimateError(f"{run.path} and {first.path} have different spaces of inputs")
         if not np.array_equal(run.edges, first.edges):
             raise EstimateError(
@@ -232,12 +230,9 @@ def _read(run: RunData) -> _RunRead:
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
     if not np.isfinite(run.z_sum_kb()).all():
         raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
-    weights = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
-    ancestral = run.samples_log_q() is not None
-    rhat_k, tau_k = chain_diagnostics(run)
-    return _RunRead(
-        run, weights, ancestral, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k
-    )
+    weights, ancestral = weights_of_run(run), run.samples_log_q() is not None
+    counts = (counts_kb, lane_counts_kgb, run.outside_k2())
+    return _RunRead(run, weights, ancestral, *counts, *chain_diagnostics(run))
 
 
 def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
@@ -245,10 +240,6 @@ def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
         return ColdRungs()
     run, trips = read.run, int(read.run.round_trips_v().sum())
     return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
-
-
-def _uniform(read: _RunRead) -> IntArray:
-    return np.flatnonzero(read.rung_weights.uniform_k & (not read.ancestral))
 
 
 def _weights(read: _RunRead) -> FloatArray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
 
@@ -38,9 +39,8 @@ class RungWeights:
     def label_k(self) -> list[str]:
         """The rungs' names for messages."""
         names = []
-        for k, (beta, kappa, z0) in enumerate(
-            zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
-        ):
+        rungs = zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
+        for k, (beta, kappa, z0) in enumerate(rungs):
             if np.isnan(beta):
                 names.append(f"flat rung {k}")
             elif kappa:
@@ -51,8 +51,8 @@ class RungWeights:
 
     def at(self, z_i: FloatArray) -> FloatArray:
         """Return log w_k(z_i), float64 [K, n]; -inf where a flat rung's bins end."""
-        bin_i = bin_of(np.asarray(z_i, dtype=np.float64), self.edges)
-        return self._at(np.asarray(z_i, dtype=np.float64), bin_i)
+        z_i = np.asarray(z_i, dtype=np.float64)
+        return self._at(z_i, bin_of(z_i, self.edges))
 
     def at_bins(self, z_b: FloatArray) -> FloatArray:
         """Return log w_k of each bin at its mean output z_b, float64 [K, B]; at 0 where NaN."""
@@ -71,6 +71,11 @@ class RungWeights:
             rows[:, inside] = self.log_weight_kb[np.ix_(flat, bin_i[inside])]
             log_w_ki[flat] = rows
         return log_w_ki
+
+
+def weights_of_run(run: RunData) -> RungWeights:
+    """Return the weights of a run's rungs."""
+    return RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
 
 
 def canonical(beta_k: FloatArray, edges: FloatArray) -> RungWeights:

@@ -31,9 +31,8 @@ def rank_normalized_rhat(z_tw: FloatArray) -> float:
 
     Returns
     -------
-    float
-        1 for constants (within the rounding of float32), inf if chains are constant and differ,
-        NaN if T < 4.
+    float; 1 for constants (within the rounding of float32), inf if chains are constant and differ,
+    NaN if T < 4
     """
     half = len(z_tw) // 2
     if half < 2:
@@ -74,13 +73,11 @@ def autocorrelation_time(z_tw: FloatArray) -> float:
 
     Parameters
     ----------
-    z_tw : [T, W]
-        W chains of one distribution.
+    z_tw : [T, W], W chains of one distribution
 
     Returns
     -------
-    float
-        A lower bound where chains are shorter than the true time; 1/2 for constants, NaN if T < 8.
+    float; too low where chains are shorter than the true time; 1/2 for constants, NaN if T < 8
     """
     n = len(z_tw)
     if n < 8:

@@ -15,7 +15,7 @@ from scipy.special import betaincinv
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
-    LEVEL,
+    TAILS,
     draw_together,
     jackknife_error,
     t_quantile,
@@ -33,17 +33,12 @@ Rule = Callable[[IntArray], FloatArray]
 def load_rule(name: str, option: str = "--rule") -> Rule:
     """Import a rule by its name ``module:function``; the current directory is importable.
 
-    Returns
-    -------
-    Rule
-        Checked at every call: n scores, finite, in [0, 1].
-
     Raises
     ------
     UserError
         No such module or function.
     EstimateError
-        At a call: scores of the wrong shape or range.
+        At a call of the rule: scores of the wrong shape, or that are not finite and in [0, 1].
     """
     function = load_function(name, option)
 
@@ -90,19 +85,10 @@ class ScoreSums:
 def sum_scores(
     run: RunData, density: Density, rule: Rule, counted: int = curves.FEWEST_INPUTS
 ) -> ScoreSums:
-    """Score every recorded sample inside the bins, a round and a rung at a time.
+    """Score every recorded sample of a run inside its bins, a round and a rung at a time.
 
-    Parameters
-    ----------
-    run : RunData
-    density : Density of the same run
-    rule : int64 [n, D] to float64 [n]
-    counted : how far a bin's distinct inputs are counted
-
-    Returns
-    -------
-    ScoreSums
-        Weights are relative to those at the bin's mean z, so that nothing over- or underflows.
+    Weights are relative to those at the bin's mean z, so that nothing over- or underflows. A bin's
+    distinct inputs are counted as far as `counted`.
 
     Raises
     ------
@@ -174,16 +160,11 @@ def rule_curve(
 
     Parameters
     ----------
-    density : Density
-    sums : ScoreSums of the same run
+    density, sums : of the same run
     side : "low" or "high"
     fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
     whole : whether all bins with counts are taken; else the range ends with the last bin on each
         side that has what it needs (all are taken where no bin has it)
-
-    Returns
-    -------
-    Curve
     """
     enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
     used_b = density.believed_b
@@ -230,16 +211,15 @@ def _curve_errors(
     aupr_j = np.array([curves.area(p, x) for p, x in pairs])
     aupr = curves.area(values.precision_t, values.log_recall_t)
     error = float(jackknife_error(aupr, aupr_j, sizes))
-    half = float(_half_width(np.asarray(error), t_quantile(len(sizes), LEVEL)))
+    half = float(_half_width(np.asarray(error), sizes))
     theta_b, theta_jb = (
         np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
         for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
     )
     drawn = draw_together(theta_b, theta_jb, sizes, np.random.default_rng(0))
-    r_mb = np.sin(np.clip(drawn[:, len(bins) :], 0.0, np.pi / 2)) ** 2
     return curves.CurveErrors(
         bands=_jackknife_bands(values, replicate_j, sizes),
-        draws=curves.trace(drawn[:, : len(bins)], r_mb, side),
+        draws=curves.trace(drawn[:, : len(bins)], _share(drawn[:, len(bins) :]), side),
         aupr_error=error,
         aupr_low=max(0.0, aupr - half),
         aupr_high=min(1.0, aupr + half),
@@ -251,46 +231,46 @@ def _r_band(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
 
-    The jackknife sees no spread where all scores of a bin are equal; the interval of so many
+    The jackknife sees no spread where all scores of a bin are equal; the interval of `worth_b`
     independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
-
-    Parameters
-    ----------
-    r_b, r_jb : float64 [B] and [J, B]
-    size_j : [J], group sizes
-    worth_b : float64 [B], how many independent scores a bin's samples are worth
     """
-    angle_b, angle_jb = np.arcsin(np.sqrt(r_b)), np.arcsin(np.sqrt(r_jb))
-    half_b = _half_width(jackknife_error(angle_b, angle_jb, size_j), t_quantile(len(size_j), LEVEL))
-    low_b = np.sin(np.clip(angle_b - half_b, 0.0, np.pi / 2)) ** 2
-    high_b = np.sin(np.clip(angle_b + half_b, 0.0, np.pi / 2)) ** 2
-    n_b, tail = np.maximum(worth_b, 0.0), 0.5 * (1.0 - LEVEL)
-    ends = [betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in (tail, 1.0 - tail)]
-    ends[0] = np.where(r_b == 0.0, 0.0, ends[0])
-    ends[1] = np.where(r_b == 1.0, 1.0, ends[1])
-    return np.minimum(low_b, ends[0]), np.maximum(high_b, ends[1])
+    jackknife_low_b, jackknife_high_b = _share_band(r_b, r_jb, size_j)
+    n_b = np.maximum(worth_b, 0.0)
+    low_b, high_b = (betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in TAILS)
+    low_b, high_b = np.where(r_b == 0.0, 0.0, low_b), np.where(r_b == 1.0, 1.0, high_b)
+    return np.minimum(jackknife_low_b, low_b), np.maximum(jackknife_high_b, high_b)
+
+
+def _share(angle: FloatArray) -> FloatArray:
+    """Return the share p in [0, 1] of an angle arcsin(sqrt(p)), cut to 0 and pi / 2."""
+    return np.asarray(np.sin(np.clip(angle, 0.0, np.pi / 2)) ** 2)
+
+
+def _share_band(
+    share: FloatArray, share_j: FloatArray, size_j: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the jackknife's 95% intervals of shares [...] from replicates [J, ...]."""
+    # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
+    angle, angle_j = np.arcsin(np.sqrt(share)), np.arcsin(np.sqrt(share_j))
+    half = _half_width(jackknife_error(angle, angle_j, size_j), size_j)
+    return _share(angle - half), _share(angle + half)
 
 
 def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: IntArray) -> curves.Bands:
     """Return 95% bands of everything from the replicates' spread."""
-    factor = t_quantile(len(size_j), LEVEL)
     low, high = {}, {}
     for name, value in vars(curve).items():
-        share = "precision" in name
-        # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
-        angle, angle_j = (
-            np.arcsin(np.sqrt(v)) if share else v for v in (value, getattr(replicate_j, name))
-        )
-        half = _half_width(jackknife_error(angle, angle_j, size_j), factor)
-        if share:
-            low[name] = np.sin(np.clip(angle - half, 0.0, np.pi / 2)) ** 2
-            high[name] = np.sin(np.clip(angle + half, 0.0, np.pi / 2)) ** 2
+        value_j = getattr(replicate_j, name)
+        if "precision" in name:
+            low[name], high[name] = _share_band(value, value_j, size_j)
         else:
+            half = _half_width(jackknife_error(value, value_j, size_j), size_j)
             finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
             low[name], high[name] = finite - half, finite + half
     return curves.Bands(Trace(**low), Trace(**high))
 
 
-def _half_width(error: FloatArray, factor: float) -> FloatArray:
-    """Return factor * error, infinite where either is not known."""
+def _half_width(error: FloatArray, size_j: IntArray) -> FloatArray:
+    """Return half the width of 95% intervals, infinite where it is not known."""
+    factor = t_quantile(len(size_j))
     return np.where(np.isfinite(error) & np.isfinite(factor), error, np.inf) * min(factor, 1e300)

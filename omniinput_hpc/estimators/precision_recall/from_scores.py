@@ -1,8 +1,8 @@
 """Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
 
 The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
-errors: of having scored some inputs only (a Beta law, wider where inputs of one lane are alike),
-and of having asked some annotators only.
+errors: of having scored some inputs only (a Beta distribution, wider where inputs of one lane are
+alike), and of having asked some annotators only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
-from omniinput_hpc.estimators.errors.jackknife import LEVEL, N_DRAWS, draw_together
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 
@@ -147,10 +147,8 @@ def bin_scores(scored: Scored) -> BinScores:
 def _design_effect(
     bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
 ) -> float:
-    """Return the variance of the bins' means with lanes as clusters, over that without.
-
-    Pooled over the bins, since one bin's is too noisy; at least 1.
-    """
+    """Return the variance of the bins' means with lanes as clusters, over that without."""
+    # pooled over the bins, since one bin's is too noisy
     cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
     cell_i = cell_i.ravel()
     sum_c = np.bincount(cell_i, deviation_i, cells.shape[1])
@@ -178,10 +176,10 @@ def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
 
 
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
-    """Return draws of r [n, B]: Beta laws of the bins' errors, moved by the annotators' shifts.
+    """Return draws of r [n, B], NaN where nothing is scored.
 
-    An annotator's shifts move all bins together. (From two or three annotators the law of all
-    annotators is poorly known; the draws take their spread as it is.) NaN where nothing is scored.
+    They follow Beta distributions of the bins' errors, moved by the annotators' shifts, each of all
+    bins together. (Two or three annotators tell little of the spread of all; theirs is taken.)
     """
     known = scores.inputs_b > 0
     r_b = np.where(known, scores.r_b, 0.5)
@@ -218,13 +216,7 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
 
 
 def coarsen(density: Density, edges: FloatArray) -> Density:
-    """Return the density in wider bins, each made of whole bins of the run.
-
-    Raises
-    ------
-    EstimateError
-        An edge is none of the run's.
-    """
+    """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
     fine = density.edges
     spans = spans_of(fine, edges)
 
@@ -292,8 +284,8 @@ def scored_curve(
 
     Parameters
     ----------
-    density : Density of the run, in its own bins
-    scored : Scored
+    density : of the run, in its own bins
+    scored : scores of its inputs
     side : "low" or "high"
     fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
         side; a bin between with less is counted and marked as thin.
@@ -322,12 +314,12 @@ def scored_curve(
     r_mb = curves.fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = _interval_of(r_b[bins], r_mb)
+    low_b[bins], high_b[bins] = np.quantile(r_mb, TAILS, axis=0)
     means = curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
-        r_low_b=low_b,
-        r_high_b=high_b,
+        r_low_b=np.minimum(low_b, r_b),
+        r_high_b=np.maximum(high_b, r_b),
         interpolated_b=used_b & ~scored_b,
         thin_b=used_b & ~enough_b,
         inputs_b=scores.inputs_b,
@@ -337,9 +329,7 @@ def scored_curve(
     draws = curves.trace(log_g_mb, r_mb, side)
     ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
-    low, high = aupr_interval(curves.area(values.precision_t, values.log_recall_t), aupr_m)
-    error = float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf
-    errors = curves.CurveErrors(bands_of_draws(values, draws), draws, error, low, high)
+    errors = _errors_of_draws(values, draws, aupr_m)
     fixed_m = _areas(curves.trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
     variance = float(np.var(aupr_m))
     return ScoredCurve(
@@ -351,26 +341,21 @@ def scored_curve(
     )
 
 
-def _interval_of(r_b: FloatArray, r_mb: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of 95% intervals of r, which hold it, from its draws [M, B']."""
-    tail = 0.5 * (1.0 - LEVEL)
-    low_b, high_b = np.quantile(r_mb, [tail, 1.0 - tail], axis=0)
-    return np.minimum(low_b, r_b), np.maximum(high_b, r_b)
-
-
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
     """Return the AUPR of every draw over one range of log recall [M]."""
     pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
     return np.array([curves.area(p, x, *ends) for p, x in pairs])
 
 
-def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
-    """Return the 95% interval of an AUPR from its draws; [0, 1] where some are not known."""
+def _errors_of_draws(values: Trace, draws: Trace, aupr_m: FloatArray) -> curves.CurveErrors:
+    """Return a curve's errors from its draws; where AUPRs are not known, [0, 1] is the interval."""
+    bands = bands_of_draws(values, draws)
     if not np.isfinite(aupr_m).all():
-        return 0.0, 1.0
-    tail = 0.5 * (1.0 - LEVEL)
-    low, high = np.quantile(aupr_m, [tail, 1.0 - tail])
-    return float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+        return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
+    aupr = curves.area(values.precision_t, values.log_recall_t)
+    low, high = np.quantile(aupr_m, TAILS)
+    low, high = float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+    return curves.CurveErrors(bands, draws, float(np.std(aupr_m)), low, high)
 
 
 def bands_of_draws(curve: Trace, draws: Trace) -> curves.Bands:
@@ -387,9 +372,8 @@ def _ends(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
     unknown = np.isnan(value_mt).any(axis=0)
-    tail = 0.5 * (1.0 - LEVEL)
     # -inf (no right input in a draw) has its place in the order, but no distance from others
     drawn = np.where(unknown, 0.0, value_mt)
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="nearest")
+    low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
     low, high = np.fmin(low, value_t), np.fmax(high, value_t)
     return np.where(unknown, least, low), np.where(unknown, most, high)
