@@ -89,11 +89,8 @@ def edges_for(
 ) -> FloatArray:
     """Return bins to draw from, made of whole bins of the run.
 
-    Parameters
-    ----------
-    density : of the run
-    between : range of z (default: all bins with counts)
-    width : of a bin (default: such that there are at most `MAX_BINS`)
+    They lie `between` two values of z (default: all bins with counts) and have a `width` (default:
+    such that there are at most `MAX_BINS`).
 
     Raises
     ------
@@ -119,10 +116,7 @@ def edges_for(
 def how_to_show(config: dict[str, Any], render: bool) -> Shown:
     """Return how a run's inputs are shown, by their values where nothing else can be done.
 
-    Parameters
-    ----------
-    config : of the run
-    render : whether a `python` model may be built for its own ``render``: this runs its code
+    `render` lets a `python` model be built for its own ``render``: this runs its code.
     """
 
     def values(why: str) -> Shown:
@@ -159,14 +153,9 @@ def representatives(
 def of_tasks(
     tasks_path: Any, fingerprint: str, score_of: Callable[[str], float | None], per_bin: int
 ) -> Representatives | None:
-    """Return the inputs of a task file that are of one model; None if there are none.
+    """Return a task file's inputs of one model, at most `per_bin` a bin in order; None without any.
 
-    Parameters
-    ----------
-    tasks_path : Path
-    fingerprint : of the model
-    score_of : mean score of the task with an id, None without one
-    per_bin : at most so many a bin, in the task file's order
+    `score_of` gives the mean score of the task with an id, None without one.
     """
     tasks = read_tasks(tasks_path)
     key = read_key(key_beside(tasks_path), tasks.tasks_id)

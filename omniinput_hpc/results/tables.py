@@ -27,13 +27,9 @@ _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all.
+    """Write a CSV file, whole or not at all: the header's lines after ``# ``, then the columns [n].
 
-    Parameters
-    ----------
-    path : Path
-    header : lines, each written after ``# ``
-    columns : name to [n]; whole numbers and texts are written as such, others with 12 digits
+    Whole numbers and texts are written as such, others with 12 digits.
     """
     write_atomically(path, table_text(header, columns))
 
@@ -51,12 +47,7 @@ def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
-    """Read a CSV file that `write_table` wrote.
-
-    Returns
-    -------
-    header : list of str, without ``# ``
-    columns : dict of float64 [n]
+    """Read a CSV file that `write_table` wrote: its header without ``# ``, and columns float64 [n].
 
     Raises
     ------
@@ -88,15 +79,8 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
 def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
     """Read an exact density (the density CSV format, with r as a further column).
 
-    Parameters
-    ----------
-    path : Path
-    edges : float64 [B + 1], the run's bins; the file's must be among them
-    needed : further columns that must be there
-
-    Returns
-    -------
-    Exact
+    Its bins must be among those of the run, whose edges are float64 [B + 1]; `needed` are further
+    columns that must be there.
 
     Raises
     ------
@@ -123,11 +107,7 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
-    """Read the outputs of test sets that ``python -m omniinput_hpc.test_sets`` wrote.
-
-    Returns
-    -------
-    by set's name, in the file's order: z, float64 [n]
+    """Read z, float64 [n], of test sets that ``python -m omniinput_hpc.test_sets`` wrote, by name.
 
     Raises
     ------

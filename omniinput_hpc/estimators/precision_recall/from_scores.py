@@ -195,13 +195,7 @@ def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> Flo
 
 
 def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
-    """Return which of the run's bins make up each wider bin.
-
-    Raises
-    ------
-    EstimateError
-        An edge is none of the run's.
-    """
+    """Return which of the run's bins make up each wider bin; an EstimateError if none do."""
     nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
     index = nearest.astype(np.int64)
     off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
@@ -301,13 +295,7 @@ def scored_curve(
     enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
-        best = int(np.argmax(scores.inputs_b))
-        raise EstimateError(
-            f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
-            f"best one, {coarse.edges[best]:g} to {coarse.edges[best + 1]:g}, has "
-            f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
-            "--fewest-inputs and --fewest-lanes"
-        )
+        raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     rng = np.random.default_rng(seed)
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
@@ -338,6 +326,17 @@ def scored_curve(
         scores=scores,
         used_b=used_b,
         density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
+    )
+
+
+def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
+    """Return the message that no bin has scores of so many inputs from so many lanes."""
+    best = int(np.argmax(scores.inputs_b))
+    return (
+        f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
+        f"best one, {edges[best]:g} to {edges[best + 1]:g}, has "
+        f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
+        "--fewest-inputs and --fewest-lanes"
     )
 
 
