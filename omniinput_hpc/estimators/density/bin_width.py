@@ -62,11 +62,7 @@ def mixture_slope(
 def too_wide(bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray) -> str:
     """Return a sentence where log g is further off, by the bins' width, than its error; or "".
 
-    Parameters
-    ----------
-    bias_b, error_b : float64 [B]
-    firm_b : bool [B], bins with enough counts to be looked at
-    edges : float64 [B + 1]
+    firm_b, bool [B], marks the bins with enough counts to be looked at.
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
     if not use.any():
