@@ -41,8 +41,9 @@ def main(arguments: list[str]) -> None:
     picture = beside(options.run, ".annotators.png")
     save(annotators_figure(joined.scored, result.used_b, label), picture)
     steps = beside(options.run, ".convergence.csv")
+    rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
-    columns = {name: np.array([getattr(step, name) for step in settled]) for name in names}
+    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     write_table(steps, ["AUPR from a part of the scores, 95% interval", source], columns)
     curves = beside(options.run, ".convergence.png")
     save(convergence_figure(settled, density.absolute), curves)

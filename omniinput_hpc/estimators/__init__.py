@@ -8,6 +8,13 @@ other.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
 
 class EstimateError(ValueError):
     """The data do not determine what was asked; the text is a plain message for the user."""

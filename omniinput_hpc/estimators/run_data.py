@@ -9,10 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.histogram import bin_of
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class RunData(Protocol):
@@ -24,112 +22,94 @@ class RunData(Protocol):
     @property
     def path(self) -> Any:
         """The run file, for messages."""
-        ...
 
     @property
     def config(self) -> dict[str, Any]:
         """The parsed input file."""
-        ...
 
     @property
     def n_values(self) -> int:
         """Values per site."""
-        ...
 
     @property
     def n_sites(self) -> int:
         """Sites of an input."""
-        ...
 
     @property
     def rounds(self) -> int:
         """Committed rounds."""
-        ...
 
     @property
     def rounds_planned(self) -> int:
         """Rounds of the complete run."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Identifies the model: runs of one model have the same."""
-        ...
 
     @property
     def walkers(self) -> int:
         """W, per rung."""
-        ...
 
     @property
     def samples_per_round(self) -> int:
         """S, a multiple of W."""
-        ...
 
     @property
     def beta_k(self) -> FloatArray:
         """Inverse temperatures, float64 [K]; NaN marks a flat-histogram rung."""
-        ...
 
     @property
     def edges(self) -> FloatArray:
         """The bins' edges, float64 [B + 1]."""
-        ...
 
     @property
     def model_beta(self) -> float:
         """The beta of a language model's own distribution; NaN if there is none."""
-        ...
 
     def round_trips_v(self) -> IntArray:
         """Return the completed round trips of each walker, int64 [W K]."""
-        ...
 
     def log_weight_kb(self) -> FloatArray:
         """Return frozen log-weights, float64 [K, B], exact for flat-histogram rungs only."""
-        ...
 
     def kappa_k(self) -> FloatArray:
         """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-        ...
 
     def z0_k(self) -> FloatArray:
         """Return z0 of each rung's weight, float64 [K]."""
-        ...
 
     def counts_kb(self) -> IntArray:
         """Return the histogram over all rounds, int64 [K, B]."""
-        ...
 
     def counts_nkb(self, n_blocks: int) -> IntArray:
         """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B]."""
-        ...
 
     def outside_k2(self) -> IntArray:
         """Return the counts below and above the bins, int64 [K, 2]."""
-        ...
 
     def lane_counts_kgb(self) -> IntArray:
         """Return the histogram per group of lanes, int64 [K, G, B]."""
-        ...
 
     def z_sum_kb(self) -> FloatArray:
         """Return the sum of z over each bin's counts, float64 [K, B]."""
-        ...
 
     def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
         """Yield x [K, S, D] and z [K, S] of each round; sample t W + w is of lane w."""
-        ...
 
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:
         """Return the samples' z of some rounds and rungs, float32 [rounds, K, S]."""
-        ...
 
     def samples_log_q(self) -> Iterator[FloatArray] | None:
         """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains."""
-        ...
+
+
+def require_rounds(run: RunData, use: str = "analyse") -> None:
+    """Raise an EstimateError where no round is committed yet; `use` is a verb for its text."""
+    if run.rounds == 0:
+        raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")
 
 
 @dataclass(frozen=True)
@@ -161,12 +141,8 @@ class RecordedSamples:
 def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
     """Yield a run's recorded samples inside some bins, a round and a rung at a time.
 
-    Rungs without a sample inside the bins are passed over.
-
-    Parameters
-    ----------
-    run : RunData
-    edges : float64 [B + 1], not necessarily those of the run
+    Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
+    not be those of the run.
     """
     log_q = run.samples_log_q()
     for round_, (x_ksd, z_ks) in enumerate(run.samples()):

@@ -78,7 +78,7 @@ def models_figure(
     for index, (name, curve, shift) in enumerate(curves):
         known = np.isfinite(curve.log_recall_t)
         x = (curve.log_recall_t[known] + shift) / LN10
-        low, high = curve.precision_low_t[known], curve.precision_high_t[known]
+        low, high = curve.bands.low.precision_t[known], curve.bands.high.precision_t[known]
         top.fill_between(x, low, high, color=colour(index), alpha=0.22, linewidth=0)
         top.plot(
             x, curve.precision_t[known], marker(index) + "-", color=colour(index),

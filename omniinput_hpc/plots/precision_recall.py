@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import matplotlib as mpl
 import numpy as np
@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, offset
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.annotators import Convergence
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.style import (
     EXACT,
@@ -39,7 +38,7 @@ def curve_figure(
     shown = np.isfinite(curve.log_recall_t)
     x, precision = (curve.log_recall_t[shown] + shift) / LN10, curve.precision_t[shown]
     axes.fill_between(
-        x, curve.precision_low_t[shown], curve.precision_high_t[shown],
+        x, curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown],
         color=SAMPLED, alpha=0.25, linewidth=0, label="95% band",
     )  # fmt: skip
     error = curve.aupr_error
@@ -100,23 +99,25 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
 
 
 @styled
-def convergence_figure(results: Sequence[Convergence], absolute: bool) -> Figure:
+def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     """Return the curves from few to many scores a bin, and the AUPR with its interval."""
     figure, (top, bottom) = panels([3.4, 2.2], share_x=False)
     blue = np.array(mpl.colors.to_rgb(SAMPLED))
-    for whiteness, result in zip(np.linspace(0.6, 0.0, len(results)), results, strict=True):
-        shown = np.isfinite(result.log_recall_t)
+    steps = zip(np.linspace(0.6, 0.0, len(results)), results.items(), strict=True)
+    for whiteness, (per_bin, curve) in steps:
+        shown = np.isfinite(curve.log_recall_t)
         top.plot(
-            result.log_recall_t[shown] / LN10, result.precision_t[shown], ".-", markersize=4,
-            color=tuple(blue + (1 - blue) * whiteness), label=f"{result.per_bin}",
+            curve.log_recall_t[shown] / LN10, curve.precision_t[shown], ".-", markersize=4,
+            color=tuple(blue + (1 - blue) * whiteness), label=f"{per_bin}",
         )  # fmt: skip
     top.set_xlabel(recall_label(absolute))
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
     legend_beside(top, title="scores a bin")
-    per_bin = np.array([result.per_bin for result in results])
-    aupr = np.array([result.aupr for result in results])
-    ends = np.array([[result.low, result.high] for result in results]).T
-    bottom.errorbar(per_bin, aupr, yerr=np.abs(ends - aupr), fmt="o", color=SAMPLED, markersize=4)
+    aupr = np.array([curve.aupr for curve in results.values()])
+    ends = np.array([[curve.aupr_low, curve.aupr_high] for curve in results.values()]).T
+    bottom.errorbar(
+        list(results), aupr, yerr=np.abs(ends - aupr), fmt="o", color=SAMPLED, markersize=4
+    )
     bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
     bottom.set_xlim(left=0)
     return figure

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.join import join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
@@ -32,13 +31,7 @@ MAX_PAIRED_SAMPLES = 5_000_000
 
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
-    """Check that all runs' models have one space of inputs.
-
-    Raises
-    ------
-    UserError
-        Two of them differ; the message says in what.
-    """
+    """Check that all runs' models have one space of inputs; a UserError says how two differ."""
     spaces = [
         input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
     ]
@@ -110,11 +103,7 @@ def shift_of(
 class SamplerResult:
     """Two runs of one model compared: what is printed, written and drawn.
 
-    Attributes
-    ----------
-    found : SamplerComparison
-    lines : list of str
-    columns : of the CSV file
+    The columns are those of the CSV file.
     """
 
     found: samplers.SamplerComparison
@@ -125,13 +114,7 @@ class SamplerResult:
 def compare_two_samplers(
     runs: Sequence[RunReader], densities: Sequence[Density], names: Sequence[str]
 ) -> SamplerResult:
-    """Compare two runs of one model.
-
-    Raises
-    ------
-    UserError
-        More than two runs.
-    """
+    """Compare two runs of one model; a UserError for more than two."""
     if len(runs) > 2:
         raise UserError("these are runs of one model: give two of them at a time")
     pair = (densities[0], densities[1])
@@ -156,13 +139,7 @@ def curve_of_score_files(
     side: Side,
     fewest: tuple[int, int],
 ) -> Curve:
-    """Return a run's curve by people's scores, of those files that are of its model.
-
-    Raises
-    ------
-    UserError
-        None of them is.
-    """
+    """Return a run's curve by those score files that are of its model; a UserError if none is."""
     matching = scores_of_model(run.fingerprint, scores, key)
     if not matching:
         raise UserError(f"none of the score files is of the model of {run.path}")
@@ -178,8 +155,7 @@ class ModelResult:
     ----------
     curves : name, curve, and what to add to its log recall, of every model
     comparisons : name and comparison of every model but the first
-    lines : list of str
-    columns : of the CSV file
+    lines, columns : of the printed text, and of the CSV file
     """
 
     curves: list[tuple[str, Curve, float]]
@@ -195,13 +171,7 @@ def compare_with_first(
     curves: Sequence[Curve],
     z_range: Sequence[float] | None,
 ) -> ModelResult:
-    """Compare the first model with each of the others, by their curves.
-
-    Raises
-    ------
-    UserError, EstimateError
-        As `shift_of` and `compare_models`.
-    """
+    """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`."""
     shown, found, lines = [(names[0], curves[0], 0.0)], [], []
     for i in range(1, len(runs)):
         pair = (densities[0], densities[i])
@@ -215,9 +185,8 @@ def compare_with_first(
 
 def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
     """Return the curves on their common recall, the second model of each row named by number."""
-    parts: dict[str, list[NDArray[np.generic]]] = {}
-    for number, c in enumerate(found, start=2):
-        row: Columns = {
+    tables: list[Columns] = [
+        {
             "model": np.full(len(c.log_recall_x), number),
             "log_recall": c.log_recall_x,
             "precision_1": c.precision_ax,
@@ -229,6 +198,6 @@ def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
             "cumulative_ratio_low": c.cumulative_x.low,
             "cumulative_ratio_high": c.cumulative_x.high,
         }
-        for name, values in row.items():
-            parts.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in parts.items()}
+        for number, c in enumerate(found, start=2)
+    ]
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from arviz_stats.base import array_stats
-from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config, input_file
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
+from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.runfile.reader import RunReader
 
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
-LONG_ENOUGH = 3
+MIN_TRIP_TIMES = 3
 """Times the ideal round trip: walkers must first get under way."""
-MOST_DRAWS = 20_000
+MAX_DIAGNOSED_SAMPLES = 20_000
 """Samples of a rung that its diagnostics look at: longer series are thinned."""
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,10 @@ class Diagnosis:
     part_names: tuple[str, ...]
     swapped_k: FloatArray
     barrier: float
-    trips_v: NDArray[np.int64]
+    trips_v: IntArray
     trip_rate: float
     ideal_rate: float
-    drawn_k: NDArray[np.bool_]
+    drawn_k: BoolArray
     exchanges: int
 
     @property
@@ -74,10 +72,7 @@ def diagnose(run: RunReader) -> Diagnosis:
     EstimateError
         No round is committed yet.
     """
-    if run.rounds == 0:
-        raise EstimateError(
-            f"{run.path} holds no committed round yet: there is nothing to diagnose"
-        )
+    require_rounds(run, "diagnose")
     config = input_file.parse(run.config_toml, f"{run.path} (stored input)")
     attempted_kn, accepted_kn = run.acceptance_kn()
     swaps_k2 = run.swaps_k2()
@@ -107,7 +102,7 @@ def diagnose(run: RunReader) -> Diagnosis:
     )
 
 
-def _drawn(run: RunReader, config: Config) -> NDArray[np.bool_]:
+def _drawn(run: RunReader, config: Config) -> BoolArray:
     """Return which rungs have exact anchors, or are nothing but draws, bool [K]."""
     if config.sampler.method == "ancestral":
         return np.ones(len(run.beta_k), dtype=bool)
@@ -125,7 +120,7 @@ def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:
         z_wt = lane_series(run, k)
         mean_k[k], std_k[k] = z_wt.mean(), z_wt.std()
         if z_wt.shape[1] >= 4 and z_wt.std() > 0:
-            thinned = z_wt[:, :: max(1, z_wt.size // MOST_DRAWS)]
+            thinned = z_wt[:, :: max(1, z_wt.size // MAX_DIAGNOSED_SAMPLES)]
             if thinned.shape[1] < 4:
                 thinned = z_wt
             ess_k[k] = array_stats.ess(thinned, chain_axis=0, draw_axis=1)
@@ -144,7 +139,7 @@ def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
     return {int(k): lane_series(run, int(k))[0] for k in rungs}
 
 
-def walker_paths(run: RunReader) -> NDArray[np.int64]:
+def walker_paths(run: RunReader) -> IntArray:
     """Return the rung of each walker after each round, int64 [rounds, W K]."""
     k, w = run.geometry.n_rungs, run.walkers
     path_rv = np.empty((run.rounds, k * w), dtype=np.int64)
@@ -187,7 +182,7 @@ def advice(d: Diagnosis) -> list[str]:
             f"{' ...' if apart.size > 8 else ''} (R-hat up to {np.nanmax(d.rhat_k):.2f}): raise "
             "run.rounds and run.burn_in, or help walkers round the ladder"
         )
-    if len(d.swapped_k) and d.exchanges < LONG_ENOUGH * d.trip_time:
+    if len(d.swapped_k) and d.exchanges < MIN_TRIP_TIMES * d.trip_time:
         lines.append(
             f"{d.exchanges} exchanges are too few to judge round trips by: at best a walker makes "
             f"one in about {d.trip_time:.0f}"

@@ -8,21 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, read_key, read_tasks
 from omniinput_hpc.annotation.tasks import key_path as key_beside
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns, table_text
 
-FloatArray = NDArray[np.float64]
 PER_BIN, MAX_BINS = 5, 12
 
 
@@ -44,7 +42,7 @@ class Representative:
     z: float
     shown: str
     draws: int
-    values: NDArray[np.int64]
+    values: IntArray
     score: float | None = None
 
 
@@ -91,11 +89,8 @@ def edges_for(
 ) -> FloatArray:
     """Return bins to draw from, made of whole bins of the run.
 
-    Parameters
-    ----------
-    density : of the run
-    between : range of z (default: all bins with counts)
-    width : of a bin (default: such that there are at most `MAX_BINS`)
+    They lie `between` two values of z (default: all bins with counts) and have a `width` (default:
+    such that there are at most `MAX_BINS`).
 
     Raises
     ------
@@ -121,10 +116,7 @@ def edges_for(
 def how_to_show(config: dict[str, Any], render: bool) -> Shown:
     """Return how a run's inputs are shown, by their values where nothing else can be done.
 
-    Parameters
-    ----------
-    config : of the run
-    render : whether a `python` model may be built for its own ``render``: this runs its code
+    `render` lets a `python` model be built for its own ``render``: this runs its code.
     """
 
     def values(why: str) -> Shown:
@@ -161,14 +153,9 @@ def representatives(
 def of_tasks(
     tasks_path: Any, fingerprint: str, score_of: Callable[[str], float | None], per_bin: int
 ) -> Representatives | None:
-    """Return the inputs of a task file that are of one model; None if there are none.
+    """Return a task file's inputs of one model, at most `per_bin` a bin in order; None without any.
 
-    Parameters
-    ----------
-    tasks_path : Path
-    fingerprint : of the model
-    score_of : mean score of the task with an id, None without one
-    per_bin : at most so many a bin, in the task file's order
+    `score_of` gives the mean score of the task with an id, None without one.
     """
     tasks = read_tasks(tasks_path)
     key = read_key(key_beside(tasks_path), tasks.tasks_id)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
-
-FloatArray = NDArray[np.float64]
 
 
 def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:

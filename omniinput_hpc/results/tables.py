@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
@@ -20,7 +20,6 @@ from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWE
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import write_atomically
 
-FloatArray = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
@@ -28,13 +27,9 @@ _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all.
+    """Write a CSV file, whole or not at all: the header's lines after ``# ``, then the columns [n].
 
-    Parameters
-    ----------
-    path : Path
-    header : lines, each written after ``# ``
-    columns : name to [n]; whole numbers and texts are written as such, others with 12 digits
+    Whole numbers and texts are written as such, others with 12 digits.
     """
     write_atomically(path, table_text(header, columns))
 
@@ -52,12 +47,7 @@ def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
-    """Read a CSV file that `write_table` wrote.
-
-    Returns
-    -------
-    header : list of str, without ``# ``
-    columns : dict of float64 [n]
+    """Read a CSV file that `write_table` wrote: its header without ``# ``, and columns float64 [n].
 
     Raises
     ------
@@ -89,15 +79,8 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
 def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
     """Read an exact density (the density CSV format, with r as a further column).
 
-    Parameters
-    ----------
-    path : Path
-    edges : float64 [B + 1], the run's bins; the file's must be among them
-    needed : further columns that must be there
-
-    Returns
-    -------
-    Exact
+    Its bins must be among those of the run, whose edges are float64 [B + 1]; `needed` are further
+    columns that must be there.
 
     Raises
     ------
@@ -124,11 +107,7 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
-    """Read the outputs of test sets that ``python -m omniinput_hpc.test_sets`` wrote.
-
-    Returns
-    -------
-    by set's name, in the file's order: z, float64 [n]
+    """Read z, float64 [n], of test sets that ``python -m omniinput_hpc.test_sets`` wrote, by name.
 
     Raises
     ------
@@ -267,14 +246,14 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
     columns = {
         "threshold": curve.threshold_t,
         "precision": curve.precision_t,
-        "precision_low": curve.precision_low_t,
-        "precision_high": curve.precision_high_t,
+        "precision_low": low.precision_t,
+        "precision_high": high.precision_t,
         "log_recall": curve.log_recall_t,
-        "log_recall_low": curve.log_recall_low_t,
-        "log_recall_high": curve.log_recall_high_t,
+        "log_recall_low": low.log_recall_t,
+        "log_recall_high": high.log_recall_t,
         "overconfident": 1.0 - curve.precision_t,
-        "overconfident_low": 1.0 - curve.precision_high_t,
-        "overconfident_high": 1.0 - curve.precision_low_t,
+        "overconfident_low": 1.0 - high.precision_t,
+        "overconfident_high": 1.0 - low.precision_t,
     }
     for name in ("log_wrong", "simple_precision", "simple_log_recall"):
         ends = (("", curve.trace), ("_low", low), ("_high", high))

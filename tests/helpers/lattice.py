@@ -2,7 +2,7 @@
 
 Levels (the possible outputs) lie on a lattice; the number of inputs per level and the mean score
 of the rule "site 0 has value 0" follow by convolution, and canonical samples are drawn site by
-site, independently: the truth and the sampling laws are exact.
+site, independently: the truth and the sampling distributions are exact.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Lattice:
         return np.bincount(bin_l[inside], np.asarray(value_l)[inside], len(edges) - 1)
 
     def draw(self, beta_k, n, rng):
-        """Return x [K, n, D] from the canonical laws."""
+        """Return x [K, n, D] from the canonical distributions."""
         p_kv = np.exp(-np.outer(beta_k, ENERGY_V) * self.unit)
         cumulative_kv = np.cumsum(p_kv / p_kv.sum(axis=1, keepdims=True), axis=1)
         u = rng.random((len(beta_k), n, self.n_sites, 1))
@@ -144,7 +144,7 @@ class ArrayRun:
 
 
 def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16):
-    """Return a run whose moves are independent draws from the canonical laws."""
+    """Return a run whose moves are independent draws from the canonical distributions."""
     rng = np.random.default_rng(seed)
     size = walkers * moves
     x = model.draw(beta_k, rounds * size, rng)
@@ -153,9 +153,9 @@ def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, see
 
 
 def weighted_run(model, log_w_kl, edges, *, rounds=16, walkers=16, moves=20, seed=1):
-    """Return a run whose outputs are drawn from laws w_k(z) of any form; its x are all zero.
+    """Return a run whose outputs have weights w_k(z) of any form; its x are all zero.
 
-    The laws are given at the model's levels, [K, L]; `beta_k` of the run is still to be set.
+    The log-weights are given at the model's levels, [K, L]; `beta_k` of the run is still to be set.
     """
     rng = np.random.default_rng(seed)
     with np.errstate(divide="ignore"):

@@ -16,15 +16,15 @@ OTHER = {"good": "worse", "worse": "good"}
 
 
 def draw(which, beta_k, seed, *, rounds=8, walkers=16, moves=8, edges=EDGES):
-    """Return a run whose moves are independent draws from the canonical laws."""
+    """Return a run whose moves are independent draws from the canonical distributions."""
     rng = np.random.default_rng(seed)
     z = model_pair.table(which).astype(float)
     size = walkers * moves
     number_rks = np.empty((rounds, len(beta_k), size), dtype=np.int64)
     for k, beta in enumerate(beta_k):
         p = np.exp(-beta * (z - z.min()))
-        law = np.cumsum(p / p.sum())
-        number_rks[:, k] = np.searchsorted(law, rng.random((rounds, size)))
+        cumulative = np.cumsum(p / p.sum())
+        number_rks[:, k] = np.searchsorted(cumulative, rng.random((rounds, size)))
     number_rks = np.minimum(number_rks, len(z) - 1)
     z_rks = model_pair.table(which)[number_rks]
     return ArrayRun(model_pair.X_ID[number_rks], z_rks, walkers, beta_k, edges, model_pair.N_VALUES)

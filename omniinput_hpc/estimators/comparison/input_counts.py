@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.jackknife import Replicated, of_first, of_second
+from omniinput_hpc.estimators.errors.jackknife import Replicates, from_first_run, from_second_run
 from omniinput_hpc.histogram import bin_of, lane_groups
 
-FloatArray = NDArray[np.float64]
 CHUNK_SAMPLES = 1 << 18
 
 
@@ -34,25 +33,21 @@ class Pairs:
 
     own_i: FloatArray
     other_i: FloatArray
-    bin_i: NDArray[np.int64]
-    group_i: NDArray[np.int64]
+    bin_i: IntArray
+    group_i: IntArray
 
 
 def pairs_of(
     density: Density, z_rks: NDArray[np.float32], other_rks: NDArray[np.float32], walkers: int
 ) -> Pairs:
-    """Return the samples inside the bins.
+    """Return a run's samples inside its bins.
 
-    Parameters
-    ----------
-    density : Density of the run
-    z_rks, other_rks : float32 [R, K, S], both models' outputs of the same samples, time-major
-    walkers : int
+    z_rks and other_rks, float32 [R, K, S], are both models' outputs of the same samples, by time.
 
     Raises
     ------
     EstimateError
-        No sample lies inside the bins, or the run's rungs are laws of the inputs themselves.
+        No sample lies inside the bins, or the rungs are distributions of the inputs themselves.
     """
     if density.rung_weights is None or density.ancestral:
         raise EstimateError(
@@ -80,13 +75,13 @@ def log_mixture(density: Density, z_i: FloatArray) -> FloatArray:
     return np.asarray(log_m - np.log(density.n_k.sum()), dtype=np.float64)
 
 
-def in_range(z: FloatArray, low: float, high: float) -> NDArray[np.bool_]:
+def in_range(z: FloatArray, low: float, high: float) -> BoolArray:
     """Return whether outputs lie in Z = [low, high]."""
     return np.asarray((z >= low) & (z <= high), dtype=np.bool_)
 
 
 def log_count_where(
-    density: Density, pairs: Pairs, chosen_i: NDArray[np.bool_], known_b: FloatArray | None = None
+    density: Density, pairs: Pairs, chosen_i: BoolArray, known_b: FloatArray | None = None
 ) -> tuple[float, FloatArray]:
     """Return ln of the reweighted number of inputs that a property of the samples chooses.
 
@@ -94,8 +89,7 @@ def log_count_where(
 
     Parameters
     ----------
-    density : Density of the run
-    pairs : its samples
+    density, pairs : of the run
     chosen_i : bool [n]
     known_b : float64 [B], optional; shares that are known without samples, else NaN
 
@@ -126,15 +120,12 @@ def log_count_where(
         return float(logsumexp(terms[density.count_b > 0]))
 
     total_b, sum_b = all_gb.sum(axis=0), chosen_gb.sum(axis=0)
-    replicates = [
-        log_count(density.log_g_jb[j], total_b - all_gb[j], sum_b - chosen_gb[j])
-        if n_groups > 1
-        else np.nan
-        for j in range(n_groups)
-    ]
+    log_count_j = np.full(n_groups, np.nan)
+    for j in range(n_groups if n_groups > 1 else 0):
+        log_count_j[j] = log_count(density.log_g_jb[j], total_b - all_gb[j], sum_b - chosen_gb[j])
     # Only one group saw any: the error is not known.
     alone_j = (sum_b.sum() - chosen_gb.sum(axis=1)) <= 1e-12 * max(sum_b.sum(), 1e-300)
-    log_count_j = np.where(alone_j & (known_b is None), np.nan, np.array(replicates))
+    log_count_j[alone_j & (known_b is None)] = np.nan
     return log_count(density.log_g_b, total_b, sum_b), log_count_j
 
 
@@ -167,20 +158,20 @@ class Common:
 
     Attributes
     ----------
-    log_count_a, log_count_b : Replicated, ln |X| by each run
+    log_count_a, log_count_b : Replicates, ln |X| by each run
     samples_a, samples_b : int, samples of each run in X, repeated ones counted again
     share_a, share_b : float, share of the model's inputs in Z that the other one has there, too
     """
 
-    log_count_a: Replicated
-    log_count_b: Replicated
+    log_count_a: Replicates
+    log_count_b: Replicates
     samples_a: int
     samples_b: int
     share_a: float
     share_b: float
 
     @property
-    def shift(self) -> Replicated:
+    def shift(self) -> Replicates:
         """The cross-model shift, ln |X|_A - ln |X|_B."""
         return self.log_count_a - self.log_count_b
 
@@ -209,8 +200,8 @@ def count_common(
     n_a, n_b = len(a.lanes_g), len(b.lanes_g)
     (x_a, x_aj, own_a), (x_b, x_bj, own_b) = counts
     return Common(
-        of_first(x_a, x_aj, n_b),
-        of_second(x_b, x_bj, n_a),
+        from_first_run(x_a, x_aj, n_b),
+        from_second_run(x_b, x_bj, n_a),
         samples[0],
         samples[1],
         float(np.exp(x_a - own_a)),

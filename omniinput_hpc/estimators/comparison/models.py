@@ -7,47 +7,17 @@ common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025, sect
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.errors.jackknife import LEVEL
-from omniinput_hpc.estimators.precision_recall.curves import (
-    Curve,
-    area,
-    common_range,
-    cumulative_ratio,
-    curve_range,
-)
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
+from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 
-FloatArray = NDArray[np.float64]
 N_RECALL_POINTS = 201
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Numbers with 95% intervals; infinite where the error is not known.
-
-    Attributes
-    ----------
-    value, low, high : float64 [...]
-    error : float64 [...], standard deviation of the draws
-    """
-
-    value: FloatArray
-    low: FloatArray
-    high: FloatArray
-    error: FloatArray
-
-    def __str__(self) -> str:
-        """Return one number with its interval."""
-        return f"{float(self.value):.6f} ({float(self.low):.6f} to {float(self.high):.6f})"
-
-    def excludes(self, number: float) -> NDArray[np.bool_]:
-        """Return whether a number lies outside the interval."""
-        return np.asarray((self.low > number) | (self.high < number))
 
 
 @dataclass(frozen=True)
@@ -81,9 +51,8 @@ def _interval(value: FloatArray | float, draws: FloatArray) -> Interval:
     """Return the interval of a quantity [...] from its draws [M, ...]."""
     value = np.asarray(value, dtype=np.float64)
     unknown = ~np.isfinite(draws).all(axis=0) | ~np.isfinite(value)
-    tail = 0.5 * (1.0 - LEVEL)
     usable = np.where(unknown, 0.0, draws)
-    low, high = np.quantile(usable, [tail, 1.0 - tail], axis=0)
+    low, high = np.quantile(usable, TAILS, axis=0)
     return Interval(
         value,
         np.where(unknown, -np.inf, np.fmin(low, value)),
@@ -106,15 +75,13 @@ def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
     return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
 
 
-def _on_common_range(
-    draws: list[tuple[FloatArray, FloatArray]], x: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the precision of draws of a curve at log recalls x [X], [M, X], and their areas, [M].
-
-    draws : pairs of precision and log recall
-    """
-    areas_m = np.array([area(*curve, x[0], x[-1]) for curve in draws])
-    return np.array([_at(x, *curve) for curve in draws]), areas_m
+def _on_grid(
+    curve_and_draws: Sequence[tuple[FloatArray, FloatArray]], x: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return a curve's precision at x [X] and area between its ends, and those of its draws [M]."""
+    p = np.array([_at(x, *one) for one in curve_and_draws])
+    areas = np.array([curves.area(*one, x[0], x[-1]) for one in curve_and_draws])
+    return p[0], areas[0], p[1:], areas[1:]
 
 
 def compare_models(
@@ -122,22 +89,18 @@ def compare_models(
 ) -> ModelComparison:
     """Compare two models' curves over their common range of log recall.
 
-    Parameters
-    ----------
-    a, b : curves of independent runs, from rules or from people's scores
-    shift, shift_error : what to add to b's log recall to have it on a's scale (see `normalization`)
-        and its standard error; 0 where both are absolute
-    seed : of the pairing of draws
+    The curves are those of independent runs, from rules or from people's scores. `shift` is what to
+    add to b's log recall to have it on a's scale (see `normalization`), 0 where both are absolute;
+    `seed` that of the pairing of draws.
 
     Raises
     ------
     EstimateError
         The curves have no log recall in common.
     """
-    recall_b = b.log_recall_t + shift
-    ends = common_range(
-        curve_range(a.precision_t, a.log_recall_t), curve_range(b.precision_t, recall_b)
-    )
+    curve_a = (a.precision_t, a.log_recall_t)
+    curve_b = (b.precision_t, b.log_recall_t + shift)
+    ends = curves.common_range(curves.curve_range(*curve_a), curves.curve_range(*curve_b))
     if not ends[1] > ends[0]:
         raise EstimateError(
             "the two curves share no range of log recall: the models cannot be compared; sample "
@@ -149,21 +112,14 @@ def compare_models(
     # The draws of both curves may come from the same random numbers: they are paired anew.
     pair_m = rng.permutation(len(b.draws.precision_t))[:n]
     shift_m = shift + shift_error * rng.normal(size=n)
-    draws_a = list(zip(a.draws.precision_t[:n], a.draws.log_recall_t[:n], strict=True))
-    draws_b = [
-        (b.draws.precision_t[m], b.draws.log_recall_t[m] + s)
-        for m, s in zip(pair_m, shift_m, strict=True)
-    ]
-    p_amx, area_am = _on_common_range(draws_a, x)
-    p_bmx, area_bm = _on_common_range(draws_b, x)
-    area_a = area(a.precision_t, a.log_recall_t, *ends)
-    area_b = area(b.precision_t, recall_b, *ends)
-    p_ax, p_bx = _at(x, a.precision_t, a.log_recall_t), _at(x, b.precision_t, recall_b)
+    draws_a = zip(a.draws.precision_t[:n], a.draws.log_recall_t[:n], strict=True)
+    recall_bm = b.draws.log_recall_t[pair_m] + shift_m[:, None]
+    draws_b = zip(b.draws.precision_t[pair_m], recall_bm, strict=True)
+    p_ax, area_a, p_amx, area_am = _on_grid([curve_a, *draws_a], x)
+    p_bx, area_b, p_bmx, area_bm = _on_grid([curve_b, *draws_b], x)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
-        _, ratio_x = cumulative_ratio(
-            (a.precision_t, a.log_recall_t), (b.precision_t, recall_b), N_RECALL_POINTS
-        )
+        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS)
         ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
     return ModelComparison(
         *ends,
@@ -179,7 +135,7 @@ def compare_models(
     )
 
 
-def ranges(where_x: NDArray[np.bool_], x: FloatArray) -> list[str]:
+def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
     """Return the ranges of x where something holds, in words."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
@@ -199,10 +155,7 @@ def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
         text = f"The data cannot tell which model is better {where}"
     parts = [
         f"{name} is the more precise one at {', '.join(found_ranges)}"
-        for name, found_ranges in (
-            (name_a, ranges(d.low > 0, x)),
-            (name_b, ranges(d.high < 0, x)),
-        )
+        for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
         if found_ranges
     ]
     if parts:

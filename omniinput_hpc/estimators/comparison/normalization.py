@@ -21,11 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.input_counts import (
     Common,
     Pairs,
@@ -35,27 +34,24 @@ from omniinput_hpc.estimators.comparison.input_counts import (
 )
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
-    Estimate,
-    Replicated,
+    Interval,
+    Replicates,
     estimate,
-    of_first,
-    of_second,
+    from_first_run,
+    from_second_run,
 )
 
-FloatArray = NDArray[np.float64]
 MAX_ERRORS_APART = 3.0
 """Standard errors between two normalizations beyond which they are said to disagree."""
 
 
 def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
-    """Return the function by which ln M changes without lane group j, linear between the bins.
-
-    The free energies of the replicate follow from its density: exp(-f_k) = sum_b g_b w_kb.
-    """
+    """Return the function by which ln M changes without lane group j, linear between the bins."""
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
     assert density.rung_weights is not None  # see pairs_of
     log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
+    # the replicate's free energies follow from its density: exp(-f_k) = sum_b g_b w_kb
     f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
     change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
@@ -95,61 +91,47 @@ def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) 
     return float(brentq(balance, low, high, xtol=1e-11))
 
 
-def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicated:
-    """Return the shift by Bennett's acceptance ratio over all samples of both runs.
+def _known_replicates(density: Density) -> IntArray:
+    """Return the lane groups without which the density is known, int64; none of a single group."""
+    known_j = np.isfinite(density.log_g_jb[:, density.count_b > 0]).any(axis=1)
+    return np.flatnonzero(known_j & (len(density.lanes_g) > 1))
 
-    Raises
-    ------
-    EstimateError
-        See `bennett_ratio`.
-    """
+
+def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicates:
+    """Return the shift by `bennett_ratio`, which may raise, over all samples of both runs."""
     own_a, other_a = log_mixture(a, pairs_a.own_i), log_mixture(b, pairs_a.other_i)
     own_b, other_b = log_mixture(b, pairs_b.own_i), log_mixture(a, pairs_b.other_i)
     d_a, d_b = own_a - other_a, other_b - own_b
     c = bennett_ratio(d_a, d_b)
     # Z_A = exp(-c_A): see log_mixture with f_k of absolute densities, which sum to 1.
     a_j, b_j = np.full(len(a.lanes_g), np.nan), np.full(len(b.lanes_g), np.nan)
-    for j in range(len(a_j) if len(a_j) > 1 else 0):
-        if np.isfinite(a.log_g_jb[j][a.count_b > 0]).any():
-            keep, change = pairs_a.group_i != j, _mixture_change(a, j)
-            rest = (d_a + change(pairs_a.own_i))[keep]
-            a_j[j] = -bennett_ratio(rest, d_b + change(pairs_b.other_i), c)
-    for j in range(len(b_j) if len(b_j) > 1 else 0):
-        if np.isfinite(b.log_g_jb[j][b.count_b > 0]).any():
-            keep, change = pairs_b.group_i != j, _mixture_change(b, j)
-            rest = (d_b - change(pairs_b.own_i))[keep]
-            b_j[j] = -bennett_ratio(d_a - change(pairs_a.other_i), rest, c)
-    return Replicated(np.asarray(-c), a_j, b_j)
+    for j in _known_replicates(a):
+        keep, change = pairs_a.group_i != j, _mixture_change(a, j)
+        rest = (d_a + change(pairs_a.own_i))[keep]
+        a_j[j] = -bennett_ratio(rest, d_b + change(pairs_b.other_i), c)
+    for j in _known_replicates(b):
+        keep, change = pairs_b.group_i != j, _mixture_change(b, j)
+        rest = (d_b - change(pairs_b.own_i))[keep]
+        b_j[j] = -bennett_ratio(d_a - change(pairs_a.other_i), rest, c)
+    return Replicates(np.asarray(-c), a_j, b_j)
 
 
-def absolute_shift(a: Density, b: Density) -> Replicated:
-    """Return the shift of two absolute densities: 0, without an error of its own.
-
-    Raises
-    ------
-    EstimateError
-        A ladder has no moves at beta = 0 inside the bins.
-    """
+def absolute_shift(a: Density, b: Density) -> Replicates:
+    """Return the shift of two absolute densities: 0, without an error; else an EstimateError."""
     for density, name in ((a, "first"), (b, "second")):
         if not density.absolute:
             raise EstimateError(f"the {name} run's ladder has no moves at beta = 0 in its bins")
-    return Replicated(np.asarray(0.0), np.zeros(len(a.lanes_g)), np.zeros(len(b.lanes_g)))
+    return Replicates(np.asarray(0.0), np.zeros(len(a.lanes_g)), np.zeros(len(b.lanes_g)))
 
 
-def entire_shift(a: Density, b: Density) -> Replicated:
-    """Return the shift that makes both areas 1.
-
-    Raises
-    ------
-    EstimateError
-        A run does not cover its model's entire distribution (see `why_not_entire`).
-    """
+def entire_shift(a: Density, b: Density) -> Replicates:
+    """Return the shift that makes both areas 1; an EstimateError says `why_not_entire`."""
     for density, name in ((a, "first"), (b, "second")):
         reason = why_not_entire(density)
         if reason is not None:
             raise EstimateError(f"the {name} run does not cover the entire distribution: {reason}")
-    total_a = of_first(logsumexp(a.log_g_b), logsumexp(a.log_g_jb, axis=1), len(b.lanes_g))
-    total_b = of_second(logsumexp(b.log_g_b), logsumexp(b.log_g_jb, axis=1), len(a.lanes_g))
+    total_a = from_first_run(logsumexp(a.log_g_b), logsumexp(a.log_g_jb, axis=1), len(b.lanes_g))
+    total_b = from_second_run(logsumexp(b.log_g_b), logsumexp(b.log_g_jb, axis=1), len(a.lanes_g))
     return total_a - total_b
 
 
@@ -186,14 +168,14 @@ class Row:
     Attributes
     ----------
     name : str
-    shift : Replicated, what to add to the second log_g; None where refused
-    ratio : Estimate, ln of how many times more inputs the first model puts in Z; None where refused
+    shift : Replicates, what to add to the second log_g; None where refused
+    ratio : Interval, ln of how many times more inputs the first model puts in Z; None where refused
     refused : why, "" where it is not
     """
 
     name: str
-    shift: Replicated | None
-    ratio: Estimate | None
+    shift: Replicates | None
+    ratio: Interval | None
     refused: str
 
 
@@ -206,17 +188,17 @@ class Normalizations:
     low, high : float, Z
     rows : the normalizations
     common : inputs that both put in Z; None where the runs have none
-    log_count_a, log_count_b : Replicated, ln of the number of inputs in Z in either run's own units
-    differences : (name, name, Estimate): of ln ratios by two normalizations from the same data
+    log_count_a, log_count_b : Replicates, ln of the number of inputs in Z in either run's own units
+    differences : (name, name, Interval): of ln ratios by two normalizations from the same data
     """
 
     low: float
     high: float
     rows: tuple[Row, ...]
     common: Common | None
-    log_count_a: Replicated
-    log_count_b: Replicated
-    differences: tuple[tuple[str, str, Estimate], ...]
+    log_count_a: Replicates
+    log_count_b: Replicates
+    differences: tuple[tuple[str, str, Interval], ...]
 
     def best(self) -> Row:
         """Return the normalization to use: of those that are not refused, the one least in error.
@@ -236,13 +218,7 @@ class Normalizations:
 def normalize(
     a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
 ) -> Normalizations:
-    """Normalize two densities in every way that the runs permit.
-
-    Parameters
-    ----------
-    a, b : Density of each model's run
-    pairs_a, pairs_b : each run's samples with both models' outputs
-    low, high : Z, in the unit of the outputs
+    """Normalize the densities of two models in every way that their runs permit; Z = [low, high].
 
     Raises
     ------
@@ -251,15 +227,15 @@ def normalize(
     """
     if not low < high:
         raise EstimateError(f"--range {low:g} {high:g}: the first must be below the second")
-    own_a = of_first(*log_count_in(a, pairs_a, low, high), len(b.lanes_g))
-    own_b = of_second(*log_count_in(b, pairs_b, low, high), len(a.lanes_g))
+    own_a = from_first_run(*log_count_in(a, pairs_a, low, high), len(b.lanes_g))
+    own_b = from_second_run(*log_count_in(b, pairs_b, low, high), len(a.lanes_g))
     common: list[Common] = []
 
-    def cross() -> Replicated:
+    def cross() -> Replicates:
         common.append(count_common(a, b, pairs_a, pairs_b, low, high))
         return common[0].shift
 
-    ways: list[tuple[str, Callable[[], Replicated]]] = [
+    ways: list[tuple[str, Callable[[], Replicates]]] = [
         ("cross-model (Eq. 5, 6)", cross),
         ("Bennett's ratio", lambda: bennett_shift(a, b, pairs_a, pairs_b)),
         ("absolute (beta = 0)", lambda: absolute_shift(a, b)),

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import fdtrc, logsumexp, stdtr
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of, lane_groups
 
-FloatArray = NDArray[np.float64]
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
 MIN_VALUE_SHARE = 0.02
@@ -45,10 +43,10 @@ class SamplerComparison:
     n_features : int, shares of values that were compared
     """
 
-    bins: NDArray[np.int64]
+    bins: IntArray
     delta_b: FloatArray
     error_b: FloatArray
-    group_g: NDArray[np.int64]
+    group_g: IntArray
     t_squared: float
     p: float
     inputs_p: float = np.nan
@@ -83,9 +81,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     return SamplerComparison(bins, delta, error, group_g, t_squared, p)
 
 
-def _hotelling(
-    a: Density, b: Density, bins: NDArray[np.int64], group_g: NDArray[np.int64]
-) -> tuple[float, float]:
+def _hotelling(a: Density, b: Density, bins: IntArray, group_g: IntArray) -> tuple[float, float]:
     """Return T^2 of the groups' contrasts, and its chance if both distributions are the same."""
 
     def contrasts(log_g: FloatArray) -> FloatArray:
@@ -118,7 +114,7 @@ def _hotelling(
 
 def value_shares(
     run: RunData, density: Density, edges: FloatArray
-) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return how often each class of values occurs at each site, by ranges of z and lane groups.
 
     Samples are weighted to the uniform distribution within their range (see `Density.log_mixture`).

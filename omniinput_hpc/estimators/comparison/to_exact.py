@@ -5,23 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
-from omniinput_hpc.estimators.precision_recall.curves import (
-    Curve,
-    Side,
-    accumulate,
-    area,
-    common_range,
-    curve_range,
-)
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
 
-FloatArray = NDArray[np.float64]
 MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
 
 
@@ -138,7 +130,7 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     )
 
 
-def independent_bins(density: Density, bins: NDArray[np.int64]) -> float:
+def independent_bins(density: Density, bins: IntArray) -> float:
     """Return how many independent bins some bins are worth: B^2 / sum_bc rho_bc^2.
 
     rho_bc is the correlation of log_g between bins over the replicates; of J of them, chance alone
@@ -158,10 +150,7 @@ def independent_bins(density: Density, bins: NDArray[np.int64]) -> float:
 
 
 def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees.
-
-    Of each square: nu / (nu - 2) and 2 nu^2 (nu - 1) / ((nu - 2)^2 (nu - 4)), nu = G - 1.
-    """
+    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees."""
     nu = n_groups - 1
     if nu < 5:
         return np.nan, np.nan
@@ -243,21 +232,11 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
     A sampled curve of a relative density is moved by `offset` first.
     """
     bins = np.flatnonzero(np.isfinite(exact.log_g_b))
-    precision, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
-    sampled_recall = curve.log_recall_t + offset(density, exact)
-    lower, upper = common_range(
-        curve_range(precision, log_recall), curve_range(curve.precision_t, sampled_recall)
-    )
-    return ExactCurve(
-        precision,
-        log_recall,
-        area(precision, log_recall),
-        lower,
-        upper,
-        area(precision, log_recall, lower, upper),
-        area(curve.precision_t, sampled_recall, lower, upper),
-        *_agreements(density, curve, exact, side),
-    )
+    true = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
+    ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
+    areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
+    return ExactCurve(*true, *areas, *_agreements(density, curve, exact, side))
 
 
 def _agreements(
@@ -272,17 +251,14 @@ def _agreements(
 
     order = slice(None) if side == "low" else slice(None, None, -1)
     empty = np.isneginf(exact.log_g_b)
-    precision_b, log_recall_b = accumulate(exact.log_g_b, np.where(empty, 0.0, exact.r_b), side)
+    precision_b, log_recall_b = curves.accumulate(
+        exact.log_g_b, np.where(empty, 0.0, exact.r_b), side
+    )
     log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
     at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
     many = log_all_b[at] >= np.log(MIN_TRUE_INPUTS) - 1e-9
     shift = offset(density, exact)
-    low, high = curve.bands.low, curve.bands.high
-    p = (curve.precision_t, low.precision_t, high.precision_t, precision_b[at])
-    x = (
-        curve.log_recall_t + shift,
-        low.log_recall_t + shift,
-        high.log_recall_t + shift,
-        log_recall_b[at],
-    )
+    ends = (curve.trace, curve.bands.low, curve.bands.high)
+    p = [*(values.precision_t for values in ends), precision_b[at]]
+    x = [*(values.log_recall_t + shift for values in ends), log_recall_b[at]]
     return agreement(*r), agreement(*(v[many] for v in p)), agreement(*(v[many] for v in x))

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
-FloatArray = NDArray[np.float64]
 MAX_SAMPLES = 1_000_000  # samples that are looked at; of more, evenly spaced rounds
 MIN_BIAS = 0.02  # nats: less is passed over, whatever the errors are
 
@@ -59,16 +59,10 @@ def mixture_slope(
     return np.where(np.isfinite(z_b) & np.isfinite(slope_b), slope_b, 0.0)
 
 
-def too_wide(
-    bias_b: FloatArray, error_b: FloatArray, firm_b: NDArray[np.bool_], edges: FloatArray
-) -> str:
+def too_wide(bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray) -> str:
     """Return a sentence where log g is further off, by the bins' width, than its error; or "".
 
-    Parameters
-    ----------
-    bias_b, error_b : float64 [B]
-    firm_b : bool [B], bins with enough counts to be looked at
-    edges : float64 [B + 1]
+    firm_b, bool [B], marks the bins with enough counts to be looked at.
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
     if not use.any():

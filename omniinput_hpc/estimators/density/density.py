@@ -3,84 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincinv, logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density import bin_width
-from omniinput_hpc.estimators.density.observations import Observations, observe
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
 from omniinput_hpc.estimators.density.terms import Terms, join_terms
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 MIN_EFFECTIVE_COUNT = 50.0  # effective counts: below, a bin has an upper bound and no interval
 
 
 @dataclass(frozen=True)
-class Density:
+class Density(Observed):
     """The density of states of one run, or of several of one model, and its jackknife replicates.
-
-    The rungs of several runs follow one another.
 
     Attributes
     ----------
-    edges : float64 [B + 1]
-    beta_k : float64 [K]; NaN for flat-histogram rungs
-    z_b : float64 [B], mean output per bin; NaN where count_b is 0
-    count_b : int64 [B], over all rungs
-    outside_k2 : int64 [K, 2], moves below and above the bins
-    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
     f_k : float64 [K], free energies that go with log_g_b; 0 for ancestral runs
     log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
     log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
     block_error_b : float64 [B], the same over blocks of rounds; inf if not known
     log_g_jb : float64 [G, B], without lane group j; NaN where that could not be solved
-    lanes_g : int64 [G], lanes per group
     absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
-    share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
-    log_inputs : log of the number of inputs of the whole space
     verdict : Verdict
-    rung_weights : RungWeights of a run; None for several runs
-    ancestral : whether the run's samples are independent draws from normalized distributions
-    effective_b : float64 [B], effective number of independent counts
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
         is meaningful there; NaN elsewhere
     floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
     """
 
-    edges: FloatArray
-    beta_k: FloatArray
-    z_b: FloatArray
-    count_b: IntArray
-    outside_k2: IntArray
-    n_k: IntArray
     f_k: FloatArray
     log_g_b: FloatArray
     log_g_error_b: FloatArray
     block_error_b: FloatArray
     log_g_jb: FloatArray
-    lanes_g: IntArray
     absolute: bool
-    share_inside: float
-    log_inputs: float
     verdict: Verdict = field(repr=False)
-    rung_weights: RungWeights | None
-    ancestral: bool
-    effective_b: FloatArray
     log_g_upper_b: FloatArray
     floor: float = -np.inf
 
     @property
-    def believed_b(self) -> NDArray[np.bool_]:
+    def believed_b(self) -> BoolArray:
         """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
         return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
 
@@ -117,7 +87,7 @@ class _Problem:
     absolute: bool
 
     def solve(
-        self, terms: Sequence[Terms], keep_p: NDArray[np.bool_], f_k: FloatArray | None = None
+        self, terms: Sequence[Terms], keep_p: BoolArray, f_k: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
         system = join_terms(terms, keep_p)
@@ -138,10 +108,8 @@ class _Problem:
         Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
         then not known.
         """
-        n_parts, n_bins = (
-            len(terms[0].size_p),
-            join_terms(terms, terms[0].size_p > 0).counts_kb.shape[1],
-        )
+        size_p = terms[0].size_p
+        n_parts, n_bins = len(size_p), join_terms(terms, size_p > 0).counts_kb.shape[1]
         log_g_jb = np.full((n_parts, n_bins), np.nan)
         for j in range(n_parts if n_parts > 1 else 0):
             try:
@@ -162,14 +130,6 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     Each rung's counts weigh as 1 / its statistical inefficiency. Group j of lanes (block j of
     rounds) of the whole is that of every run.
 
-    Parameters
-    ----------
-    runs : sequence of RunData, one or more
-
-    Returns
-    -------
-    Density
-
     Raises
     ------
     EstimateError
@@ -189,27 +149,25 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     )
     block_error_b = _block_errors(problem, observed, f_k)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
-    reasons = _what_is_missing(log_g_jb, observed) + _too_wide(runs, observed, f_k, log_g_error_b)
+    firm_b = observed.fewest_b >= WELL_FILLED
+    verdict = check_convergence(
+        log_g_error_b[firm_b],
+        block_error_b[firm_b],
+        observed.n_blocks,
+        observed.rhat_k,
+        observed.tau_k,
+        observed.rung_label_k,
+        _what_is_missing(log_g_jb, observed) + _too_wide(runs, observed, f_k, log_g_error_b),
+    )
     return Density(
-        edges=observed.edges,
-        beta_k=observed.beta_k,
-        z_b=observed.z_b,
-        count_b=observed.count_b,
-        outside_k2=observed.outside_k2,
-        n_k=observed.n_k,
+        **{one.name: getattr(observed, one.name) for one in fields(Observed)},
         f_k=observed.rung_f_k(f_k),
         log_g_b=log_g_b,
         log_g_error_b=log_g_error_b,
         block_error_b=block_error_b,
         log_g_jb=log_g_jb,
-        lanes_g=observed.lanes_g,
         absolute=absolute,
-        share_inside=observed.share_inside,
-        log_inputs=observed.log_inputs,
-        verdict=_verdict(observed, log_g_error_b, block_error_b, reasons),
-        rung_weights=observed.rung_weights,
-        ancestral=observed.ancestral,
-        effective_b=observed.effective_b,
+        verdict=verdict,
         log_g_upper_b=log_g_upper_b,
         floor=observed.cold.floor,
     )
@@ -224,31 +182,12 @@ def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) ->
     return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k), one_n)
 
 
-def _verdict(
-    observed: Observations,
-    log_g_error_b: FloatArray,
-    block_error_b: FloatArray,
-    reasons: Sequence[str],
-) -> Verdict:
-    """Return whether the runs have converged."""
-    firm_b = observed.fewest_b >= WELL_FILLED
-    return check_convergence(
-        log_g_error_b[firm_b],
-        block_error_b[firm_b],
-        observed.n_blocks,
-        observed.rhat_k,
-        observed.tau_k,
-        observed.rung_label_k,
-        reasons,
-    )
-
-
 def errors_and_bounds(
     log_g_b: FloatArray,
     log_g_jb: FloatArray,
     lanes_g: IntArray,
     effective_b: FloatArray,
-    below_b: NDArray[np.bool_],
+    below_b: BoolArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the errors over lanes and the upper bounds of log_g, float64 [B] each.
 
@@ -301,11 +240,7 @@ def _what_is_missing(log_g_jb: FloatArray, observed: Observations) -> list[str]:
         reasons.append(
             "errors are not known: without one of the groups of lanes the rungs are not joined"
         )
-    empty = [
-        label
-        for label, inside in zip(observed.rung_label_k, observed.inside_k, strict=True)
-        if inside == 0
-    ]
+    empty = [observed.rung_label_k[k] for k in np.flatnonzero(observed.inside_k == 0)]
     if empty:
         reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
     return reasons

@@ -10,16 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 
 if TYPE_CHECKING:
     from omniinput_hpc.estimators.density.density import Density
     from omniinput_hpc.estimators.run_data import RunData
-
-FloatArray = NDArray[np.float64]
 
 
 def exact_difference(config: dict[str, Any], model_beta: float, n_values: int) -> float:

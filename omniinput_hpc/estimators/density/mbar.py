@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
-from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds, require_rounds
 from omniinput_hpc.histogram import lane_groups
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+Function = Callable[[FloatArray], FloatArray]
 MAX_SAMPLES = 1_000_000  # samples; of more, evenly spaced rounds are taken
 
 
@@ -76,8 +75,7 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
     EstimateError
         No committed round; an ancestral run, whose normalizers are known.
     """
-    if run.rounds == 0:
-        raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to analyse")
+    require_rounds(run)
     if run.samples_log_q() is not None:
         raise EstimateError(
             f"{run.path} holds ancestral draws: their free energies are known, there is nothing to "
@@ -97,10 +95,10 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
             group_n = np.tile(group_s, n_rungs * len(pending))
             z_u, count_gu = _merge(z_u, count_gu, z_n, group_n)
             pending = []
-    weights = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
     n_gk = np.repeat(np.bincount(group_s)[:, None] * len(rounds), n_rungs, axis=1)
     lanes_g = np.bincount(lane_groups(walkers))
-    return Samples(z_u, count_gu, n_gk, lanes_g, weights, run.n_sites * float(np.log(run.n_values)))
+    log_inputs = run.n_sites * float(np.log(run.n_values))
+    return Samples(z_u, count_gu, n_gk, lanes_g, weights_of_run(run), log_inputs)
 
 
 def _merge(
@@ -115,7 +113,7 @@ def _merge(
 
 
 def mbar(
-    samples: Samples, keep_g: NDArray[np.bool_] | None = None, f_k: FloatArray | None = None
+    samples: Samples, keep_g: BoolArray | None = None, f_k: FloatArray | None = None
 ) -> Unbinned:
     """Solve the equations on the samples of some groups of lanes (default: all).
 
@@ -159,17 +157,11 @@ def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:
 
 
 def average(
-    samples: Samples,
-    solution: Unbinned,
-    function: Callable[[FloatArray], FloatArray],
-    log_weight: Callable[[FloatArray], FloatArray],
+    samples: Samples, solution: Unbinned, function: Function, log_weight: Function
 ) -> float:
     """Return the mean of function(z) over inputs weighted by exp(log_weight(z)).
 
-    Parameters
-    ----------
-    samples, solution : of the same groups of lanes
-    function, log_weight : float64 [U] to float64 [U]; e.g. -beta z for the distribution of any beta
+    Both functions take float64 [U]; a log-weight of -beta z gives the distribution of any beta.
     """
     count_u = samples.count_gu.sum(axis=0)
     used = np.isfinite(solution.log_weight_u) & (count_u > 0)

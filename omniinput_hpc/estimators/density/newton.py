@@ -15,11 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 
-FloatArray = NDArray[np.float64]
 LogWeights = Callable[[int, int], FloatArray]
 MAX_ITERATIONS = 200
 EPS = float(np.finfo(np.float64).eps)
@@ -121,10 +119,8 @@ def _line_search(
     h_b: FloatArray,
     point: _Point,
 ) -> tuple[float, _Point] | None:
-    """Return the longest of 1, 1/2, 1/4, ... steps that lowers A enough, and A's parts there.
-
-    Changes that rounding hides are accepted. `slope` is dA / d size at `point`, the present one.
-    """
+    """Return the longest of 1, 1/2, 1/4, ... steps that lowers A enough, and A's parts there."""
+    # changes that rounding hides are accepted; slope is dA / d size at the present point
     slack = 64.0 * EPS * (h_b @ np.abs(point.log_mix_b))
     for size in 0.5 ** np.arange(30):
         new = _evaluate(log_w, log_nf_k + size * step, h_b)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
@@ -19,11 +18,9 @@ from omniinput_hpc.estimators.errors.convergence import (
     check_cold_rungs,
     number_of_blocks,
 )
-from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import bin_of, lane_groups
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
 
 
@@ -52,54 +49,69 @@ class _RunRead:
 
 
 @dataclass(frozen=True)
-class Observations:
-    """All that a density is estimated from; rungs of several runs follow one another.
+class Observed:
+    """What one run, or several of one model, counted; rungs of several runs follow one another.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1]
+    beta_k : float64 [K]; NaN for flat-histogram rungs
+    z_b : float64 [B], mean output per bin; NaN where count_b is 0
+    count_b : int64 [B], over all rungs
+    effective_b : float64 [B], effective number of independent counts
+    outside_k2 : int64 [K, 2], moves below and above the bins
+    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
+    lanes_g : int64 [G], lanes per group
+    share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
+    log_inputs : log of the number of inputs of the whole space
+    rung_weights : RungWeights of a run; None for several runs
+    ancestral : whether the run's samples are independent draws from normalized distributions
+    """
+
+    edges: FloatArray
+    beta_k: FloatArray
+    z_b: FloatArray
+    count_b: IntArray
+    effective_b: FloatArray
+    outside_k2: IntArray
+    n_k: IntArray
+    lanes_g: IntArray
+    share_inside: float
+    log_inputs: float
+    rung_weights: RungWeights | None
+    ancestral: bool
+
+
+@dataclass(frozen=True)
+class Observations(Observed):
+    """All that a density is estimated from.
 
     Rows are those of the equations: a rung each, but one for all rungs of independent draws.
 
     Attributes
     ----------
-    edges : float64 [B + 1]
-    beta_k, rhat_k, tau_k : float64 [K], of rungs
-    outside_k2, inside_k, n_k : int64 [K, 2], [K], [K], of rungs; n_k as `Density` has it
+    rhat_k, tau_k : float64 [K], of rungs
+    inside_k : int64 [K], counts inside the bins
     rung_label_k, label_k : names of the rungs, and of the rows
+    rows_k : int64 [K], each rung's row; -1 for rungs of independent draws
     weight_k : float64 [rows], 1 / statistical inefficiency
     lanes, blocks : Terms per run, in groups of lanes and in blocks of rounds (empty if too few)
-    lanes_g : int64 [G], lanes per group
     n_blocks : int
-    z_b : float64 [B], mean outputs; count_b : int64 [B]
-    effective_b : float64 [B], effective number of independent counts
     fewest_b : int64 [B], the smallest count in any group of lanes and any block
-    share_inside : float, of the moves of the rungs with beta = 0; NaN without
-    log_inputs : float
-    rung_weights : RungWeights of a single run; None of several
-    ancestral : whether a single run's rungs are normalized distributions
     cold : whether rungs colder than a language model itself have equilibrated; of the worst run
     """
 
-    edges: FloatArray
-    beta_k: FloatArray
     rhat_k: FloatArray
     tau_k: FloatArray
-    outside_k2: IntArray
     inside_k: IntArray
-    n_k: IntArray
     rung_label_k: list[str]
     label_k: list[str]
+    rows_k: IntArray
     weight_k: FloatArray
     lanes: list[Terms]
     blocks: list[Terms]
-    lanes_g: IntArray
     n_blocks: int
-    z_b: FloatArray
-    count_b: IntArray
-    effective_b: FloatArray
     fewest_b: IntArray
-    share_inside: float
-    log_inputs: float
-    rung_weights: RungWeights | None
-    ancestral: bool
-    rows_k: IntArray
     cold: ColdRungs
 
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
@@ -178,17 +190,16 @@ def _rows(reads: Sequence[_RunRead]) -> IntArray:
 
 def _share_inside(reads: Sequence[_RunRead]) -> float:
     """Return the share of the uniform rungs' moves inside the bins; NaN without such a rung."""
-    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r in reads for k in _uniform(r)]
+    chains = [r for r in reads if not r.ancestral]
+    rungs = [(r, k) for r in chains for k in np.flatnonzero(r.rung_weights.uniform_k)]
+    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r, k in rungs]
     return float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan
 
 
 def _require_alike(runs: Sequence[RunData]) -> None:
     """Refuse runs without a committed round, or whose counts cannot be added up."""
     for run in runs:
-        if run.rounds == 0:
-            raise EstimateError(
-                f"{run.path} holds no committed round yet: there is nothing to analyse"
-            )
+        require_rounds(run)
     first = runs[0]
     seeds: dict[object, object] = {}
     for run in runs:
@@ -197,8 +208,7 @@ def _require_alike(runs: Sequence[RunData]) -> None:
                 f"{run.path} was made with another model than {first.path} ({run.fingerprint}, "
                 f"{first.fingerprint}): only runs of one model can be combined"
             )
-        space = (run.n_sites, run.n_values)
-        if space != (first.n_sites, first.n_values):
+        if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):
             raise EstimateError(f"{run.path} and {first.path} have different spaces of inputs")
         if not np.array_equal(run.edges, first.edges):
             raise EstimateError(
@@ -220,12 +230,9 @@ def _read(run: RunData) -> _RunRead:
         raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
     if not np.isfinite(run.z_sum_kb()).all():
         raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
-    weights = RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
-    ancestral = run.samples_log_q() is not None
-    rhat_k, tau_k = chain_diagnostics(run)
-    return _RunRead(
-        run, weights, ancestral, counts_kb, lane_counts_kgb, run.outside_k2(), rhat_k, tau_k
-    )
+    weights, ancestral = weights_of_run(run), run.samples_log_q() is not None
+    counts = (counts_kb, lane_counts_kgb, run.outside_k2())
+    return _RunRead(run, weights, ancestral, *counts, *chain_diagnostics(run))
 
 
 def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
@@ -233,10 +240,6 @@ def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
         return ColdRungs()
     run, trips = read.run, int(read.run.round_trips_v().sum())
     return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
-
-
-def _uniform(read: _RunRead) -> IntArray:
-    return np.flatnonzero(read.rung_weights.uniform_k & (not read.ancestral))
 
 
 def _weights(read: _RunRead) -> FloatArray:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class RungWeights:
     edges: FloatArray
 
     @property
-    def uniform_k(self) -> NDArray[np.bool_]:
+    def uniform_k(self) -> BoolArray:
         """Which rungs give all inputs the same weight, bool [K]."""
         return np.asarray((self.beta_k == 0.0) & (self.kappa_k == 0.0))
 
@@ -40,9 +39,8 @@ class RungWeights:
     def label_k(self) -> list[str]:
         """The rungs' names for messages."""
         names = []
-        for k, (beta, kappa, z0) in enumerate(
-            zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
-        ):
+        rungs = zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
+        for k, (beta, kappa, z0) in enumerate(rungs):
             if np.isnan(beta):
                 names.append(f"flat rung {k}")
             elif kappa:
@@ -53,15 +51,15 @@ class RungWeights:
 
     def at(self, z_i: FloatArray) -> FloatArray:
         """Return log w_k(z_i), float64 [K, n]; -inf where a flat rung's bins end."""
-        bin_i = bin_of(np.asarray(z_i, dtype=np.float64), self.edges)
-        return self._at(np.asarray(z_i, dtype=np.float64), bin_i)
+        z_i = np.asarray(z_i, dtype=np.float64)
+        return self._at(z_i, bin_of(z_i, self.edges))
 
     def at_bins(self, z_b: FloatArray) -> FloatArray:
         """Return log w_k of each bin at its mean output z_b, float64 [K, B]; at 0 where NaN."""
         known_b = np.where(np.isfinite(z_b), z_b, 0.0)
         return self._at(known_b, np.arange(len(z_b)))
 
-    def _at(self, z_i: FloatArray, bin_i: NDArray[np.int64]) -> FloatArray:
+    def _at(self, z_i: FloatArray, bin_i: IntArray) -> FloatArray:
         flat = np.isnan(self.beta_k)
         beta = np.where(flat, 0.0, self.beta_k)[:, None]
         log_w_ki = -beta * z_i
@@ -73,6 +71,11 @@ class RungWeights:
             rows[:, inside] = self.log_weight_kb[np.ix_(flat, bin_i[inside])]
             log_w_ki[flat] = rows
         return log_w_ki
+
+
+def weights_of_run(run: RunData) -> RungWeights:
+    """Return the weights of a run's rungs."""
+    return RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
 
 
 def canonical(beta_k: FloatArray, edges: FloatArray) -> RungWeights:

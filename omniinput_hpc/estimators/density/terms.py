@@ -31,10 +31,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,9 @@ class Terms(Protocol):
     @property
     def size_p(self) -> IntArray:
         """How large the parts are, relative to each other [P]."""
-        ...
 
-    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
+    def equations(self, keep_p: BoolArray) -> Equations:
         """Return the rows that follow from some of the parts."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class ChainTerms:
     log_w_kb: FloatArray
     space_f_k: FloatArray
 
-    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
+    def equations(self, keep_p: BoolArray) -> Equations:
         """Return the histograms of some parts; each part holds its share of a rung's total."""
         counts_kb = self.counts_pkb[keep_p].sum(axis=0).astype(np.float64)
         total_k = self.total_k * (self.size_p[keep_p].sum() / self.size_p.sum())
@@ -118,7 +114,7 @@ class DrawTerms:
         """Return a_b of all parts [B]."""
         return _effective(self.first_pb.sum(axis=0), self.second_pb.sum(axis=0))
 
-    def equations(self, keep_p: NDArray[np.bool_]) -> Equations:
+    def equations(self, keep_p: BoolArray) -> Equations:
         """Return the one row of some parts.
 
         Bins without a draw between bins with draws have c_b > 0, too, interpolated: that a bin
@@ -168,7 +164,7 @@ class DrawSums:
         return DrawTerms(self._first, self._second, self._top, draws, size_p)
 
 
-def join_terms(terms: Sequence[Terms], keep_p: NDArray[np.bool_]) -> Equations:
+def join_terms(terms: Sequence[Terms], keep_p: BoolArray) -> Equations:
     """Return all rows of several runs (or of one)."""
     systems = [part.equations(keep_p) for part in terms]
     return Equations(

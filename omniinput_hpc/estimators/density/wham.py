@@ -30,10 +30,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,9 @@ class Solution:
 
     Attributes
     ----------
-    f_k : float64 [K]
-        Free energies -log sum_b g_b w_kb, also of rungs without counts.
-    log_g_b : float64 [B]
-        Log number of inputs; -inf where no rung has counts.
-    iterations : int
-        Newton steps taken.
+    f_k : float64 [K], free energies -log sum_b g_b w_kb, also of rungs without counts
+    log_g_b : float64 [B], log number of inputs; -inf where no rung has counts
+    iterations : int, Newton steps taken
     """
 
     f_k: FloatArray
@@ -77,7 +72,7 @@ def mean_outputs(
 def require_connected(
     counts_kb: NDArray[np.integer] | FloatArray,
     label_k: Sequence[str],
-    known_k: NDArray[np.bool_] | None = None,
+    known_k: BoolArray | None = None,
 ) -> None:
     """Check that the rungs are joined by shared bins: otherwise their ratio is not known.
 
@@ -127,22 +122,15 @@ def solve(
 
     Parameters
     ----------
-    counts_kb : [K, B]
-        Counts; rungs and bins without any are allowed.
-    log_w_kb : float64 [K, B]
-        Log-weight of rung k in bin b, for a canonical rung -beta_k z_b; -inf where it cannot be.
-    weight_k : float64 [K], optional
-        Weight of a rung's counts: 1 / its statistical inefficiency (default 1).
-    f_k : float64 [K], optional
-        Where to start, e.g. the solution without one group removed.
-    known_f_k : float64 [K], optional
-        Free energies that are known and stay as they are; NaN where not known (default: none). A
-        rung with moves outside the bins has that of its counts inside:
+    counts_kb : [K, B], counts; rungs and bins without any are allowed
+    log_w_kb : float64 [K, B], log-weights: -beta_k z_b for a canonical rung; -inf where impossible
+    weight_k : float64 [K], of a rung's counts: 1 / its statistical inefficiency (default 1)
+    f_k : float64 [K], where to start, e.g. the solution without one group removed (optional)
+    known_f_k : float64 [K], free energies that are known and stay as they are; NaN where not known
+        (default: none). A rung with moves outside the bins has that of its counts inside:
         f + log(all its moves / those inside).
-    label_k : optional
-        Names of the rungs for messages (default "rung 0", ...).
-    tolerance : float
-        Largest change of any f_k in the last Newton step, or what rounding permits.
+    label_k : names of the rungs for messages (default "rung 0", ...)
+    tolerance : largest change of any f_k in the last Newton step, or what rounding permits
 
     Raises
     ------
@@ -184,7 +172,7 @@ def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequ
         raise EstimateError(f"{label}: it has counts in a bin where its weight is zero")
 
 
-def _order_in_z(counts_kb: FloatArray) -> NDArray[np.int64]:
+def _order_in_z(counts_kb: FloatArray) -> IntArray:
     """Return the rungs by their mean bin [K]; ladders are in this order, or in its reverse."""
     n_k = counts_kb.sum(axis=1)
     return np.argsort(counts_kb @ np.arange(counts_kb.shape[1]) / n_k, kind="stable")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.run_data import RunData
 
-FloatArray = NDArray[np.float64]
 MAX_RHAT = 1.05
 MAX_RHAT_VALUES = 20_000
 """Values of a rung that R-hat ranks, about: longer series are thinned in time."""
@@ -32,9 +31,8 @@ def rank_normalized_rhat(z_tw: FloatArray) -> float:
 
     Returns
     -------
-    float
-        1 for constants (within the rounding of float32), inf if chains are constant and differ,
-        NaN if T < 4.
+    float; 1 for constants (within the rounding of float32), inf if chains are constant and differ,
+    NaN if T < 4
     """
     half = len(z_tw) // 2
     if half < 2:
@@ -61,7 +59,7 @@ def _rhat(x_tc: FloatArray) -> float:
     return float(np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within))
 
 
-def lanes_disagree(rhat_k: FloatArray) -> NDArray[np.bool_]:
+def lanes_disagree(rhat_k: FloatArray) -> BoolArray:
     """Return on which rungs the lanes sample different distributions [K]; False where NaN."""
     return np.asarray(rhat_k > MAX_RHAT)
 
@@ -75,13 +73,11 @@ def autocorrelation_time(z_tw: FloatArray) -> float:
 
     Parameters
     ----------
-    z_tw : [T, W]
-        W chains of one distribution.
+    z_tw : [T, W], W chains of one distribution
 
     Returns
     -------
-    float
-        A lower bound where chains are shorter than the true time; 1/2 for constants, NaN if T < 8.
+    float; too low where chains are shorter than the true time; 1/2 for constants, NaN if T < 8
     """
     n = len(z_tw)
     if n < 8:

@@ -15,17 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
 
-FloatArray = NDArray[np.float64]
 MAX_ERROR_RATIO = 1.5
 MAX_BLOCKS = 16
 MIN_BLOCKS = 4
 MIN_BLOCK_TIMES = 10.0  # length of a block in autocorrelation times
 WELL_FILLED = 10  # counts in every group and in every block
-MAX_HALVES_APART = 5.0
+MAX_HALF_DISTANCE = 5.0
 """Standard errors between the halves' means from which on the halves count as different."""
 
 
@@ -82,10 +81,6 @@ def check_convergence(
     rhat_k, tau_k : float64 [K], see `chain_diagnostics`
     label_k : names of the rungs
     known_reasons : other reasons for which the run has not converged
-
-    Returns
-    -------
-    Verdict
     """
     reasons = list(known_reasons)
     ratio = np.nan
@@ -119,7 +114,7 @@ def check_convergence(
     return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
 
 
-def halves_apart(counts_kgb: NDArray[np.int64], z_b: FloatArray) -> FloatArray:
+def half_distances(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
     """Return how many standard errors the mean outputs of the lanes' halves are apart, float64 [K].
 
     The error comes from the spread of the groups of lanes within each half (Welch, Biometrika 34,
@@ -161,11 +156,7 @@ class ColdRungs:
 
 
 def check_cold_rungs(
-    counts_kgb: NDArray[np.int64],
-    z_b: FloatArray,
-    beta_k: FloatArray,
-    model_beta: float,
-    round_trips: int,
+    counts_kgb: IntArray, z_b: FloatArray, beta_k: FloatArray, model_beta: float, round_trips: int
 ) -> ColdRungs:
     """Return below which output a ladder's cold rungs have not equilibrated.
 
@@ -174,7 +165,7 @@ def check_cold_rungs(
 
     Parameters
     ----------
-    counts_kgb, z_b : see `halves_apart`
+    counts_kgb, z_b : see `half_distances`
     beta_k : float64 [K], ascending
     model_beta : the model's own beta: rungs above it started from two phases. NaN: there is none
     round_trips : of all walkers
@@ -183,16 +174,13 @@ def check_cold_rungs(
     cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
     if cold_k.size == 0 or np.isnan(model_beta):
         return ColdRungs()
-    apart_k = cold_k[halves_apart(counts_kgb[cold_k], z_b) > MAX_HALVES_APART]
+    apart_k = cold_k[half_distances(counts_kgb[cold_k], z_b) > MAX_HALF_DISTANCE]
+    if not apart_k.size and round_trips:
+        return ColdRungs()
+    k = apart_k[0] if round_trips else cold_k[0]
+    why = "no walker has made a round trip of the ladder"
     if apart_k.size:
         why = "lanes that started from repetitions and from the model's own text still differ"
-        k = apart_k[0]
-    elif round_trips == 0:
-        k, why = cold_k[0], "no walker has made a round trip of the ladder"
-    else:
-        return ColdRungs()
-    if round_trips == 0:
-        k = cold_k[0]
     counts_b = counts_kgb[k].sum(axis=0)
     floor = float(np.average(np.where(counts_b > 0, z_b, 0.0), weights=counts_b))
     return ColdRungs(

@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-FloatArray = NDArray[np.float64]
+from omniinput_hpc.estimators import BoolArray, FloatArray
+
 N_DRAWS = 1000
 LEVEL = 0.95
+TAILS = (0.5 * (1.0 - LEVEL), 1.0 - 0.5 * (1.0 - LEVEL))
+"""Quantiles at the ends of a 95% interval."""
 
 
 def _pseudovalues(
@@ -25,8 +28,7 @@ def _pseudovalues(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the pseudovalues' deviations from the jackknife's estimate [J, ...], and h_j - 1.
 
-    With groups of m_j of m lanes and h_j = m / m_j, the pseudovalue of group j is
-    h_j theta - (h_j - 1) theta_j (Busing, Meijer & van der Leeden, Stat. Comput. 9, 3 (1999)).
+    h_j = m / m_j, m_j of m lanes (Busing, Meijer & van der Leeden, Stat. Comput. 9, 3 (1999)).
     """
     n_groups = len(theta_j)
     h_j = (size_j.sum() / size_j).reshape((-1,) + (1,) * np.ndim(theta))
@@ -62,18 +64,14 @@ def jackknife_error(
 
     Parameters
     ----------
-    estimate : [...]
-        From all groups.
-    replicate_j : [J, ...]
-        From all groups but j.
-    size_j : [J], optional
-        Group sizes (default equal).
+    estimate : [...], from all groups
+    replicate_j : [J, ...], from all groups but j
+    size_j : [J], group sizes (default: equal)
 
     Returns
     -------
-    float64 [...]
-        inf where a replicate is not finite or there are fewer than 2 groups; NaN where the
-        estimate itself is not finite.
+    float64 [...]; inf where a replicate is not finite or there are fewer than 2 groups; NaN where
+    the estimate itself is not finite
     """
     theta = np.asarray(estimate, dtype=np.float64)
     theta_j = np.asarray(replicate_j, dtype=np.float64)
@@ -90,10 +88,7 @@ def jackknife_error(
 
 
 def t_quantile(n_groups: int, level: float = LEVEL) -> float:
-    """Return half a two-sided interval's width in standard errors.
-
-    By Student's t with n_groups - 1 degrees of freedom; inf for fewer than two groups.
-    """
+    """Return half an interval's width in errors, by Student's t; inf for fewer than two groups."""
     return float(stdtrit(n_groups - 1, 0.5 + 0.5 * level)) if n_groups > 1 else np.inf
 
 
@@ -119,8 +114,7 @@ def draw_together(
 
     Returns
     -------
-    float64 [n, B']
-        NaN where a replicate is not known at all, or there are fewer than two groups.
+    float64 [n, B'], NaN where a replicate is not known at all, or there are fewer than two groups
     """
     n_groups = len(theta_jb)
     if n_groups < 2 or np.isnan(theta_jb).any():
@@ -135,36 +129,33 @@ def draw_together(
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Numbers with standard errors and 95% intervals; infinite where the error is not known.
+class Interval:
+    """Numbers with 95% intervals; infinite where the error is not known.
 
     Attributes
     ----------
-    value, error, low, high : float64 [...]
-    degrees : float64 [...], of freedom of Student's t
+    value, low, high : float64 [...]
+    error : float64 [...], standard error
+    degrees : float64 [...], of freedom of Student's t; infinite for intervals from draws
     """
 
     value: FloatArray
-    error: FloatArray
     low: FloatArray
     high: FloatArray
-    degrees: FloatArray
+    error: FloatArray
+    degrees: FloatArray | float = np.inf
 
     def __str__(self) -> str:
-        """Return one number with its error and interval."""
-        return (
-            f"{float(self.value):.4f} +- {float(self.error):.4f} "
-            f"({float(self.low):.4f} to {float(self.high):.4f})"
-        )
+        """Return one number with its interval."""
+        return f"{float(self.value):.6f} ({float(self.low):.6f} to {float(self.high):.6f})"
 
-    @property
-    def differs(self) -> NDArray[np.bool_]:
-        """Whether the interval leaves out 0."""
-        return np.asarray((self.low > 0) | (self.high < 0))
+    def excludes(self, number: float) -> BoolArray:
+        """Return whether a number lies outside the interval."""
+        return np.asarray((self.low > number) | (self.high < number))
 
 
 @dataclass(frozen=True)
-class Replicated:
+class Replicates:
     """A quantity computed from two runs, and again without one group of lanes of either.
 
     Attributes
@@ -178,50 +169,41 @@ class Replicated:
     a_j: FloatArray
     b_j: FloatArray
 
-    def __sub__(self, other: Replicated) -> Replicated:
+    def __sub__(self, other: Replicates) -> Replicates:
         """Return the difference, replicate by replicate, so that what they share cancels."""
-        return Replicated(self.value - other.value, self.a_j - other.a_j, self.b_j - other.b_j)
+        return Replicates(self.value - other.value, self.a_j - other.a_j, self.b_j - other.b_j)
 
 
-def of_first(value: FloatArray | float, a_j: FloatArray, n_b: int) -> Replicated:
+def from_first_run(value: FloatArray | float, a_j: FloatArray, n_b: int) -> Replicates:
     """Return a quantity of the first run alone; the second has `n_b` groups of lanes."""
     full = np.asarray(value, dtype=np.float64)
-    return Replicated(full, np.asarray(a_j), np.broadcast_to(full, (n_b, *full.shape)))
+    return Replicates(full, np.asarray(a_j), np.broadcast_to(full, (n_b, *full.shape)))
 
 
-def of_second(value: FloatArray | float, b_j: FloatArray, n_a: int) -> Replicated:
+def from_second_run(value: FloatArray | float, b_j: FloatArray, n_a: int) -> Replicates:
     """Return a quantity of the second run alone; the first has `n_a` groups of lanes."""
     full = np.asarray(value, dtype=np.float64)
-    return Replicated(full, np.broadcast_to(full, (n_a, *full.shape)), np.asarray(b_j))
+    return Replicates(full, np.broadcast_to(full, (n_a, *full.shape)), np.asarray(b_j))
 
 
 def estimate(
-    quantity: Replicated, size_a: NDArray[np.integer], size_b: NDArray[np.integer]
-) -> Estimate:
+    quantity: Replicates, size_a: NDArray[np.integer], size_b: NDArray[np.integer]
+) -> Interval:
     """Return a quantity of two runs with its error.
 
     Both runs' variances add; Student's t has the degrees of freedom of Welch (Biometrika 34, 28
-    (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)).
-
-    Parameters
-    ----------
-    quantity : Replicated
-    size_a, size_b : int64 [G_a], [G_b], lanes per group
+    (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)). size_a, size_b: int64 [G_a] and
+    [G_b], lanes per group.
     """
     value = np.asarray(quantity.value, dtype=np.float64)
-    parts = [
-        jackknife_error(value, quantity.a_j, size_a) ** 2,
-        jackknife_error(value, quantity.b_j, size_b) ** 2,
-    ]
-    variance = parts[0] + parts[1]
+    variance_a = jackknife_error(value, quantity.a_j, size_a) ** 2
+    variance_b = jackknife_error(value, quantity.b_j, size_b) ** 2
+    variance = variance_a + variance_b
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = sum(
-            part**2 / max(len(size) - 1, 1)
-            for part, size in zip(parts, (size_a, size_b), strict=True)
-        )
+        spread = variance_a**2 / max(len(size_a) - 1, 1) + variance_b**2 / max(len(size_b) - 1, 1)
         degrees = np.where(variance > 0, variance**2 / spread, np.inf)
     degrees = np.where(np.isfinite(variance), degrees, 1.0)
     error = np.sqrt(variance)
     factor = stdtrit(np.minimum(degrees, 1e9), 0.5 + 0.5 * LEVEL)
     half = np.where(np.isfinite(error), factor * np.where(np.isfinite(error), error, 0.0), np.inf)
-    return Estimate(value, error, value - half, value + half, degrees)
+    return Interval(value, value - half, value + half, error, degrees)

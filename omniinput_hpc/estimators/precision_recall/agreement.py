@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
 
-FloatArray = NDArray[np.float64]
 N_RESAMPLES = 1000
 
 
@@ -62,11 +61,9 @@ class Pair:
 
 
 def _alphas(score_ai: FloatArray, count_mi: NDArray[np.number]) -> FloatArray:
-    """Return alpha [M] of the items taken count_mi times each.
-
-    Squared differences between all pairs of m values sum to m times their squared deviations
-    from the mean, so both sums over pairs are sums over items.
-    """
+    """Return alpha [M] of the items taken count_mi times each."""
+    # squared differences between all pairs of m values sum to m times their squared deviations
+    # from the mean, so both sums over pairs are sums over items
     known = ~np.isnan(score_ai)
     values = np.where(known, score_ai, 0.0)
     m_i, sum_i, square_i = known.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)
@@ -156,10 +153,7 @@ class PeopleComparison:
 def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[PeopleComparison]:
     """Compare every annotator with the other people; a lone person has none and is left out.
 
-    Parameters
-    ----------
-    scored : Scored
-    judges : what kind of judge each annotator is, None for a person
+    `judges` says what kind of judge each annotator is, None for a person.
 
     Raises
     ------

@@ -12,21 +12,11 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.curves import (
-    Range,
-    Side,
-    area,
-    common_range,
-    curve_range,
-    trace,
-)
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,8 +49,10 @@ def aupr_slopes(log_g_b: FloatArray, r_b: FloatArray, side: Side, ends: Range) -
         step = 1e-4
         r = np.stack([r_b, r_b])
         r[0, b], r[1, b] = max(0.0, r_b[b] - step), min(1.0, r_b[b] + step)
-        curve = trace(np.broadcast_to(log_g_b, r.shape), r, side)
-        low, high = (area(curve.precision_t[i], curve.log_recall_t[i], *ends) for i in (0, 1))
+        curve = curves.trace(np.broadcast_to(log_g_b, r.shape), r, side)
+        low, high = (
+            curves.area(curve.precision_t[i], curve.log_recall_t[i], *ends) for i in (0, 1)
+        )
         slope_b[b] = (high - low) / (r[1, b] - r[0, b])
     return slope_b
 
@@ -77,8 +69,8 @@ def range_of(results: list[ScoredCurve]) -> Range | None:
         return None
     if not all(result.density.absolute for result in results):
         raise EstimateError("two runs need absolute densities here: beta = 0 on both ladders")
-    own = [curve_range(r.curve.precision_t, r.curve.log_recall_t) for r in results]
-    ends = common_range(own[0], own[1])
+    own = [curves.curve_range(r.curve.precision_t, r.curve.log_recall_t) for r in results]
+    ends = curves.common_range(own[0], own[1])
     if not ends[1] > ends[0]:
         raise EstimateError("the two curves have no range of recall in common")
     return ends
@@ -100,7 +92,7 @@ def allocate(
     for result in results:
         bins = np.flatnonzero(result.used_b)
         curve, scores = result.curve, result.scores
-        own = curve_range(curve.precision_t, curve.log_recall_t)
+        own = curves.curve_range(curve.precision_t, curve.log_recall_t)
         slope_b = aupr_slopes(result.density.log_g_b[bins], curve.r_b[bins], side, ends or own)
         slope_b = np.nan_to_num(slope_b)
         # a bin without scores is the most uncertain: one score of the widest spread

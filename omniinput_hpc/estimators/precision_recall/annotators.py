@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.curves import FEWEST_LANES, Side
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_LANES, Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores, scored_curve
 
-FloatArray = NDArray[np.float64]
 INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 
 
@@ -44,25 +42,6 @@ def annotator_columns(scored: Scored) -> dict[str, NDArray]:
     return columns
 
 
-@dataclass(frozen=True)
-class Convergence:
-    """The curve from a limited number of scored inputs a bin.
-
-    Attributes
-    ----------
-    per_bin : int, the most a bin may have
-    aupr, low, high : float and its 95% interval
-    precision_t, log_recall_t : float64 [T], of all scored bins
-    """
-
-    per_bin: int
-    aupr: float
-    low: float
-    high: float
-    precision_t: FloatArray
-    log_recall_t: FloatArray
-
-
 def convergence(
     density: Density,
     scored: Scored,
@@ -70,7 +49,7 @@ def convergence(
     steps: Sequence[int] = INPUTS_PER_BIN,
     fewest_lanes: int = FEWEST_LANES,
     seed: int = 0,
-) -> list[Convergence]:
+) -> dict[int, Curve]:
     """Return the curves of the first 10, 20, ... inputs of each bin, in a shuffled order.
 
     The same order for all, so that each adds to the one before (S0, Fig. 5).
@@ -90,13 +69,9 @@ def convergence(
     # few inputs come from few lanes: the bins of the curve from all are the bins of each
     keep_i = full.used_b[scored.bin_i]
     scored, place_i = scored.part(keep_i), place_i[keep_i]
-    results: list[Convergence] = []
+    found: dict[int, Curve] = {}
     for n in steps:
-        part = scored.part(place_i < n)
-        if results and place_i.max() < results[-1].per_bin:
+        if found and place_i.max() < max(found):
             break  # the step before held everything
-        got = scored_curve(density, part, side, 1, 1, seed).curve
-        results.append(
-            Convergence(n, got.aupr, got.aupr_low, got.aupr_high, got.precision_t, got.log_recall_t)
-        )
-    return results
+        found[n] = scored_curve(density, scored.part(place_i < n), side, 1, 1, seed).curve
+    return found

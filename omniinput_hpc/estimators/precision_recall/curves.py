@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+
 Side = Literal["low", "high"]
 Range = tuple[float, float]
 
@@ -82,10 +82,10 @@ class BinMeans:
     r_error_b: FloatArray
     r_low_b: FloatArray
     r_high_b: FloatArray
-    interpolated_b: NDArray[np.bool_]
-    thin_b: NDArray[np.bool_]
-    inputs_b: NDArray[np.int64]
-    lanes_b: NDArray[np.int64]
+    interpolated_b: BoolArray
+    thin_b: BoolArray
+    inputs_b: IntArray
+    lanes_b: IntArray
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Curve(BinMeans, CurveErrors):
     """
 
     threshold_t: FloatArray
-    bin_t: NDArray[np.int64]
+    bin_t: IntArray
     trace: Trace
     aupr: float
 
@@ -129,29 +129,9 @@ class Curve(BinMeans, CurveErrors):
         return self.trace.precision_t
 
     @property
-    def precision_low_t(self) -> FloatArray:
-        """Lower end of its band."""
-        return self.bands.low.precision_t
-
-    @property
-    def precision_high_t(self) -> FloatArray:
-        """Upper end of its band."""
-        return self.bands.high.precision_t
-
-    @property
     def log_recall_t(self) -> FloatArray:
         """Log number of right inputs at every threshold."""
         return self.trace.log_recall_t
-
-    @property
-    def log_recall_low_t(self) -> FloatArray:
-        """Lower end of its band."""
-        return self.bands.low.log_recall_t
-
-    @property
-    def log_recall_high_t(self) -> FloatArray:
-        """Upper end of its band."""
-        return self.bands.high.log_recall_t
 
 
 def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
@@ -164,8 +144,7 @@ def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
 
     Returns
     -------
-    Trace
-        NaN precision and -inf logs before the first bin with inputs.
+    Trace, with NaN precision and -inf logs before the first bin with inputs
     """
     order = slice(None) if side == "low" else slice(None, None, -1)
     log_g, r = log_g_b[..., order], r_b[..., order]
@@ -212,10 +191,7 @@ def common_range(a: Range, b: Range) -> Range:
 def _cut(
     precision_t: FloatArray, log_recall_t: FloatArray, lower: float | None, upper: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return log recall and precision of the part between two ends, cut to the curve's own.
-
-    Empty where the range has no width.
-    """
+    """Return log recall and precision between two ends, cut to the curve's; empty without width."""
     known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
     p, x = precision_t[known], log_recall_t[known]
     if not known.any():
@@ -238,35 +214,23 @@ def area(
 ) -> float:
     """Return the AUPR: the area under precision over log recall, divided by the width.
 
+    This is the mean precision, in [0, 1] (linear between thresholds); NaN where the range has no
+    width.
+
     Parameters
     ----------
     precision_t, log_recall_t : float64 [T], log_recall not descending
     lower, upper : range of log recall (default: the curve's own ends), cut to the curve's own
-
-    Returns
-    -------
-    float
-        Mean precision in [0, 1] (linear between thresholds); NaN where the range has no width.
     """
     x, p = _cut(precision_t, log_recall_t, lower, upper)
     return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
 
 
 def build_curve(
-    edges: FloatArray, used_b: NDArray[np.bool_], side: Side, values: Trace, means: BinMeans,
+    edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
     errors: CurveErrors,
 ) -> Curve:  # fmt: skip
-    """Return a curve over the used bins.
-
-    Parameters
-    ----------
-    edges : float64 [B + 1]
-    used_b : bool [B], bins that the curve counts
-    side : "low" or "high"
-    values : Trace of these bins from `side` on
-    means : BinMeans of all bins
-    errors : CurveErrors of the same
-    """
+    """Return a curve over the used bins: its values from `side` on, the means of all bins [B]."""
     bins = np.flatnonzero(used_b)
     order = bins if side == "low" else bins[::-1]
     return Curve(
@@ -279,7 +243,7 @@ def build_curve(
     )
 
 
-def counted_bins(believed_b: NDArray[np.bool_], enough_b: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def counted_bins(believed_b: BoolArray, enough_b: BoolArray) -> BoolArray:
     """Return the believed bins from the first with enough scores to the last; none without one."""
     fit = np.flatnonzero(believed_b & enough_b)
     counted_b = np.zeros(len(believed_b), dtype=bool)
@@ -288,9 +252,7 @@ def counted_bins(believed_b: NDArray[np.bool_], enough_b: NDArray[np.bool_]) -> 
     return counted_b & believed_b
 
 
-def fill_gaps(
-    r: FloatArray, z_b: FloatArray, used_b: NDArray[np.bool_], scored_b: NDArray[np.bool_]
-) -> FloatArray:
+def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolArray) -> FloatArray:
     """Return r [..., B] in the used bins, NaN elsewhere.
 
     Used bins without scores get the linear interpolation in z between the nearest used bins with

@@ -12,62 +12,43 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
-    LEVEL,
+    TAILS,
     draw_together,
     jackknife_error,
     t_quantile,
 )
-from omniinput_hpc.estimators.precision_recall.curves import (
-    FEWEST_INPUTS,
-    FEWEST_LANES,
-    Bands,
-    BinMeans,
-    Curve,
-    CurveErrors,
-    Side,
-    Trace,
-    area,
-    build_curve,
-    counted_bins,
-    fill_gaps,
-    trace,
-)
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.plugins import load_function
 
-FloatArray = NDArray[np.float64]
-Rule = Callable[[NDArray[np.int64]], FloatArray]
+Rule = Callable[[IntArray], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
 
 
 def load_rule(name: str, option: str = "--rule") -> Rule:
     """Import a rule by its name ``module:function``; the current directory is importable.
 
-    Returns
-    -------
-    Rule
-        Checked at every call: n scores, finite, in [0, 1].
-
     Raises
     ------
     UserError
         No such module or function.
     EstimateError
-        At a call: scores of the wrong shape or range.
+        At a call of the rule: scores of the wrong shape, or that are not finite and in [0, 1].
     """
     function = load_function(name, option)
 
-    def rule(x: NDArray[np.int64]) -> NDArray[np.float64]:
+    def rule(x: IntArray) -> FloatArray:
         return check_scores(function(x), len(x), name)
 
     return rule
 
 
-def check_scores(scores: object, n: int, name: str) -> NDArray[np.float64]:
+def check_scores(scores: object, n: int, name: str) -> FloatArray:
     """Return the scores as float64 [n], or raise a plain EstimateError."""
     try:
         r = np.asarray(scores, dtype=np.float64)
@@ -96,30 +77,18 @@ class ScoreSums:
 
     weight_gb: FloatArray
     score_gb: FloatArray
-    count_gb: NDArray[np.int64]
-    inputs_b: NDArray[np.int64]
-    lanes_b: NDArray[np.int64]
+    count_gb: IntArray
+    inputs_b: IntArray
+    lanes_b: IntArray
 
 
 def sum_scores(
-    run: RunData,
-    density: Density,
-    rule: Rule,
-    counted: int = FEWEST_INPUTS,
+    run: RunData, density: Density, rule: Rule, counted: int = curves.FEWEST_INPUTS
 ) -> ScoreSums:
-    """Score every recorded sample inside the bins, a round and a rung at a time.
+    """Score every recorded sample of a run inside its bins, a round and a rung at a time.
 
-    Parameters
-    ----------
-    run : RunData
-    density : Density of the same run
-    rule : int64 [n, D] to float64 [n]
-    counted : how far a bin's distinct inputs are counted
-
-    Returns
-    -------
-    ScoreSums
-        Weights are relative to those at the bin's mean z, so that nothing over- or underflows.
+    Weights are relative to those at the bin's mean z, so that nothing over- or underflows. A bin's
+    distinct inputs are counted as far as `counted`.
 
     Raises
     ------
@@ -158,7 +127,7 @@ def sum_scores(
 
 
 def _note_inputs(
-    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: NDArray[np.int64], counted: int
+    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: IntArray, counted: int
 ) -> None:
     """Add inputs to their bins' sets, until a set holds as many as are asked for."""
     for b in np.unique(bin_i):
@@ -167,20 +136,20 @@ def _note_inputs(
 
 
 def mean_scores(
-    weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: NDArray[np.bool_]
+    weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: BoolArray
 ) -> FloatArray:
     """Return r_b = sum w r / sum w in the wanted bins, filled by `fill_gaps` [B]."""
     sampled_b = weight_b > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         r_b = np.clip(score_b / weight_b, 0.0, 1.0)
-    return fill_gaps(r_b, z_b, wanted_b, sampled_b)
+    return curves.fill_gaps(r_b, z_b, wanted_b, sampled_b)
 
 
 def rule_curve(
     density: Density,
     sums: ScoreSums,
     side: Side = "low",
-    fewest: tuple[int, int] = (FEWEST_INPUTS, FEWEST_LANES),
+    fewest: tuple[int, int] = (curves.FEWEST_INPUTS, curves.FEWEST_LANES),
     whole: bool = True,
 ) -> Curve:
     """Return the curve with 95% bands from the joint jackknife over lane groups.
@@ -191,21 +160,16 @@ def rule_curve(
 
     Parameters
     ----------
-    density : Density
-    sums : ScoreSums of the same run
+    density, sums : of the same run
     side : "low" or "high"
     fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
     whole : whether all bins with counts are taken; else the range ends with the last bin on each
         side that has what it needs (all are taken where no bin has it)
-
-    Returns
-    -------
-    Curve
     """
     enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
     used_b = density.believed_b
     if not whole and (used_b & enough_b).any():
-        used_b = counted_bins(used_b, enough_b)
+        used_b = curves.counted_bins(used_b, enough_b)
     bins, sizes = np.flatnonzero(used_b), density.lanes_g
     z_b, n_groups = density.z_b, len(sizes)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
@@ -214,7 +178,7 @@ def rule_curve(
         rest = np.arange(n_groups) != j
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
-    values = trace(density.log_g_b[bins], r_b[bins], side)
+    values = curves.trace(density.log_g_b[bins], r_b[bins], side)
     errors = _curve_errors(density, bins, values, r_b, r_jb, side)
 
     seen_gb = sums.count_gb > 0
@@ -222,7 +186,7 @@ def rule_curve(
     r_jb[seen_gb & alone_b] = np.nan
     count_b = sums.count_gb.sum(axis=0)
     low_b, high_b = _r_band(r_b, r_jb, sizes, np.minimum(density.effective_b, count_b))
-    means = BinMeans(
+    means = curves.BinMeans(
         r_b=r_b,
         r_error_b=jackknife_error(r_b, r_jb, sizes),
         r_low_b=low_b,
@@ -232,31 +196,30 @@ def rule_curve(
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
     )
-    return build_curve(density.edges, used_b, side, values, means, errors)
+    return curves.build_curve(density.edges, used_b, side, values, means, errors)
 
 
 def _curve_errors(
-    density: Density, bins: NDArray[np.int64], values: Trace, r_b: FloatArray, r_jb: FloatArray,
+    density: Density, bins: IntArray, values: Trace, r_b: FloatArray, r_jb: FloatArray,
     side: Side,
-) -> CurveErrors:  # fmt: skip
+) -> curves.CurveErrors:  # fmt: skip
     """Return the curve's errors from the replicates of log g and of r [J, B]."""
     sizes = density.lanes_g
-    replicate_j = trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
+    replicate_j = curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
     pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
     # each over its own ends, as the curve itself: their errors are part of the AUPR's
-    aupr_j = np.array([area(p, x) for p, x in pairs])
-    aupr = area(values.precision_t, values.log_recall_t)
+    aupr_j = np.array([curves.area(p, x) for p, x in pairs])
+    aupr = curves.area(values.precision_t, values.log_recall_t)
     error = float(jackknife_error(aupr, aupr_j, sizes))
-    half = float(_half_width(np.asarray(error), t_quantile(len(sizes), LEVEL)))
+    half = float(_half_width(np.asarray(error), sizes))
     theta_b, theta_jb = (
         np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
         for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
     )
     drawn = draw_together(theta_b, theta_jb, sizes, np.random.default_rng(0))
-    r_mb = np.sin(np.clip(drawn[:, len(bins) :], 0.0, np.pi / 2)) ** 2
-    return CurveErrors(
+    return curves.CurveErrors(
         bands=_jackknife_bands(values, replicate_j, sizes),
-        draws=trace(drawn[:, : len(bins)], r_mb, side),
+        draws=curves.trace(drawn[:, : len(bins)], _share(drawn[:, len(bins) :]), side),
         aupr_error=error,
         aupr_low=max(0.0, aupr - half),
         aupr_high=min(1.0, aupr + half),
@@ -264,50 +227,50 @@ def _curve_errors(
 
 
 def _r_band(
-    r_b: FloatArray, r_jb: FloatArray, size_j: NDArray[np.int64], worth_b: FloatArray
+    r_b: FloatArray, r_jb: FloatArray, size_j: IntArray, worth_b: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
 
-    The jackknife sees no spread where all scores of a bin are equal; the interval of so many
+    The jackknife sees no spread where all scores of a bin are equal; the interval of `worth_b`
     independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
-
-    Parameters
-    ----------
-    r_b, r_jb : float64 [B] and [J, B]
-    size_j : [J], group sizes
-    worth_b : float64 [B], how many independent scores a bin's samples are worth
     """
-    angle_b, angle_jb = np.arcsin(np.sqrt(r_b)), np.arcsin(np.sqrt(r_jb))
-    half_b = _half_width(jackknife_error(angle_b, angle_jb, size_j), t_quantile(len(size_j), LEVEL))
-    low_b = np.sin(np.clip(angle_b - half_b, 0.0, np.pi / 2)) ** 2
-    high_b = np.sin(np.clip(angle_b + half_b, 0.0, np.pi / 2)) ** 2
-    n_b, tail = np.maximum(worth_b, 0.0), 0.5 * (1.0 - LEVEL)
-    ends = [betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in (tail, 1.0 - tail)]
-    ends[0] = np.where(r_b == 0.0, 0.0, ends[0])
-    ends[1] = np.where(r_b == 1.0, 1.0, ends[1])
-    return np.minimum(low_b, ends[0]), np.maximum(high_b, ends[1])
+    jackknife_low_b, jackknife_high_b = _share_band(r_b, r_jb, size_j)
+    n_b = np.maximum(worth_b, 0.0)
+    low_b, high_b = (betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in TAILS)
+    low_b, high_b = np.where(r_b == 0.0, 0.0, low_b), np.where(r_b == 1.0, 1.0, high_b)
+    return np.minimum(jackknife_low_b, low_b), np.maximum(jackknife_high_b, high_b)
 
 
-def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: NDArray[np.int64]) -> Bands:
+def _share(angle: FloatArray) -> FloatArray:
+    """Return the share p in [0, 1] of an angle arcsin(sqrt(p)), cut to 0 and pi / 2."""
+    return np.asarray(np.sin(np.clip(angle, 0.0, np.pi / 2)) ** 2)
+
+
+def _share_band(
+    share: FloatArray, share_j: FloatArray, size_j: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the jackknife's 95% intervals of shares [...] from replicates [J, ...]."""
+    # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
+    angle, angle_j = np.arcsin(np.sqrt(share)), np.arcsin(np.sqrt(share_j))
+    half = _half_width(jackknife_error(angle, angle_j, size_j), size_j)
+    return _share(angle - half), _share(angle + half)
+
+
+def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: IntArray) -> curves.Bands:
     """Return 95% bands of everything from the replicates' spread."""
-    factor = t_quantile(len(size_j), LEVEL)
     low, high = {}, {}
     for name, value in vars(curve).items():
-        share = "precision" in name
-        # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
-        angle, angle_j = (
-            np.arcsin(np.sqrt(v)) if share else v for v in (value, getattr(replicate_j, name))
-        )
-        half = _half_width(jackknife_error(angle, angle_j, size_j), factor)
-        if share:
-            low[name] = np.sin(np.clip(angle - half, 0.0, np.pi / 2)) ** 2
-            high[name] = np.sin(np.clip(angle + half, 0.0, np.pi / 2)) ** 2
+        value_j = getattr(replicate_j, name)
+        if "precision" in name:
+            low[name], high[name] = _share_band(value, value_j, size_j)
         else:
+            half = _half_width(jackknife_error(value, value_j, size_j), size_j)
             finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
             low[name], high[name] = finite - half, finite + half
-    return Bands(Trace(**low), Trace(**high))
+    return curves.Bands(Trace(**low), Trace(**high))
 
 
-def _half_width(error: FloatArray, factor: float) -> FloatArray:
-    """Return factor * error, infinite where either is not known."""
+def _half_width(error: FloatArray, size_j: IntArray) -> FloatArray:
+    """Return half the width of 95% intervals, infinite where it is not known."""
+    factor = t_quantile(len(size_j))
     return np.where(np.isfinite(error) & np.isfinite(factor), error, np.inf) * min(factor, 1e300)

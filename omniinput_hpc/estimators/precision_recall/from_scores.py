@@ -1,8 +1,8 @@
 """Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
 
 The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
-errors: of having scored some inputs only (a Beta law, wider where inputs of one lane are alike),
-and of having asked some annotators only.
+errors: of having scored some inputs only (a Beta distribution, wider where inputs of one lane are
+alike), and of having asked some annotators only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
-from omniinput_hpc.estimators.errors.jackknife import LEVEL, N_DRAWS, draw_together
-from omniinput_hpc.estimators.precision_recall.curves import (
-    FEWEST_INPUTS,
-    FEWEST_LANES,
-    Bands,
-    BinMeans,
-    Curve,
-    CurveErrors,
-    Side,
-    Trace,
-    area,
-    build_curve,
-    counted_bins,
-    curve_range,
-    fill_gaps,
-    trace,
-)
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 
 
 def mean_score(score_ai: FloatArray) -> FloatArray:
@@ -74,7 +57,7 @@ class Scored:
         """Each input's mean over the annotators who scored it (NaN if none)."""
         return mean_score(self.score_ai)
 
-    def part(self, keep_i: NDArray[np.bool_]) -> Scored:
+    def part(self, keep_i: BoolArray) -> Scored:
         """Return the inputs to keep."""
         return replace(
             self,
@@ -164,10 +147,8 @@ def bin_scores(scored: Scored) -> BinScores:
 def _design_effect(
     bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
 ) -> float:
-    """Return the variance of the bins' means with lanes as clusters, over that without.
-
-    Pooled over the bins, since one bin's is too noisy; at least 1.
-    """
+    """Return the variance of the bins' means with lanes as clusters, over that without."""
+    # pooled over the bins, since one bin's is too noisy
     cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
     cell_i = cell_i.ravel()
     sum_c = np.bincount(cell_i, deviation_i, cells.shape[1])
@@ -195,10 +176,10 @@ def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
 
 
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
-    """Return draws of r [n, B]: Beta laws of the bins' errors, moved by the annotators' shifts.
+    """Return draws of r [n, B], NaN where nothing is scored.
 
-    An annotator's shifts move all bins together. (From two or three annotators the law of all
-    annotators is poorly known; the draws take their spread as it is.) NaN where nothing is scored.
+    They follow Beta distributions of the bins' errors, moved by the annotators' shifts, each of all
+    bins together. (Two or three annotators tell little of the spread of all; theirs is taken.)
     """
     known = scores.inputs_b > 0
     r_b = np.where(known, scores.r_b, 0.5)
@@ -214,13 +195,7 @@ def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> Flo
 
 
 def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
-    """Return which of the run's bins make up each wider bin.
-
-    Raises
-    ------
-    EstimateError
-        An edge is none of the run's.
-    """
+    """Return which of the run's bins make up each wider bin; an EstimateError if none do."""
     nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
     index = nearest.astype(np.int64)
     off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
@@ -235,13 +210,7 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
 
 
 def coarsen(density: Density, edges: FloatArray) -> Density:
-    """Return the density in wider bins, each made of whole bins of the run.
-
-    Raises
-    ------
-    EstimateError
-        An edge is none of the run's.
-    """
+    """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
     fine = density.edges
     spans = spans_of(fine, edges)
 
@@ -293,41 +262,24 @@ class ScoredCurve:
     density: Density
     curve: Curve
     scores: BinScores
-    used_b: NDArray[np.bool_]
+    used_b: BoolArray
     density_share: float
-
-
-def _bins_to_use(
-    coarse: Density, scores: BinScores, fewest_inputs: int, fewest_lanes: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which bins the curve is made of, and which of all have enough scores, bool [B]."""
-    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
-    used_b = counted_bins(coarse.believed_b, enough_b)
-    if not used_b.any():
-        best = int(np.argmax(scores.inputs_b))
-        raise EstimateError(
-            f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
-            f"best one, {coarse.edges[best]:g} to {coarse.edges[best + 1]:g}, has "
-            f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
-            "--fewest-inputs and --fewest-lanes"
-        )
-    return used_b, enough_b
 
 
 def scored_curve(
     density: Density,
     scored: Scored,
     side: Side = "low",
-    fewest_inputs: int = FEWEST_INPUTS,
-    fewest_lanes: int = FEWEST_LANES,
+    fewest_inputs: int = curves.FEWEST_INPUTS,
+    fewest_lanes: int = curves.FEWEST_LANES,
     seed: int = 0,
 ) -> ScoredCurve:
     """Return the precision-recall curve of scored inputs, with 95% bands.
 
     Parameters
     ----------
-    density : Density of the run, in its own bins
-    scored : Scored
+    density : of the run, in its own bins
+    scored : scores of its inputs
     side : "low" or "high"
     fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
         side; a bin between with less is counted and marked as thin.
@@ -340,71 +292,78 @@ def scored_curve(
     """
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
-    used_b, enough_b = _bins_to_use(coarse, scores, fewest_inputs, fewest_lanes)
+    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    used_b = curves.counted_bins(coarse.believed_b, enough_b)
+    if not used_b.any():
+        raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     rng = np.random.default_rng(seed)
-    r_b = fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
-    r_mb = fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
+    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
+    r_mb = curves.fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = _interval_of(r_b[bins], r_mb)
-    means = BinMeans(
+    low_b[bins], high_b[bins] = np.quantile(r_mb, TAILS, axis=0)
+    means = curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
-        r_low_b=low_b,
-        r_high_b=high_b,
+        r_low_b=np.minimum(low_b, r_b),
+        r_high_b=np.maximum(high_b, r_b),
         interpolated_b=used_b & ~scored_b,
         thin_b=used_b & ~enough_b,
         inputs_b=scores.inputs_b,
         lanes_b=scores.lanes_b,
     )
-    values = trace(coarse.log_g_b[bins], r_b[bins], side)
-    draws = trace(log_g_mb, r_mb, side)
-    ends = curve_range(values.precision_t, values.log_recall_t)
+    values = curves.trace(coarse.log_g_b[bins], r_b[bins], side)
+    draws = curves.trace(log_g_mb, r_mb, side)
+    ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
-    low, high = aupr_interval(area(values.precision_t, values.log_recall_t), aupr_m)
-    error = float(np.std(aupr_m)) if np.isfinite(aupr_m).all() else np.inf
-    errors = CurveErrors(bands_of_draws(values, draws), draws, error, low, high)
-    fixed_m = _areas(trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
+    errors = _errors_of_draws(values, draws, aupr_m)
+    fixed_m = _areas(curves.trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
     variance = float(np.var(aupr_m))
     return ScoredCurve(
         density=coarse,
-        curve=build_curve(coarse.edges, used_b, side, values, means, errors),
+        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
         scores=scores,
         used_b=used_b,
         density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
     )
 
 
-def _interval_of(r_b: FloatArray, r_mb: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of 95% intervals of r, which hold it, from its draws [M, B']."""
-    tail = 0.5 * (1.0 - LEVEL)
-    low_b, high_b = np.quantile(r_mb, [tail, 1.0 - tail], axis=0)
-    return np.minimum(low_b, r_b), np.maximum(high_b, r_b)
+def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
+    """Return the message that no bin has scores of so many inputs from so many lanes."""
+    best = int(np.argmax(scores.inputs_b))
+    return (
+        f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
+        f"best one, {edges[best]:g} to {edges[best + 1]:g}, has "
+        f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
+        "--fewest-inputs and --fewest-lanes"
+    )
 
 
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
     """Return the AUPR of every draw over one range of log recall [M]."""
     pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
-    return np.array([area(p, x, *ends) for p, x in pairs])
+    return np.array([curves.area(p, x, *ends) for p, x in pairs])
 
 
-def aupr_interval(aupr: float, aupr_m: FloatArray) -> tuple[float, float]:
-    """Return the 95% interval of an AUPR from its draws; [0, 1] where some are not known."""
+def _errors_of_draws(values: Trace, draws: Trace, aupr_m: FloatArray) -> curves.CurveErrors:
+    """Return a curve's errors from its draws; where AUPRs are not known, [0, 1] is the interval."""
+    bands = bands_of_draws(values, draws)
     if not np.isfinite(aupr_m).all():
-        return 0.0, 1.0
-    tail = 0.5 * (1.0 - LEVEL)
-    low, high = np.quantile(aupr_m, [tail, 1.0 - tail])
-    return float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+        return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
+    aupr = curves.area(values.precision_t, values.log_recall_t)
+    low, high = np.quantile(aupr_m, TAILS)
+    low, high = float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+    return curves.CurveErrors(bands, draws, float(np.std(aupr_m)), low, high)
 
 
-def bands_of_draws(curve: Trace, draws: Trace) -> Bands:
+def bands_of_draws(curve: Trace, draws: Trace) -> curves.Bands:
     """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
     low, high = {}, {}
     for name, value in vars(curve).items():
         ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
         low[name], high[name] = _ends(value, getattr(draws, name), *ends)
-    return Bands(Trace(**low), Trace(**high))
+    return curves.Bands(Trace(**low), Trace(**high))
 
 
 def _ends(
@@ -412,9 +371,8 @@ def _ends(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
     unknown = np.isnan(value_mt).any(axis=0)
-    tail = 0.5 * (1.0 - LEVEL)
     # -inf (no right input in a draw) has its place in the order, but no distance from others
     drawn = np.where(unknown, 0.0, value_mt)
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="nearest")
+    low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
     low, high = np.fmin(low, value_t), np.fmax(high, value_t)
     return np.where(unknown, least, low), np.where(unknown, most, high)

@@ -17,7 +17,12 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     pairs_of,
 )
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.errors.jackknife import Replicated, estimate, of_first, of_second
+from omniinput_hpc.estimators.errors.jackknife import (
+    Replicates,
+    estimate,
+    from_first_run,
+    from_second_run,
+)
 
 LOW, HIGH = 2.25, 3.9  # both cut a bin
 N_RUNS = 40
@@ -26,8 +31,8 @@ N_RUNS = 40
 def log_ratio(a, b, pairs_a, pairs_b, shift):
     """Return ln of the ratio of the models' numbers of inputs in the range."""
     n_a, n_b = len(a.lanes_g), len(b.lanes_g)
-    own_a = of_first(*log_count_in(a, pairs_a, LOW, HIGH), n_b)
-    own_b = of_second(*log_count_in(b, pairs_b, LOW, HIGH), n_a)
+    own_a = from_first_run(*log_count_in(a, pairs_a, LOW, HIGH), n_b)
+    own_b = from_second_run(*log_count_in(b, pairs_b, LOW, HIGH), n_a)
     return own_a - own_b - shift
 
 
@@ -170,15 +175,17 @@ def test_errors_of_two_runs_add_and_shared_ones_cancel():
     rng = np.random.default_rng(4)
     a_j, b_j = rng.normal(size=(8, 2)), rng.normal(size=(16, 2))
     size_a, size_b = np.ones(8, int), np.ones(16, int)
-    both_runs = of_first(a_j.mean(axis=0), a_j, 16) - of_second(b_j.mean(axis=0), b_j, 8)
+    both_runs = from_first_run(a_j.mean(axis=0), a_j, 16) - from_second_run(
+        b_j.mean(axis=0), b_j, 8
+    )
     together = estimate(both_runs, size_a, size_b)
-    one = estimate(of_first(a_j.mean(axis=0), a_j, 16), size_a, size_b)
-    two = estimate(of_second(b_j.mean(axis=0), b_j, 8), size_a, size_b)
+    one = estimate(from_first_run(a_j.mean(axis=0), a_j, 16), size_a, size_b)
+    two = estimate(from_second_run(b_j.mean(axis=0), b_j, 8), size_a, size_b)
     np.testing.assert_allclose(together.error**2, one.error**2 + two.error**2)
     np.testing.assert_allclose(one.degrees, 7)
     np.testing.assert_allclose(two.degrees, 15)
     assert ((together.degrees > 7) & (together.degrees < 22)).all()
     nothing = estimate(both_runs - both_runs, size_a, size_b)
-    assert (nothing.error == 0).all() and not nothing.differs.any()
-    unknown = estimate(Replicated(np.asarray(1.0), a_j[:, 0], b_j[:, 0] * np.nan), size_a, size_b)
-    assert np.isinf(unknown.error) and np.isinf(unknown.high) and not unknown.differs
+    assert (nothing.error == 0).all() and not nothing.excludes(0.0).any()
+    unknown = estimate(Replicates(np.asarray(1.0), a_j[:, 0], b_j[:, 0] * np.nan), size_a, size_b)
+    assert np.isinf(unknown.error) and np.isinf(unknown.high) and not unknown.excludes(0.0)

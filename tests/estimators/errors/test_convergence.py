@@ -8,7 +8,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import (
     check_cold_rungs,
     check_convergence,
-    halves_apart,
+    half_distances,
     number_of_blocks,
 )
 
@@ -70,7 +70,7 @@ def means(gap_of_coldest=0.0, gap_of_next=0.0):
 
 
 def test_halves_of_one_law_are_not_apart():
-    apart = np.concatenate([halves_apart(counts(means(), seed=s), Z_B) for s in range(20)])
+    apart = np.concatenate([half_distances(counts(means(), seed=s), Z_B) for s in range(20)])
     assert np.percentile(apart, 99) < 5 and 0.3 < np.median(apart) < 1.2
 
 

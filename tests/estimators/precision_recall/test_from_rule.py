@@ -119,14 +119,14 @@ def test_curve_within_its_bands(side):
     np.testing.assert_array_equal(curve.threshold_t, edge_t)
 
     # bands of 95% and t(15): 2.13 standard errors; twice that is 4.3
-    inside = (curve.precision_low_t <= precision[shared]) & (
-        precision[shared] <= curve.precision_high_t
+    inside = (curve.bands.low.precision_t <= precision[shared]) & (
+        precision[shared] <= curve.bands.high.precision_t
     )
     assert inside.mean() > 0.6 and inside.any()
-    width = curve.precision_high_t - curve.precision_low_t + 1e-12
+    width = curve.bands.high.precision_t - curve.bands.low.precision_t + 1e-12
     assert (np.abs(curve.precision_t - precision[shared]) < width).all()
-    known = np.isfinite(curve.log_recall_high_t)
-    width = curve.log_recall_high_t[known] - curve.log_recall_low_t[known] + 1e-12
+    known = np.isfinite(curve.bands.high.log_recall_t)
+    width = curve.bands.high.log_recall_t[known] - curve.bands.low.log_recall_t[known] + 1e-12
     delta_t = curve.log_recall_t[known] - log_recall[shared][known]
     assert (np.abs(delta_t) < width).all()
     truth = compare_curve(density, curve, exact, side)
@@ -236,7 +236,9 @@ def test_rules_that_are_always_or_never_right():
     _, never = curve_of(run, rule=lambda x: np.zeros(len(x)))
     assert np.isnan(never.aupr) and (never.precision_t == 0.0).all()
     assert (never.r_low_b[b] == 0.0).all() and (never.r_high_b[b] > 0).all()
-    assert np.isneginf(never.log_recall_t).all() and not np.isnan(never.log_recall_high_t).any()
+    assert (
+        np.isneginf(never.log_recall_t).all() and not np.isnan(never.bands.high.log_recall_t).any()
+    )
 
 
 @pytest.mark.parametrize("side", ["low", "high"])
@@ -270,8 +272,11 @@ def test_one_lane_has_the_widest_bands():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=1, moves=100, seed=16)
     _, curve = curve_of(run)
     assert np.isposinf(curve.aupr_error) and (curve.aupr_low, curve.aupr_high) == (0.0, 1.0)
-    assert (curve.precision_low_t == 0).all() and (curve.precision_high_t == 1).all()
-    assert np.isneginf(curve.log_recall_low_t).all() and np.isposinf(curve.log_recall_high_t).all()
+    assert (curve.bands.low.precision_t == 0).all() and (curve.bands.high.precision_t == 1).all()
+    assert (
+        np.isneginf(curve.bands.low.log_recall_t).all()
+        and np.isposinf(curve.bands.high.log_recall_t).all()
+    )
 
 
 def test_bins_without_samples_are_flagged():
@@ -315,7 +320,7 @@ def test_coverage_of_the_95_percent_intervals():
         held[i, 5] = np.abs(curve.r_b[8] - exact.r_b[8]) <= t95 * curve.r_error_b[8]
         t = np.flatnonzero(curve.bin_t == 8)[0]
         truth = log_recall[bins == 8][0]
-        held[i, 6] = curve.log_recall_low_t[t] <= truth <= curve.log_recall_high_t[t]
+        held[i, 6] = curve.bands.low.log_recall_t[t] <= truth <= curve.bands.high.log_recall_t[t]
         both = compare_curve(density, curve, exact, "low")
         error = both.sampled_common - both.aupr_common
         held[i, 7] = abs(error) <= t95 * curve.aupr_error
