@@ -36,9 +36,7 @@ PORTS = range(20_000, 30_000)
 _PAGE = Path(__file__).with_name("page")
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 _Nonce = Annotated[
-    str,
-    Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"),
-    expected("8 to 64 letters and digits"),
+    str, Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"), expected("8 to 64 letters and digits")
 ]
 _Seconds = Annotated[
     float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number from 0 on")
