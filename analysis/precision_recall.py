@@ -25,7 +25,6 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
     options = parser.parse_args(arguments)
