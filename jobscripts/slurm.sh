@@ -6,7 +6,7 @@
 #
 # Before the time limit SLURM sends SIGUSR1 to the batch script (--signal=B:USR1@120); SIGTERM announces
 # preemption. Either is passed on to the program, which stops, everything committed, and exits with 75.
-# Then the job is queued again, and its next start goes on. It is not queued again after exit codes
+# Then the job is queued again, and its next start resumes it. It is not queued again after exit codes
 # 0 (complete), 2 (bad input) and 1 (failure), after scancel, and when two restarts in a row committed
 # nothing. RUN.h5.slurm keeps the count of those between two starts.
 set -euo pipefail
@@ -139,7 +139,7 @@ run_and_requeue() { # INPUT.toml [ARGUMENT]...
         0) say "complete" ;;
         75) requeue "$before" "$output" "$@" ;;
         2) say "exit code 2, bad input: not queued again" ;;
-        *) say "exit code $code: not queued again; what is committed is safe, and sbatch goes on with it" ;;
+        *) say "exit code $code: not queued again; what is committed is safe, and sbatch resumes it" ;;
     esac
     [[ $code == 75 ]] || rm -f "$output.slurm"
     return "$code"

@@ -1,11 +1,18 @@
-"""Which room may import which, and which library is imported where (docs/architecture.md)."""
+"""Which room may import which, which library is imported where, and how long things may be.
+
+docs/architecture.md has the same table.
+"""
 
 import ast
+import shutil
 
+import pytest
 from run_tools import ROOT
 
 PACKAGE = "omniinput_hpc"
 LEAVES = ("errors", "rng", "histogram", "text", "plugins")
+MAX_ROOT_MODULES = 10
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 COMMANDS = ("__main__", "enumerate", "rescore", "test_sets")
 TORCH_FREE_MODELS = (
     "models.custom", "models.input_space", "models.images.files", "models.language.hf_folder",
@@ -79,5 +86,68 @@ def faults(folder=ROOT / PACKAGE):
     return found
 
 
+def oversized(folders=(ROOT / PACKAGE, ROOT / "analysis")):
+    """Return a line for each file, function and parameter list that is over its limit."""
+    found = []
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
+        text = path.read_text(encoding="utf-8")
+        sizes = [(path.name, len(text.splitlines()), MAX_FILE_LINES, "lines")]
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{path.name}: {node.name}"
+                lines = node.end_lineno - node.lineno + 1
+                sizes.append((name, lines, MAX_FUNCTION_LINES, "lines"))
+                sizes.append((name, len(parameters(node.args)), MAX_PARAMETERS, "parameters"))
+        found += [f"{name} has {n} {what}" for name, n, limit, what in sizes if n > limit]
+    return found
+
+
+def parameters(arguments):
+    """Return the names of a function's parameters, but self and cls."""
+    some = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    stars = [star for star in (arguments.vararg, arguments.kwarg) if star is not None]
+    return [a.arg for a in (*some, *stars) if a.arg not in ("self", "cls")]
+
+
 def test_rooms_import_what_they_may():
     assert faults() == []
+
+
+PLANTED = {
+    "tempering/ladder.py": ("from omniinput_hpc.runfile import layout", "imports runfile.layout"),
+    "estimators/run_data.py": ("import torch", "imports torch"),
+    "sampling/loop.py": ("    import h5py", "imports h5py"),
+    "config/method.py": ("from omniinput_hpc.models.table import build", "imports models.table"),
+    "cli/common.py": ("from omniinput_hpc import plots", "imports plots"),
+}
+
+
+@pytest.mark.parametrize("file", PLANTED)
+def test_a_forbidden_import_is_found(tmp_path, file):
+    line, words = PLANTED[file]
+    copy = shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE)
+    text = (copy / file).read_text(encoding="utf-8")
+    if line.startswith(" "):  # inside a function
+        line = f"def planted():\n{line}"
+    (copy / file).write_text(f"{text}\n{line}\n", encoding="utf-8")
+    (found,) = set(faults(copy)) - set(faults())
+    assert words in found
+
+
+def test_files_functions_and_parameter_lists_are_within_their_limits():
+    assert oversized() == []
+    at_root = [path.name for path in (ROOT / PACKAGE).glob("*.py")]
+    assert len(at_root) <= MAX_ROOT_MODULES, at_root
+
+
+def test_what_is_over_a_limit_is_found(tmp_path):
+    many = ", ".join(f"a{i}" for i in range(MAX_PARAMETERS))
+    (tmp_path / "small.py").write_text(f"class A:\n    def f(self, {many}):\n        pass\n")
+    assert oversized([tmp_path]) == []
+    lines = "\n".join("    pass" for _ in range(MAX_FUNCTION_LINES))
+    (tmp_path / "long.py").write_text(f"def f({many}, *rest):\n{lines}\n" + "\n" * MAX_FILE_LINES)
+    assert oversized([tmp_path]) == [
+        f"long.py has {MAX_FILE_LINES + MAX_FUNCTION_LINES + 1} lines",
+        f"long.py: f has {MAX_FUNCTION_LINES + 1} lines",
+        f"long.py: f has {MAX_PARAMETERS + 1} parameters",
+    ]

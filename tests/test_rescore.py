@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import h5py
+import model_pair
 import numpy as np
-import pair
 import pytest
 from huggingface_hub import constants
 from run_tools import LATTICE, ROOT, assert_same, command, environment, run
@@ -56,7 +56,7 @@ def call(capfd, *arguments):
 def expected(path, which):
     with open_run(path) as done:
         x = np.stack([x for x, _ in done.samples()])
-    return pair.table(which)[pair.number(x)]
+    return model_pair.table(which)[model_pair.number(x)]
 
 
 def assert_right(side, path, which):

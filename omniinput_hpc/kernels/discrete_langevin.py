@@ -16,45 +16,46 @@ from omniinput_hpc.kernels.state import Info, State, accept, decide
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Ensemble
 
-ACCEPTANCE = 0.574
-"""Wanted share of accepted moves: the optimum of the continuous Langevin algorithm."""
+TARGET_ACCEPTANCE = 0.574
+"""Share of accepted moves that tuning aims at: the optimum of the continuous Langevin algorithm
+(Roberts & Rosenthal 1998)."""
 
 
 class DiscreteLangevin:
-    """Propose every site's value on its own, by the gradient and a penalty for going far.
+    """Propose all sites at once, each by the gradient and a penalty for distant values.
 
     q(x' | x) is a product over sites of q_i(v) proportional to
     exp(-b/2 (g[i, v] - g[i, x_i]) - d(v, x_i) / (2 alpha)), with d = (v - x_i)^2 for ordered
     values (grey levels) and d = 1 for every other value of unordered ones (tokens): Zhang et al.
-    (2022), eq. 3 and 4. Corrected by Metropolis and Hastings for all sites together. b is the
-    ensemble's slope, at z forward and at z' backward; or, with ``proposal_beta``, drawn uniformly
-    from a range for each move, independently of the state, and the same one both ways. One forward
-    and one backward of the model a move.
+    (2022), eq. 3 and 4. All sites are accepted together by Metropolis-Hastings. b is the ensemble's
+    slope, at z forward and at z' backward; or, with ``proposal_beta``, drawn uniformly from a range
+    for each move, independently of the state and the same in both directions. A move takes one
+    forward and one backward pass of the model.
 
     Attributes
     ----------
-    tuned : float64 [2], the step size alpha, and how often it was adapted
+    tuned : float64 [2], the step size alpha, and how often it has been adapted
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
-        gradients.require_gradient(model, options.name)
-        self._model, self._ordered, self._range = model, options.ordered, options.proposal_beta
+        self._model = gradients.Differentiable(model, options.name)
+        self._ordered, self._range = options.ordered, options.proposal_beta
         self.tuned: NDArray[np.float64] = np.array([options.step_size, 0.0])
         self.parts = options.part_names
         self.uniforms_per_move = n_walkers * (model.n_sites + 1)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers with the gradient at x."""
-        _, gradient = gradients.evaluate(self._model, x)
+        _, gradient = self._model.evaluate(x)
         return State(x, z, gradient)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """See `omniinput_hpc.kernels.Kernel`."""
+        """Move every walker once; the cache is the gradient at x."""
         x, z = state.x, state.z
         drawn = self._draw_slope(z, stream)
         slope = ensemble.slope(z.double()) if drawn is None else drawn  # [W]
         x_new, log_forward = self._propose(state.cache, x, slope, stream.uniform(*x.shape))
-        z_new, gradient = gradients.evaluate(self._model, x_new)
+        z_new, gradient = self._model.evaluate(x_new)
         slope_new = ensemble.slope(z_new.double()) if drawn is None else drawn
         log_backward = self._log_probability(gradient, x_new, slope_new, x)
         u = stream.uniform(len(x))
@@ -67,12 +68,12 @@ class DiscreteLangevin:
         return moved, Info(accepted)
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Change the step size towards the wanted acceptance, by less and less each time."""
+        """Change the step size towards the target acceptance, by less each time (Robbins-Monro)."""
         if not attempted_p[0]:
             return
         alpha, times = self.tuned
         gain = 4.0 / (1.0 + times) ** 0.6
-        alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - ACCEPTANCE))
+        alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
         self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
 
     def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:
@@ -88,7 +89,7 @@ class DiscreteLangevin:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x' [W, D] for uniform numbers u [W, D], and ln q(x' | x), float64 [W]."""
         x_new, log_q = torch.empty_like(x), torch.zeros(len(x), dtype=torch.float64).to(x.device)
-        for begin, end in gradients.chunks(x.shape, self._model.n_values):
+        for begin, end in self._model.chunks(len(x)):
             scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
             values = draw(scores, u[:, begin:end])  # [W, n]
             x_new[:, begin:end] = values
@@ -100,7 +101,7 @@ class DiscreteLangevin:
     ) -> torch.Tensor:
         """Return ln q(to | x), float64 [W], given the gradient at x."""
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        for begin, end in gradients.chunks(x.shape, self._model.n_values):
+        for begin, end in self._model.chunks(len(x)):
             scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)
             log_q += (pick(scores, to[:, begin:end]) - log_sum(scores)).sum(dim=1)
         return log_q
@@ -114,5 +115,5 @@ class DiscreteLangevin:
         if self._ordered:
             distance = torch.arange(rows.shape[-1], device=rows.device) - value
             return scores.sub_(distance.square().to(rows.dtype), alpha=penalty)
-        # The same ratios as with a penalty on all other values: staying is what it favours.
+        # A bonus for the present value gives the same ratios as a penalty on all others.
         return scores.scatter_(-1, value, penalty)

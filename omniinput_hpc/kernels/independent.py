@@ -1,6 +1,6 @@
-"""Independent draws: uniform inputs, and sequences drawn token by token from a model.
+"""Independent samplers: uniform inputs, and sequences drawn token by token from a model.
 
-They are kernels without memory: the anchors of a ladder, and the whole of ancestral sampling.
+They are kernels whose moves forget the state: anchors of a ladder, and ancestral sampling.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from typing import Any
 
 import torch
 
-from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned
-from omniinput_hpc.models import Model
+from omniinput_hpc.models import Model, Offers, offers_of
 from omniinput_hpc.tempering.ensembles import Ensemble
 
-NORMALIZATION_SLACK = 1e-3
-"""By how much the sum of a row's probabilities may exceed 1, in rounding errors of float32."""
-ROUNDING = 1e-5
-"""By how much it may fall short of 1 for the same reason."""
+MAX_EXCESS = 1e-3
+"""How far rounding in float32 may lift the sum of a row's probabilities above 1."""
+MAX_DEFICIT = 1e-5
+"""How far rounding may lower it below 1; a larger deficit means forbidden values."""
 MAX_TRIES = 10_000
 
 
 class _IndependentSampler(Untuned):
-    """What kernels without memory have in common."""
+    """What the independent samplers have in common."""
 
     parts: tuple[str, ...] = ("draw",)
 
     def __init__(self, model: Model, n_walkers: int) -> None:
         super().__init__()
-        self._model = model
+        self._model, self._offers = model, offers_of(model)
+        self._first = self._offers.predicted_from
         self.uniforms_per_move = n_walkers * model.n_sites
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
@@ -39,7 +40,7 @@ class _IndependentSampler(Untuned):
 
 
 class UniformSampler(_IndependentSampler):
-    """Every move draws every walker anew, uniformly: exact where beta = 0, for any model."""
+    """Draw every walker uniformly in every move: exact at beta = 0, for any model."""
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be uniform."""
@@ -47,40 +48,36 @@ class UniformSampler(_IndependentSampler):
         return State(x, self._model.output(x)), Info(torch.ones_like(state.z, dtype=torch.bool))
 
 
-def rows(model: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield l[:, t], float32 [W, n_values], for the sites t that are predicted, one by one.
+def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield l[:, t], float32 [W, n_values], for the predicted sites t in order.
 
-    Site t of x, int64 [W, D], is to be filled in before the next row is asked for; the sites
-    before `predicted_from` must be there from the beginning.
+    The caller sets site t of x, int64 [W, D], before it asks for the next row; the sites before
+    `predicted_from` must be set from the beginning.
     """
-    first, n_sites = predicted_from(model), x.shape[1]
-    if hasattr(model, "begin") and hasattr(model, "extend"):
-        prefixes = model.begin(x[:, :first])
+    first, n_sites = offers.predicted_from, x.shape[1]
+    if offers.prefixes is not None:
+        prefixes = offers.prefixes.begin(x[:, :first])
         for t in range(first, n_sites):
             yield prefixes.log_p
             if t + 1 < n_sites:
-                prefixes = model.extend(prefixes, x[:, t])
+                prefixes = offers.prefixes.extend(prefixes, x[:, t])
         return
+    assert offers.conditional_logits is not None
     for t in range(first, n_sites):
-        yield model.conditional_logits(x)[1][:, t]
+        yield offers.conditional_logits(x)[1][:, t]
 
 
-def predicted_from(model: Any) -> int:
-    """Return the first site whose value a model predicts."""
-    return int(getattr(model, "predicted_from", 1))
-
-
-def choose(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw values with probabilities exp(log_weight), by inverting their sums.
+def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw values with probabilities exp(log_weight), by inverting the cumulative sums.
 
     Parameters
     ----------
     log_weight : float64 [W, V]
-    u : float64 [W], uniform in [0, 1), times the sum where the weights are to be normalized
+    u : float64 [W], uniform in [0, 1)
 
     Returns
     -------
-    int64 [W], the values, V where u is beyond the sum; float64 [W], the sums
+    int64 [W], the values, V where u is at least the sum; float64 [W], the sums
     """
     cumulative = log_weight.exp().cumsum(dim=1)  # [W, V]
     value = torch.searchsorted(cumulative, u[:, None], right=True).squeeze(1)
@@ -105,9 +102,8 @@ class AncestralSampler(_IndependentSampler):
     """
 
     def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
-        check_conditionals(model, 'sampler.method = "ancestral"')
+        require_conditionals(model, 'sampler.method = "ancestral"', 'choose "parallel-tempering"')
         super().__init__(model, n_walkers)
-        self._first = predicted_from(model)
         self._b_k = [beta / (model.n_sites - self._first) for beta in beta_k]
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
@@ -119,12 +115,12 @@ class AncestralSampler(_IndependentSampler):
         x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
         uniform = torch.full((), float(n_values), dtype=torch.float64, device=x.device).log()
         log_q = -self._first * uniform.expand(n_walkers, len(self._b_k)).clone()  # [W, K]
-        for t, row in enumerate(rows(self._model, x), start=self._first):
+        for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             row = row.double()  # [W, V]
             log_norm = torch.stack([(b_k * row).logsumexp(1) for b_k in self._b_k], 1)  # [W, K]
             scaled = b * row
             u = stream.uniform(n_walkers)
-            value, _ = choose(scaled - scaled.logsumexp(1, keepdim=True), u)
+            value, _ = draw_with_sum(scaled - scaled.logsumexp(1, keepdim=True), u)
             x[:, t] = value.clamp(max=n_values - 1)  # u within rounding of 1
             chosen = row.gather(1, x[:, t : t + 1])  # [W, 1]
             log_q += chosen * torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
@@ -134,11 +130,11 @@ class AncestralSampler(_IndependentSampler):
 
 
 class AutoregressiveSampler(_IndependentSampler):
-    """Every move draws every walker anew from the model itself: exact where beta = m.
+    """Draw every walker from the model's own distribution in every move: exact at beta = m.
 
-    Where some values are not allowed the rows do not sum to 1: a sequence that runs into the
-    missing rest is rejected whole and drawn again, so that what remains has the law
-    prod_t exp(l_t[x_t]), up to its constant.
+    Where values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
+    into the missing rest is rejected whole and drawn again, so that the accepted ones have
+    probabilities proportional to prod_t exp(l_t[x_t]).
 
     Raises
     ------
@@ -147,15 +143,14 @@ class AutoregressiveSampler(_IndependentSampler):
     """
 
     def __init__(self, model: Any, n_walkers: int) -> None:
-        check_conditionals(model, "ladder.anchors")
+        require_conditionals(model, "ladder.anchors", "set ladder.anchors = false")
         super().__init__(model, n_walkers)
-        self._first = predicted_from(model)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be the model's own (synchronizes)."""
         drawn, x = torch.zeros_like(state.z, dtype=torch.bool), state.x
         for _ in range(MAX_TRIES):
-            x_new, whole = self._try(state.x, stream)
+            x_new, whole = self._draw_once(state.x, stream)
             x = torch.where((whole & ~drawn)[:, None], x_new, x)
             drawn = drawn | whole
             if bool(drawn.all()):
@@ -166,20 +161,23 @@ class AutoregressiveSampler(_IndependentSampler):
             "ladder.anchors = false"
         )
 
-    def _try(self, like: torch.Tensor, stream: DeviceStream) -> tuple[torch.Tensor, torch.Tensor]:
+    def _draw_once(
+        self, like: torch.Tensor, stream: DeviceStream
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sequences shaped like [W, D], and which of them are whole, bool [W]."""
         n_walkers, n_values = like.shape[0], self._model.n_values
         x = torch.zeros_like(like)
         x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
         whole = torch.ones(n_walkers, dtype=torch.bool, device=like.device)
         largest = torch.zeros((), dtype=torch.float64, device=like.device)
-        for t, row in enumerate(rows(self._model, x), start=self._first):
-            value, total = choose(row.double(), stream.uniform(n_walkers))
+        for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
+            value, total = draw_with_sum(row.double(), stream.uniform(n_walkers))
             largest = torch.maximum(largest, total.max())
-            # Rows that sum to 1 but for rounding lose nothing: the last value takes the rest.
-            inside = (value < n_values) | (total > 1.0 - ROUNDING)
+            # Where a row sums to 1 but for rounding, its last value takes the rest.
+            inside = (value < n_values) | (total > 1.0 - MAX_DEFICIT)
             whole = whole & inside
             x[:, t] = value.clamp(max=n_values - 1)
-        if float(largest) > 1.0 + NORMALIZATION_SLACK:
+        if float(largest) > 1.0 + MAX_EXCESS:
             raise RuntimeError(
                 "the model's conditional_logits are no log-probabilities (a row sums to "
                 f"{float(largest):.4g}); set ladder.anchors = false"
@@ -187,21 +185,11 @@ class AutoregressiveSampler(_IndependentSampler):
         return x, whole
 
 
-def check_conditionals(model: Any, what: str) -> None:
-    """Refuse a model without conditionals.
-
-    Raises
-    ------
-    UserError
-    """
-    if not hasattr(model, "conditional_logits"):
-        raise UserError(f"{what} wants an autoregressive model: this one has no conditional_logits")
-
-
 def is_normalized(model: Any, x: torch.Tensor) -> bool:
-    """Whether a model's conditionals are log-probabilities, as far as inputs x [W, D] tell."""
-    if not hasattr(model, "conditional_logits"):
+    """Whether a model's conditionals are log-probabilities, judged by inputs x, int64 [W, D]."""
+    offers = offers_of(model)
+    if offers.conditional_logits is None:
         return False
-    _, rows_wdv = model.conditional_logits(x)
-    sums = rows_wdv[:, predicted_from(model) :].logsumexp(dim=-1)
-    return bool((sums < NORMALIZATION_SLACK).all()) and bool(sums.max() > -1.0)
+    _, rows_wdv = offers.conditional_logits(x)
+    sums = rows_wdv[:, offers.predicted_from :].logsumexp(dim=-1)
+    return bool((sums < MAX_EXCESS).all()) and bool(sums.max() > -1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,9 +11,12 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
-from omniinput_hpc.models import Model
+from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import watch
 from omniinput_hpc.tempering.ensembles import Ensemble
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.language.kv_cache import KVCache
 
 
 class Metropolis(Untuned):
@@ -33,21 +36,22 @@ class Metropolis(Untuned):
             )
         self.parts = options.part_names
         self._model, self._sites = model, options.sites
-        self._kv_cache = kv_cache_of(model, None, n_walkers)
+        self._offers = offers_of(model)
+        self._kv_cache = kv_cache_of(self._offers, None, n_walkers)
         draws_for_sites = 1 if options.sites == 1 else model.n_sites
         if self._kv_cache is not None:
             draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; what the model keeps of them comes with the first step."""
+        """Return the state of walkers; the first step fills the KV cache."""
         return State(x, z)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """See `omniinput_hpc.kernels.Kernel`: one forward of the model, or part of one."""
-        self._kv_cache = kv_cache_of(self._model, self._kv_cache, len(state.x))
+        """Move every walker once: one forward pass of the model, or part of one."""
+        self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
         if self._kv_cache is not None:
-            return self._step_on(self._kv_cache, state, ensemble, stream)
+            return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -58,10 +62,10 @@ class Metropolis(Untuned):
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
 
-    def _step_on(
-        self, kv_cache: Any, state: State, ensemble: Ensemble, stream: DeviceStream
+    def _step_with_kv_cache(
+        self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
-        """Move all walkers at the same sites; what is cached is the KV cache's version."""
+        """Change the same sites in all walkers; the state's cache is the KV cache's version."""
         x, n_walkers = state.x, len(state.x)
         if state.cache != kv_cache.version:
             kv_cache.evaluate(x)

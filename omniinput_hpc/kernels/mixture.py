@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class Mixture:
     """Move all walkers by one of the kernels, drawn independently of the state.
 
-    Each kernel leaves the ensemble invariant, so their mixture does. What a kernel caches is kept
-    while it moves alone, and computed again when another one has moved in between.
+    Each kernel leaves the ensemble invariant, so their mixture does. A kernel's cache is kept as
+    long as no other kernel moves, and made again after another has moved.
 
     Parameters
     ----------
-    kernels : each is used by its own weight
-    weights : relative, positive
+    kernels : the parts
+    weights : how often each is drawn, relative to the others, positive
     parts : names of all kernels' parts, one kernel after the other
     """
 
@@ -45,7 +45,7 @@ class Mixture:
         return State(x, z, (None,) * len(self._kernels))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """See `omniinput_hpc.kernels.Kernel`."""
+        """Draw a kernel, the same for all walkers, and move every walker once by it."""
         u = stream.choices(1)[0]
         index = min(int(np.searchsorted(self._cumulative, u, "right")), len(self._kernels) - 1)
         kernel, cache = self._kernels[index], state.cache[index]
@@ -74,7 +74,7 @@ class Mixture:
             begin = end
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Let each kernel adapt to its own counts (see `omniinput_hpc.kernels.Kernel`)."""
+        """Let each kernel adapt to its own counts, int64 [n_parts] each."""
         for kernel, first in zip(self._kernels, self._first_part, strict=False):
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])

@@ -133,8 +133,9 @@ class WangLandauEnsemble:
     def begin_move(self, stream: DeviceStream, z: torch.Tensor) -> None:
         """Draw the proposal's beta where it is no slope; forward and backward share it.
 
-        The directional way looks at the histogram, so that it is no Markov kernel of fixed law:
-        it is used while learning only (PAPERS.md, "Readings that need care").
+        The directional way looks at the histogram, so that its transition
+        probabilities are not fixed: it is used while learning only (PAPERS.md, "Readings that need
+        care").
         """
         limits = self._options.proposal_beta
         if limits is None:

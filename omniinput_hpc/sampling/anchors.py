@@ -13,9 +13,9 @@ from omniinput_hpc.kernels.independent import (
     AutoregressiveSampler,
     UniformSampler,
     is_normalized,
-    predicted_from,
 )
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.models import offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
@@ -51,7 +51,7 @@ class Anchors:
         x = zero_inputs(n_walkers, model.n_sites, device)  # on which conditionals are tried
         self._model, self._like = model, x
         self._ancestral = self._uniform = self._model_itself = None
-        self._m = float(model.n_sites - predicted_from(model))
+        self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
         elif wanted:

@@ -54,7 +54,7 @@ class Images:
     y: NDArray[np.int64]
 
     def only(self, *labels: int) -> Images:
-        """Return the images of some classes, whose numbers become their places in `labels`."""
+        """Return the images of some classes, renumbered by their positions in `labels`."""
         kept = np.isin(self.y, labels)
         return Images(self.x[kept], np.searchsorted(labels, self.y[kept]).astype(np.int64))
 

@@ -3,8 +3,8 @@
 import sys
 
 import h5py
+import model_pair
 import numpy as np
-import pair
 import pytest
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
@@ -16,7 +16,7 @@ from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
 
-RULE = "from pair import is_right\n"
+RULE = "from model_pair import is_right\n"
 CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'
 
 
@@ -29,7 +29,7 @@ def write(path, which, beta_k, seed, **options):
         attributes = {"config": CONFIG, "model_fingerprint": OTHER[which]}
         rescored.create(side, reader, attributes)
     with h5py.File(side, "r+", locking=False) as file:
-        file["samples/z"][...] = pair.table(OTHER[which])[pair.number(run.x_rksd)]
+        file["samples/z"][...] = model_pair.table(OTHER[which])[model_pair.number(run.x_rksd)]
         file["progress/rounds_committed"][0] = run.rounds
 
 
@@ -123,7 +123,10 @@ def test_of_long_runs_evenly_spaced_rounds_are_read(runs):
         pairs, line = read_pairs(run, other, density, max_samples=3 * per_round + 1)
         assert line.endswith("good.rescored.worse.h5, 3 evenly spaced rounds read")
         x = np.stack([x for x, _ in run.samples()])[[0, (run.rounds - 1) // 2, run.rounds - 1]]
-        z, all_pairs = pair.table("worse")[pair.number(x)].ravel(), read_pairs(run, other, density)
+        z, all_pairs = (
+            model_pair.table("worse")[model_pair.number(x)].ravel(),
+            read_pairs(run, other, density),
+        )
     assert len(pairs.other_i) == len(z) == 3 * per_round
     np.testing.assert_array_equal(pairs.other_i, z)
     assert len(all_pairs[0].own_i) == run.rounds * per_round

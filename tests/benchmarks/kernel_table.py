@@ -113,8 +113,8 @@ def reference(model: Any, b: float) -> Reference:
     stream, parts = stream_of(11), []
     x = torch.zeros((WALKERS, model.n_sites), dtype=torch.int64)
     for _ in range(DRAWS // WALKERS):
-        state, _ = draws.step(draws.start(x, torch.zeros(WALKERS)), Canonical(beta), stream)
-        parts.append((state.x, state.z.double(), state.cache[:, 0]))
+        state, info = draws.step(draws.start(x, torch.zeros(WALKERS)), Canonical(beta), stream)
+        parts.append((state.x, state.z.double(), info.log_q[:, 0]))
     xs, z, log_q = (torch.cat(column) for column in zip(*parts, strict=True))
     share = torch.softmax(-beta * z - log_q, 0).numpy()
     zs = z.numpy()

@@ -13,5 +13,5 @@ def test_every_acknowledged_score_is_in_the_files(tmp_path):
 
 
 def test_a_server_that_acknowledges_too_early_is_found_out(tmp_path):
-    rows = kill_campaign(tmp_path, 12, mean=50, script="tests/helpers/forgetful.py")
+    rows = kill_campaign(tmp_path, 12, mean=50, script="tests/helpers/forgetful_server.py")
     assert sum(lost for *_, lost in rows) > 0

@@ -1,4 +1,4 @@
-"""Spaces that no one can enumerate, whose densities are known all the same, as models to bring.
+"""Spaces that no one can enumerate, whose densities are known all the same, as custom models.
 
 `Occupation` has a first-order transition: its output falls with the number of equal pairs, so that
 at beta = 0.339 inputs of all different values and inputs of one value weigh the same, with next to

@@ -35,7 +35,7 @@ class MarkovModel:
     def all_inputs(self):
         return torch.tensor(list(itertools.product(range(self.n_values), repeat=self.n_sites)))
 
-    def exact_law(self, beta):
+    def exact_distribution(self, beta):
         """Return exp(-beta z) over all inputs, normalized."""
         log_p = -beta * self.output(self.all_inputs()).double()
         return (log_p - log_p.logsumexp(0)).exp().numpy()

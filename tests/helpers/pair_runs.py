@@ -1,9 +1,9 @@
-"""Runs of the two models of `pair` in memory: independent draws, and exact answers."""
+"""Runs of the two models of `model_pair` in memory: independent draws, and exact answers."""
 
 from __future__ import annotations
 
+import model_pair
 import numpy as np
-import pair
 from lattice import ArrayRun
 
 from omniinput_hpc.estimators.comparison.input_counts import pairs_of
@@ -18,7 +18,7 @@ OTHER = {"good": "worse", "worse": "good"}
 def draw(which, beta_k, seed, *, rounds=8, walkers=16, moves=8, edges=EDGES):
     """Return a run whose moves are independent draws from the canonical laws."""
     rng = np.random.default_rng(seed)
-    z = pair.table(which).astype(float)
+    z = model_pair.table(which).astype(float)
     size = walkers * moves
     number_rks = np.empty((rounds, len(beta_k), size), dtype=np.int64)
     for k, beta in enumerate(beta_k):
@@ -26,18 +26,18 @@ def draw(which, beta_k, seed, *, rounds=8, walkers=16, moves=8, edges=EDGES):
         law = np.cumsum(p / p.sum())
         number_rks[:, k] = np.searchsorted(law, rng.random((rounds, size)))
     number_rks = np.minimum(number_rks, len(z) - 1)
-    z_rks = pair.table(which)[number_rks]
-    return ArrayRun(pair.X_ID[number_rks], z_rks, walkers, beta_k, edges, pair.N_VALUES)
+    z_rks = model_pair.table(which)[number_rks]
+    return ArrayRun(model_pair.X_ID[number_rks], z_rks, walkers, beta_k, edges, model_pair.N_VALUES)
 
 
 def both(which, run):
     """Return a run's density, and its samples with both models' outputs."""
     density = density_of_run(run)
-    other = pair.table(OTHER[which])[pair.number(run.x_rksd)]
+    other = model_pair.table(OTHER[which])[model_pair.number(run.x_rksd)]
     return density, pairs_of(density, run.z_rks, other, run.walkers)
 
 
 def log_count(which, low, high):
     """Return the exact ln of the number of inputs with output in [low, high]."""
-    z = pair.table(which)
+    z = model_pair.table(which)
     return float(np.log(((z >= low) & (z <= high)).sum()))

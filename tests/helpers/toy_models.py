@@ -1,12 +1,12 @@
-"""Small models with known answers, brought as a user would bring hers (``kind = "python"``)."""
+"""Small models with known answers, given as a user gives a custom model (``kind = "python"``)."""
 
 from __future__ import annotations
 
 import itertools
 import time
 
+import model_pair
 import numpy as np
-import pair
 import torch
 
 SITE_ENERGY = np.array([0, 1, 1, 3, 2])
@@ -209,14 +209,14 @@ def fails(device):
 
 
 class TableModel:
-    """A model of `pair`: its output is looked up."""
+    """A model of `model_pair`: its output is looked up."""
 
-    n_sites, n_values = pair.N_SITES, pair.N_VALUES
+    n_sites, n_values = model_pair.N_SITES, model_pair.N_VALUES
 
     def __init__(self, which, device, seconds):
-        self.z, self.seconds = torch.from_numpy(pair.table(which)).to(device), seconds
+        self.z, self.seconds = torch.from_numpy(model_pair.table(which)).to(device), seconds
         self.place = torch.tensor(
-            [pair.N_VALUES**i for i in range(pair.N_SITES)][::-1], device=device
+            [model_pair.N_VALUES**i for i in range(model_pair.N_SITES)][::-1], device=device
         )
 
     def output(self, x):
@@ -225,5 +225,5 @@ class TableModel:
 
 
 def table(device, which="good", seconds=0.0):
-    """Return a model of `pair`; `seconds` slow it down."""
+    """Return a model of `model_pair`; `seconds` slow it down."""
     return TableModel(which, device, seconds)

@@ -7,7 +7,7 @@ def without_proposal_term(ensemble, z, z_new, log_proposal_ratio, u):
 
 
 class OneSlope:
-    """An ensemble whose slope stays that of the old outputs z, which then pays the way back too."""
+    """An ensemble whose slope stays that of the old outputs z, also in the reverse proposal."""
 
     def __init__(self, ensemble, z):
         self.log_weight = ensemble.log_weight

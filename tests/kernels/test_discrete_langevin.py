@@ -76,7 +76,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
         kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
         expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS[:]).matrix()
         with monkeypatch.context() as patch:
-            patch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK", 1)
+            patch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK_ELEMENTS", 1)
             found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 

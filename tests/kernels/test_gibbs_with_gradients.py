@@ -38,7 +38,7 @@ DRAWS = [Draw(3, site_changed), Draw(4, value_given)]
 def after_a_swap(kernel, x, z):
     """Begin elsewhere, move, and be put at x: what was cached before must not matter."""
     elsewhere = x.roll(1, 0)
-    kernel.start(elsewhere, kernel._model.output(elsewhere))
+    kernel.start(elsewhere, z.roll(1, 0))
     return kernel.start(x, z)
 
 
@@ -113,7 +113,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     """Of 256 x 3 x 4 numbers, 40 are worked on at once."""
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
     expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
-    monkeypatch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK", 40)
+    monkeypatch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK_ELEMENTS", 40)
     found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
     assert (found == expected).all()
 

@@ -54,7 +54,7 @@ def sigmas(states, p):
 def test_uniform_draws_are_uniform():
     model = model_of()
     states = drawn(independent.UniformSampler(model, W), 0.0)
-    assert abs(sigmas(states, model.exact_law(0.0))) < 4
+    assert abs(sigmas(states, model.exact_distribution(0.0))) < 4
     assert torch.equal(states[-1].z, model.output(states[-1].x))
 
 
@@ -62,14 +62,14 @@ def test_uniform_draws_are_uniform():
 def test_autoregressive_draws_have_the_models_own_law(forbidden):
     model = model_of(forbidden)
     states = drawn(independent.AutoregressiveSampler(model, W), 2.0)
-    assert abs(sigmas(states, model.exact_law(2.0))) < 4
+    assert abs(sigmas(states, model.exact_distribution(2.0))) < 4
 
 
 def test_renormalizing_row_by_row_would_fail():
     """With forbidden values, ancestral sampling at b = 1 misses the model's own distribution."""
     model = model_of(3)
     states = drawn(independent.AncestralSampler(model, W, [2.0]), 2.0)
-    assert sigmas(states, model.exact_law(2.0)) > 10
+    assert sigmas(states, model.exact_distribution(2.0)) > 10
 
 
 @pytest.mark.parametrize("forbidden", [0, 2])

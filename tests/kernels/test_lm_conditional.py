@@ -153,7 +153,7 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
 def test_values_that_the_model_forbids_are_not_drawn_whatever_b():
     row = torch.tensor([[0.0, -torch.inf, 1.0]] * 3)
     b = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
-    scores = lm_conditional.scores_of(row, b, lm_conditional.may_forbid(b))
+    scores = lm_conditional.scaled_scores(row, b, lm_conditional.needs_mask(b))
     assert (scores[:, 1] == -torch.inf).all()
     torch.testing.assert_close(scores[:, 2], torch.tensor([-1.0, 0.0, 2.0]))
 
@@ -162,7 +162,7 @@ def test_values_that_the_model_forbids_are_not_drawn_whatever_b():
 @pytest.mark.parametrize("cached", [1, 1000])
 def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
     """Against the whole cumulative distribution, for rows in slices of every number."""
-    monkeypatch.setattr(lm_conditional, "CACHED", cached)
+    monkeypatch.setattr(lm_conditional, "CPU_CHUNK_ELEMENTS", cached)
     random, n_u = np.random.default_rng(n_values), 97
     row = random.normal(size=(7, n_values)) * 2
     row[random.uniform(size=row.shape) < 0.3] = -np.inf

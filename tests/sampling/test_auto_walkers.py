@@ -154,7 +154,7 @@ def test_a_check_alone_measures_only_what_does_not_take_long(tmp_path, quick, ca
     number = ["--set", "sampler.walkers=8", "--check"]
     assert call(auto(tmp_path), *number) == 0
     assert "\nmeasured" in capfd.readouterr().err
-    monkeypatch.setattr(build, "LONGEST_TRIAL", 0.0)
+    monkeypatch.setattr(build, "MAX_TRIAL_SECONDS", 0.0)
     assert call(auto(tmp_path), *number) == 0
     assert "\nmeasured" not in capfd.readouterr().err
 

@@ -106,6 +106,17 @@ def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
     return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
 
 
+def _on_common_range(
+    draws: list[tuple[FloatArray, FloatArray]], x: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the precision of draws of a curve at log recalls x [X], [M, X], and their areas, [M].
+
+    draws : pairs of precision and log recall
+    """
+    areas_m = np.array([area(*curve, x[0], x[-1]) for curve in draws])
+    return np.array([_at(x, *curve) for curve in draws]), areas_m
+
+
 def compare_models(
     a: Curve, b: Curve, shift: float = 0.0, shift_error: float = 0.0, seed: int = 1
 ) -> ModelComparison:
@@ -143,14 +154,11 @@ def compare_models(
         (b.draws.precision_t[m], b.draws.log_recall_t[m] + s)
         for m, s in zip(pair_m, shift_m, strict=True)
     ]
-    p_amx = np.array([_at(x, *curve) for curve in draws_a])
-    p_bmx = np.array([_at(x, *curve) for curve in draws_b])
-    area_am = np.array([area(*curve, *ends) for curve in draws_a])
-    area_bm = np.array([area(*curve, *ends) for curve in draws_b])
+    p_amx, area_am = _on_common_range(draws_a, x)
+    p_bmx, area_bm = _on_common_range(draws_b, x)
     area_a = area(a.precision_t, a.log_recall_t, *ends)
     area_b = area(b.precision_t, recall_b, *ends)
-    p_ax = _at(x, a.precision_t, a.log_recall_t)
-    p_bx = _at(x, b.precision_t, recall_b)
+    p_ax, p_bx = _at(x, a.precision_t, a.log_recall_t), _at(x, b.precision_t, recall_b)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
         _, ratio_x = cumulative_ratio(

@@ -297,6 +297,23 @@ class ScoredCurve:
     density_share: float
 
 
+def _bins_to_use(
+    coarse: Density, scores: BinScores, fewest_inputs: int, fewest_lanes: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which bins the curve is made of, and which of all have enough scores, bool [B]."""
+    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    used_b = counted_bins(coarse.believed_b, enough_b)
+    if not used_b.any():
+        best = int(np.argmax(scores.inputs_b))
+        raise EstimateError(
+            f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
+            f"best one, {coarse.edges[best]:g} to {coarse.edges[best + 1]:g}, has "
+            f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
+            "--fewest-inputs and --fewest-lanes"
+        )
+    return used_b, enough_b
+
+
 def scored_curve(
     density: Density,
     scored: Scored,
@@ -323,16 +340,7 @@ def scored_curve(
     """
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
-    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
-    used_b = counted_bins(coarse.believed_b, enough_b)
-    if not used_b.any():
-        best = int(np.argmax(scores.inputs_b))
-        raise EstimateError(
-            f"no bin has scores of {fewest_inputs} distinct inputs from {fewest_lanes} lanes; the "
-            f"best one, {coarse.edges[best]:g} to {coarse.edges[best + 1]:g}, has "
-            f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
-            "--fewest-inputs and --fewest-lanes"
-        )
+    used_b, enough_b = _bins_to_use(coarse, scores, fewest_inputs, fewest_lanes)
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     rng = np.random.default_rng(seed)
     r_b = fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)

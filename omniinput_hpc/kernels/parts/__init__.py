@@ -1,1 +1,1 @@
-"""What several kernels share: draws from categories, gradients, conditionals, random numbers."""
+"""What several kernels share: categorical draws, gradients, conditionals, random numbers."""

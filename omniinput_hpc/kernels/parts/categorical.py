@@ -1,7 +1,7 @@
 """Drawing from unnormalized log-weights, and their normalizers.
 
 Scores are used in the type in which they come (float32 from models); sums are float64, because at
-50,000 values a float32 sum would not agree with the law that is drawn.
+50,000 values a float32 sum would not agree with the distribution that is drawn from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-BLOCK = 64
+BLOCK_SIZE = 64
 """Weights that are summed in their own type; sums of blocks are float64."""
 
 
@@ -18,10 +18,10 @@ def block_sums(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return sums of exp(scores - largest) over blocks, [..., n_blocks], and largest, [...]."""
     largest = scores.amax(dim=-1)
     n = scores.shape[-1]
-    weights = scores.new_empty((*scores.shape[:-1], n + -n % BLOCK))
+    weights = scores.new_empty((*scores.shape[:-1], n + -n % BLOCK_SIZE))
     weights[..., n:] = 0.0
     torch.sub(scores, largest[..., None], out=weights[..., :n]).exp_()
-    return weights.unflatten(-1, (-1, BLOCK)).sum(dim=-1), largest
+    return weights.unflatten(-1, (-1, BLOCK_SIZE)).sum(dim=-1), largest
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:
@@ -37,18 +37,18 @@ def draw_by_blocks(
     n: int,
     scores_at: Callable[[torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do what `draw` and `log_sum` do: a block is drawn, then one of its scores.
+    """Return what `draw` and `log_sum` return: draw a block of scores, then one score of it.
 
     Parameters
     ----------
     sums, largest : of each row, [R, n_blocks] and [R]; see `block_sums`
     u : float64 [R], uniform in [0, 1)
     n : how many scores a row has
-    scores_at : returns the scores of each row at some indices, [R, BLOCK] of int64 [R, BLOCK]
+    scores_at : returns the scores of each row at some indices, [R, BLOCK_SIZE] of int64 alike
 
     Returns
     -------
-    int64 [R], nondecreasing in u; float64 [R]
+    int64 [R], the indices, nondecreasing in u; float64 [R], ln of the sums of exp(scores)
     """
     cumulative = sums.cumsum(dim=-1, dtype=torch.float64)  # [R, n_blocks]
     total = cumulative[:, -1:]
@@ -56,13 +56,13 @@ def draw_by_blocks(
     block = torch.searchsorted(cumulative, target, right=True)
     block = block.clamp_(max=cumulative.shape[-1] - 1)  # [R, 1]
     before = cumulative.gather(-1, block) - sums.gather(-1, block)
-    index = block * BLOCK + torch.arange(BLOCK, device=u.device)  # [R, BLOCK]
+    index = block * BLOCK_SIZE + torch.arange(BLOCK_SIZE, device=u.device)  # [R, BLOCK_SIZE]
     inside = (scores_at(index.clamp(max=n - 1)) - largest[:, None]).exp_()
     inside.masked_fill_(index >= n, 0.0)
     within = inside.cumsum(dim=-1, dtype=torch.float64)
-    last = BLOCK - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # u within rounding of its end
+    last = BLOCK_SIZE - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # for u within rounding of 1
     chosen = torch.searchsorted(within, target - before, right=True).squeeze(-1)
-    value = block.squeeze(-1) * BLOCK + torch.minimum(chosen, last)
+    value = block.squeeze(-1) * BLOCK_SIZE + torch.minimum(chosen, last)
     return value, total.squeeze(-1).log() + largest
 
 

@@ -1,4 +1,4 @@
-"""An autoregressive model's conditionals along an input that is being rewritten.
+"""An autoregressive model's conditionals along an input whose sites are redrawn in order.
 
 Where the model offers a KV cache, only what follows the first changed site is evaluated; else
 ``conditional_logits`` evaluates whole inputs, which is slower.
@@ -7,12 +7,16 @@ Where the model offers a KV cache, only what follows the first changed site is e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import Model
+from omniinput_hpc.models import Model, Offers, offers_of
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.language.kv_cache import KVCache
+    from omniinput_hpc.models.protocol import OutputAndMore
 
 
 class Conditionals(Protocol):
@@ -31,7 +35,7 @@ class Conditionals(Protocol):
         ...
 
     def unchanged(self) -> Conditionals:
-        """Return the same for the inputs as they are before the proposal, at this place."""
+        """Return the conditionals of the inputs before the proposal, at this place."""
         ...
 
 
@@ -43,119 +47,129 @@ class Whole:
     x : int64 [W, D], of which the first t sites are the prefix
     """
 
-    def __init__(self, model: Any, x: torch.Tensor, t: int) -> None:
-        self._model, self._x, self._t = model, x.clone(), t
+    def __init__(self, conditional_logits: OutputAndMore, x: torch.Tensor, t: int) -> None:
+        self._conditional_logits, self._x, self._t = conditional_logits, x.clone(), t
 
     def row(self) -> torch.Tensor:
-        """See `Conditionals`."""
+        """Return row t of l, [W, n_values]: one evaluation."""
         return self._rows(self._t, self._t + 1)[:, 0]
 
     def extend(self, values: torch.Tensor) -> None:
-        """See `Conditionals`."""
+        """Append one value, int64 [W]; nothing is evaluated."""
         self._x[:, self._t] = values
         self._t += 1
 
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """See `Conditionals`."""
+        """Append values, int64 [W, k]; yield rows t + 1 to t + k of l."""
         begin, end = self._t, self._t + values.shape[1]
         self._x[:, begin:end] = values
         self._t = end
         yield self._rows(begin + 1, end + 1).transpose(0, 1)
 
     def unchanged(self) -> Whole:
-        """See `Conditionals`."""
-        return Whole(self._model, self._x, self._t)
+        """Return the same at this place."""
+        return Whole(self._conditional_logits, self._x, self._t)
 
     def _rows(self, begin: int, end: int) -> torch.Tensor:
-        rows: torch.Tensor = self._model.conditional_logits(self._x)[1]
-        return rows[:, begin:end]
+        return self._conditional_logits(self._x)[1][:, begin:end]
 
 
 class Cached:
-    """By a `KVCache` that keeps the inputs as they are."""
+    """By a `KVCache`, which also keeps the current inputs."""
 
-    def __init__(self, kv_cache: Any, t: int) -> None:
+    def __init__(self, kv_cache: KVCache, t: int) -> None:
         self._kv_cache, self._t = kv_cache, t
         kv_cache.begin(t)
 
     def row(self) -> torch.Tensor:
-        """See `Conditionals`."""
-        row: torch.Tensor = self._kv_cache.row()
-        return row
+        """Return row t of l, [W, n_values]."""
+        return self._kv_cache.row()
 
     def extend(self, values: torch.Tensor) -> None:
-        """See `Conditionals`."""
+        """Append one value, int64 [W]."""
         self._kv_cache.extend(values)
 
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """See `Conditionals`."""
+        """Append values, int64 [W, k]; yield rows t + 1 to t + k of l."""
         yield from self._kv_cache.rows_after(values)
 
     def unchanged(self) -> Current:
-        """See `Conditionals`."""
+        """Return the rows of the current inputs from this place on."""
         return Current(self._kv_cache, self._t)
 
 
 class Current:
-    """The rows of a KV cache's inputs as they are: nothing is evaluated but the output layer."""
+    """The rows of a KV cache's current inputs: nothing is evaluated but the output layer."""
 
-    def __init__(self, kv_cache: Any, t: int) -> None:
+    def __init__(self, kv_cache: KVCache, t: int) -> None:
         self._kv_cache, self._t = kv_cache, t
 
     def row(self) -> torch.Tensor:
-        """See `Conditionals`."""
+        """Return row t of l, [W, n_values]."""
         (row,) = self._kv_cache.current_rows(self._t, self._t + 1)
-        return row[0]  # type: ignore[no-any-return]
+        return row[0]
 
     def extend(self, values: torch.Tensor) -> None:
-        """Go on; the values must be those that are there."""
+        """Advance by one site; the values must be those of the current inputs."""
         self._t += 1
 
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """See `extend` and `Conditionals`."""
+        """Advance by k sites; yield rows t + 1 to t + k of l."""
         begin = self._t + 1
         self._t += values.shape[1]
         yield from self._kv_cache.current_rows(begin, self._t + 1)
 
     def unchanged(self) -> Current:
-        """See `Conditionals`."""
+        """Return the same at this place."""
         return Current(self._kv_cache, self._t)
 
 
-def kv_cache_of(model: Any, current: Any, n_walkers: int) -> Any:
-    """Return the model's `KVCache` of W inputs, the current one if it fits; None if it has none."""
+def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCache | None:
+    """Return the model's KV cache of W inputs, the current one if it fits; None if it has none."""
     if current is not None and current.n_walkers == n_walkers:
         return current
-    make = getattr(model, "kv_cache", None)
-    return None if make is None else make(n_walkers)
+    return None if offers.kv_cache is None else offers.kv_cache(n_walkers)
 
 
-def rows_of(model: Any, kv_cache: Any, x: torch.Tensor, first: int) -> Iterator[torch.Tensor]:
+def rows_of(
+    conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, first: int
+) -> Iterator[torch.Tensor]:
     """Evaluate inputs x, int64 [W, D]; yield rows `first` to D - 1 of l, some [k, W, V] a time."""
     if kv_cache is not None:
         kv_cache.load(x)
         yield from kv_cache.current_rows(first, x.shape[1])
         return
-    yield model.conditional_logits(x)[1][:, first:].transpose(0, 1)
+    yield conditional_logits(x)[1][:, first:].transpose(0, 1)
 
 
-def begin(model: Any, kv_cache: Any, x: torch.Tensor, t: int) -> Conditionals:
-    """Return the conditionals behind the first t sites of x, int64 [W, D]; a KV cache keeps x."""
+def begin(
+    conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, t: int
+) -> Conditionals:
+    """Return the conditionals that follow the first t sites of x, int64 [W, D].
+
+    x must be the current inputs of the KV cache, if there is one.
+    """
     if kv_cache is not None:
         return Cached(kv_cache, t)
-    return Whole(model, x, t)
+    return Whole(conditional_logits, x, t)
 
 
-def require_conditionals(model: Model, kernel: str) -> None:
-    """Check that a model is autoregressive.
+def require_conditionals(model: Model, needed_by: str, remedy: str) -> OutputAndMore:
+    """Return the model's ``conditional_logits``.
+
+    Parameters
+    ----------
+    needed_by, remedy : the key of the input file that needs them, and what to do, for the message
 
     Raises
     ------
     UserError
-        It is not.
+        The model is not autoregressive.
     """
-    if not callable(getattr(model, "conditional_logits", None)):
+    found = offers_of(model).conditional_logits
+    if found is None:
         raise UserError(
-            f'kernel.name = "{kernel}" needs an autoregressive model with conditional_logits, '
-            'which this one lacks; choose "metropolis"'
+            f"{needed_by} needs an autoregressive model with conditional_logits, which this one "
+            f"lacks; {remedy}"
         )
+    return found

@@ -18,9 +18,9 @@ class DeviceStream:
     Parameters
     ----------
     generator : the counter-based stream (see `omniinput_hpc.rng`)
-    device : where the numbers are wanted
-    block : how many are drawn at once
-    choices : a second stream, for what all walkers share and the host decides
+    device : where the numbers are used
+    block : how many are drawn and copied at once
+    choices : a second generator, for numbers on the host that all walkers share
     """
 
     def __init__(
@@ -58,5 +58,5 @@ class DeviceStream:
         scheduled move does; and drawn on the host it costs no synchronization.
         """
         if self._choices is None:
-            raise ValueError("this stream was made without choices")
+            raise ValueError("this stream has no generator of choices")
         return self._choices.random(n)

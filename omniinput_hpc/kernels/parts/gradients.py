@@ -1,4 +1,4 @@
-"""The gradient of a model's output, row by row: what the gradient kernels propose from.
+"""The gradient of a model's output, row by row, from which the gradient kernels propose.
 
 g[w, i, v] = dz / d one_hot(x)[w, i, v]; g[i, v] - g[i, x_i] estimates the change of z when site i
 gets value v.
@@ -6,7 +6,7 @@ gets value v.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,19 +14,16 @@ import torch
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.state import accept
-from omniinput_hpc.models import Model
-from omniinput_hpc.models.checked import watch
+from omniinput_hpc.models import Model, offers_of
 
-CHUNK = 1 << 22
-"""Numbers of a gradient that are worked on at once: 16 MB in float32, whatever V and D."""
-
-
-LARGE = 1 << 24
-"""Numbers of a gradient beyond which its factors are kept instead, where a model has them."""
+CHUNK_ELEMENTS = 1 << 22
+"""Elements of a gradient that are processed at once: 16 MB in float32, whatever V and D."""
+MAX_DENSE_ELEMENTS = 1 << 24
+"""Elements of a gradient above which its factors are kept instead, where a model has them."""
 
 
 class Gradient(Protocol):
-    """A gradient of a batch: what is kept may be far smaller than [W, D, n_values]."""
+    """The gradient of a batch; what is stored may be far smaller than [W, D, n_values]."""
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
         """Return g of sites begin to end - 1, [W, end - begin, n_values]."""
@@ -43,7 +40,7 @@ class Gradient(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """A gradient that is there in full.
+    """A gradient stored in full.
 
     Attributes
     ----------
@@ -53,15 +50,15 @@ class Dense:
     g: torch.Tensor
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
-        """See `Gradient`."""
+        """Return g of some sites."""
         return self.g[:, begin:end]
 
     def at(self, site: torch.Tensor) -> torch.Tensor:
-        """See `Gradient`."""
+        """Return g of one site of each walker."""
         return self.g[torch.arange(len(site), device=site.device), site]
 
     def where(self, accepted: torch.Tensor, other: Dense) -> Dense:
-        """See `Gradient`."""
+        """Return this gradient where accepted, else the other's."""
         return Dense(accept(accepted, self.g, other.g))
 
 
@@ -71,80 +68,88 @@ class Factored:
 
     Attributes
     ----------
-    model : gives t of a site, ``target_rows(rest, site)``
+    target_rows : returns t of one site a walker from (rest, site), see `models.protocol.Factors`
     embedding : [n_values, E]
     e : [W, D, E]
     rest : tensors whose first axis is W
     """
 
-    model: Any
+    target_rows: Callable[[tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]
     embedding: torch.Tensor
     e: torch.Tensor
     rest: tuple[torch.Tensor, ...]
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
-        """See `Gradient`."""
+        """Return g of some sites."""
         site = torch.empty(len(self.e), dtype=torch.int64, device=self.e.device)
-        targets = [self.model.target_rows(self.rest, site.fill_(t)) for t in range(begin, end)]
+        targets = [self.target_rows(self.rest, site.fill_(t)) for t in range(begin, end)]
         return torch.stack(targets, dim=1).add_(self.e[:, begin:end] @ self.embedding.T)
 
     def at(self, site: torch.Tensor) -> torch.Tensor:
-        """See `Gradient`."""
+        """Return g of one site of each walker."""
         e = self.e[torch.arange(len(site), device=site.device), site]  # [W, E]
-        target: torch.Tensor = self.model.target_rows(self.rest, site)
+        target: torch.Tensor = self.target_rows(self.rest, site)
         return torch.addmm(target, e, self.embedding.T)
 
     def where(self, accepted: torch.Tensor, other: Factored) -> Factored:
-        """See `Gradient`."""
+        """Return this gradient where accepted, else the other's."""
         rest = zip(self.rest, other.rest, strict=True)
         return Factored(
-            self.model,
+            self.target_rows,
             self.embedding,
             accept(accepted, self.e, other.e),
-            tuple(accept(accepted, mine, its) for mine, its in rest),
+            tuple(accept(accepted, a, b) for a, b in rest),
         )
 
 
-def require_gradient(model: Model, kernel: str) -> None:
-    """Check that a model has a gradient.
+class Differentiable:
+    """A model whose gradient is evaluated, in factors where it would be large.
+
+    Parameters
+    ----------
+    kernel : name of the kernel, for messages
 
     Raises
     ------
     UserError
-        It has none.
+        The model has no gradient.
     """
-    if not callable(getattr(model, "output_and_gradient", None)):
-        raise UserError(
-            f'kernel.name = "{kernel}" needs a model with output_and_gradient, which this one '
-            'lacks; choose "metropolis"'
-        )
 
+    def __init__(self, model: Model, kernel: str) -> None:
+        offers = offers_of(model)
+        if offers.output_and_gradient is None:
+            raise UserError(
+                f'kernel.name = "{kernel}" needs a model with output_and_gradient, which this one '
+                'lacks; choose "metropolis"'
+            )
+        self._output_and_gradient, self._factors = offers.output_and_gradient, offers.factors
+        self._n_sites, self._n_values = model.n_sites, model.n_values
 
-def evaluate(model: Any, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
-    """Return z [W] and the gradient at x, int64 [W, D]: in factors where it would be large.
+    def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
+        """Return z [W] and the gradient at x, int64 [W, D].
 
-    Raises
-    ------
-    UserError
-        The model's gradient has the wrong shape.
-    """
-    if x.numel() * model.n_values > LARGE and getattr(model, "embedding", None) is not None:
-        z, e, rest = model.output_and_factors(x)
-        watch(model, x, z)
-        return z, Factored(model, model.embedding, e, rest)
-    z, g = model.output_and_gradient(x)
-    shape = (*x.shape, model.n_values)
-    if tuple(g.shape) != shape or tuple(z.shape) != shape[:1]:
-        raise UserError(
-            f"the model's output_and_gradient(x) must return z {list(shape[:1])} and a gradient "
-            f"{list(shape)} for x {list(x.shape)}, found {list(z.shape)} and {list(g.shape)}"
-        )
-    return z, Dense(g)
+        Raises
+        ------
+        UserError
+            The model's gradient has the wrong shape.
+        """
+        if self._factors is not None and x.numel() * self._n_values > MAX_DENSE_ELEMENTS:
+            embedding = self._factors.embedding()
+            if embedding is not None:
+                z, e, rest = self._factors.output_and_factors(x)
+                return z, Factored(self._factors.target_rows, embedding, e, rest)
+        z, g = self._output_and_gradient(x)
+        shape = (*x.shape, self._n_values)
+        if tuple(g.shape) != shape or tuple(z.shape) != shape[:1]:
+            raise UserError(
+                f"the model's output_and_gradient(x) must return z {list(shape[:1])} and a "
+                f"gradient {list(shape)} for x {list(x.shape)}, found {list(z.shape)} and "
+                f"{list(g.shape)}"
+            )
+        return z, Dense(g)
 
-
-def chunks(shape: torch.Size, n_values: int) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of runs of sites whose rows are of bounded size; shape is [W, D]."""
-    n_walkers, n_sites = shape
-    width = max(1, CHUNK // (n_walkers * n_values))
-    for begin in range(0, n_sites, width):
-        yield begin, min(begin + width, n_sites)
+    def chunks(self, n_walkers: int) -> Iterator[tuple[int, int]]:
+        """Yield (begin, end) of runs of sites whose rows of the gradient are of bounded size."""
+        width = max(1, CHUNK_ELEMENTS // (n_walkers * self._n_values))
+        for begin in range(0, self._n_sites, width):
+            yield begin, min(begin + width, self._n_sites)

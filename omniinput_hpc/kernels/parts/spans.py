@@ -1,4 +1,4 @@
-"""Which sites a move of an autoregressive kernel rewrites: drawn independently of the state."""
+"""The span of sites that a move of an autoregressive kernel redraws: independent of the state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 
-FULL_LENGTH = 0.1
-"""Share of suffixes that are redrawn whole on top of their log-uniform law (the default's)."""
-LONGEST_BLOCK = 8
+FULL_LENGTH_SHARE = 0.1
+"""Share of suffixes of full length, on top of the log-uniform distribution (the default's)."""
+MAX_BLOCK_LENGTH = 8
+"""Length of the longest block where the input file names none."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Sites begin to end - 1, to be rewritten by part number `part` of the kernel."""
+    """Sites begin to end - 1, to be redrawn by part number `part` of the kernel."""
 
     part: int
     begin: int
@@ -25,12 +26,12 @@ class Span:
 
 
 class SpanSchedule:
-    """Draws spans of D sites.
+    """The distribution of spans among D sites.
 
     Raises
     ------
     UserError
-        Lengths beyond D, or moves that never change some site.
+            A length is above D, or no move ever changes some site.
     """
 
     def __init__(self, options: Options, n_sites: int) -> None:
@@ -39,9 +40,9 @@ class SpanSchedule:
         self._parts = np.cumsum(weights) / np.sum(weights)
         block = _range("block_lengths", options.block_lengths, n_sites)
         suffix = _range("suffix_lengths", options.suffix_lengths, n_sites)
-        whole = FULL_LENGTH if options.suffix_lengths is None else 0.0
+        whole = FULL_LENGTH_SHARE if options.suffix_lengths is None else 0.0
         self._lengths = {
-            "block": _log_uniform(*(block or (min(2, n_sites), min(LONGEST_BLOCK, n_sites)))),
+            "block": _log_uniform(*(block or (min(2, n_sites), min(MAX_BLOCK_LENGTH, n_sites)))),
             "suffix": _log_uniform(*(suffix or (1, n_sites)), whole),
         }
         only_suffixes = options.weights.suffix == sum(weights)
@@ -52,7 +53,7 @@ class SpanSchedule:
             )
 
     def draw(self, u: NDArray[np.float64]) -> Span:
-        """Return a span, given three uniform numbers: for the part, the length, the place."""
+        """Return a span, given three uniform numbers: for its part, its length, its first site."""
         part = _inverse(self._parts, u[0])
         name, length = self._names[part], 1
         if name in self._lengths:
@@ -75,7 +76,10 @@ def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] |
 def _log_uniform(
     low: int, high: int, longest: float = 0.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the lengths low to high and their cumulative law: 1/length, mixed with the longest."""
+    """Return lengths low to high and their cumulative probabilities, proportional to 1/length.
+
+    A share `longest` is added for the longest one.
+    """
     lengths = np.arange(low, high + 1)
     p = (1 - longest) / lengths / np.sum(1 / lengths)
     p[-1] += longest

@@ -25,7 +25,7 @@ class GraphCache:
 
     A kind is where an evaluation begins and how long it is; of D sites, moves have 2 D of them.
     Whether a replay finds what the evaluation itself finds, to the bit, is looked at once for each
-    kind, because a run that goes on from its file evaluates before it replays. If one does not,
+    kind, because a resumed run evaluates before it replays. If one does not,
     or waits for the device meanwhile as mixtures of experts do, all are evaluated as ever.
 
     Parameters

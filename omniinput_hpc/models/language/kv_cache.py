@@ -60,7 +60,7 @@ class KVCache:
         self._kept: tuple[torch.Tensor, ...] = ()
         self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
         self._same = 0  # positions before it are alike in both
-        self._from = self._at = 0  # where the proposal begins, and where it goes on
+        self._from = self._at = 0  # where the proposal begins, and how far it has come
         self.version = 0
 
     @property

@@ -1,7 +1,7 @@
 """Two models' curves: the exact AUPR difference lies in its interval; verdicts; wrong variants."""
 
+import model_pair
 import numpy as np
-import pair
 import pytest
 from lattice import ArrayRun
 from pair_runs import ABSOLUTE, EDGES, draw
@@ -19,11 +19,11 @@ N_RUNS = 24
 def curve_of(which, seed, moves=8):
     run = draw(which, ABSOLUTE, seed, moves=moves)
     density = density_of_run(run)
-    return rule_curve(density, sum_scores(run, density, pair.is_right))
+    return rule_curve(density, sum_scores(run, density, model_pair.is_right))
 
 
 def exact_curve(which):
-    z, r = pair.table(which), pair.is_right(pair.X_ID)
+    z, r = model_pair.table(which), model_pair.is_right(model_pair.X_ID)
     g = np.histogram(z, EDGES)[0]
     right = np.histogram(z, EDGES, weights=r)[0]
     b = np.flatnonzero(g)
@@ -76,7 +76,7 @@ def test_recall_on_another_scale_is_shifted_back():
     density = density_of_run(run)
     moved = type(density)(**{**vars(density), "log_g_b": density.log_g_b - 5.0,
                              "log_g_jb": density.log_g_jb - 5.0})  # fmt: skip
-    relative = rule_curve(moved, sum_scores(run, density, pair.is_right))
+    relative = rule_curve(moved, sum_scores(run, density, model_pair.is_right))
     shifted = compare_models(a, relative, 5.0)
     assert shifted.aupr_difference.value == pytest.approx(float(plain.aupr_difference.value))
     assert shifted.lower == pytest.approx(plain.lower)
@@ -90,7 +90,7 @@ def test_one_lane_gives_no_verdict():
     run = draw("worse", ABSOLUTE, 2)
     alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
     density = density_of_run(alone)
-    curve = rule_curve(density, sum_scores(alone, density, pair.is_right))
+    curve = rule_curve(density, sum_scores(alone, density, model_pair.is_right))
     text = verdict(compare_models(curve_of("good", 1), curve), "A", "B")
     assert text.endswith("the errors are not known.")
 

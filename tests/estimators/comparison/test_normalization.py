@@ -1,7 +1,7 @@
 """Normalization: the papers' example, exact ratios within their errors, wrong variants fail."""
 
+import model_pair
 import numpy as np
-import pair
 import pytest
 from lattice import ArrayRun
 from pair_runs import ABSOLUTE, EDGES, RELATIVE, both, draw, log_count
@@ -78,10 +78,10 @@ def test_wrong_counts_miss_the_exact_ratio():
         counts = {}
         for which, other in (("good", "worse"), ("worse", "good")):
             run = draw(which, ABSOLUTE, 1000 + 2 * seed + (which == "good"))
-            number = pair.number(run.x_rksd).ravel()
+            number = model_pair.number(run.x_rksd).ravel()
             for name, some in (("unweighted", number), ("distinct", np.unique(number))):
-                own = in_range(pair.table(which)[some], LOW, HIGH)
-                both_in = own & in_range(pair.table(other)[some], LOW, HIGH)
+                own = in_range(model_pair.table(which)[some], LOW, HIGH)
+                both_in = own & in_range(model_pair.table(other)[some], LOW, HIGH)
                 counts[name, which] = np.log(own.sum()) - np.log(both_in.sum())
         for name, values in wrong.items():
             values.append(counts[name, "good"] - counts[name, "worse"])
@@ -144,7 +144,7 @@ def test_entire_distribution_is_refused_with_the_share():
     whole = density_of_run(draw("good", ABSOLUTE, 1))
     assert n.why_not_entire(whole) is None
     cut = density_of_run(draw("good", ABSOLUTE, 1, edges=EDGES[EDGES <= 5.0]))
-    share = (pair.table("good") > 5.0).mean()
+    share = (model_pair.table("good") > 5.0).mean()
     words = n.why_not_entire(cut)
     assert words.endswith("of all inputs lie outside the bins")
     assert float(words.split()[0]) == pytest.approx(share, rel=0.15)

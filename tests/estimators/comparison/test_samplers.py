@@ -1,7 +1,7 @@
 """Two samplers of one model: chances are uniform where they agree; other laws are found."""
 
+import model_pair
 import numpy as np
-import pair
 import pytest
 from lattice import ArrayRun
 from pair_runs import ABSOLUTE, EDGES, RELATIVE, draw
@@ -52,7 +52,7 @@ def test_other_inputs_with_the_same_outputs_are_found():
     run, other = draw("worse", ABSOLUTE, 1, moves=40), draw("worse", ABSOLUTE, 2, moves=40)
     stuck = other.x_rksd.copy()
     stuck[:, :, ::3, 2] = 1
-    stuck_run = ArrayRun(stuck, other.z_rks, other.walkers, ABSOLUTE, EDGES, pair.N_VALUES)
+    stuck_run = ArrayRun(stuck, other.z_rks, other.walkers, ABSOLUTE, EDGES, model_pair.N_VALUES)
     found = compare(run, stuck_run)
     assert found.p > 1e-3
     assert found.inputs_p < 1e-4
@@ -63,7 +63,7 @@ def test_other_inputs_with_the_same_outputs_are_found():
 def ancestral(seed, wrong=0.0):
     """Return a run of independent draws whose probabilities are known (or wrong, on one rung)."""
     run = draw("worse", ABSOLUTE, seed, moves=40)
-    z_v = pair.table("worse").astype(float)
+    z_v = model_pair.table("worse").astype(float)
     log_z_k = np.logaddexp.reduce(-ABSOLUTE[:, None] * z_v, axis=1)
     run.log_q = -ABSOLUTE * run.z_rks[..., None] - log_z_k
     run.log_q[..., 3] += wrong * run.x_rksd[..., :1].mean(axis=-1)

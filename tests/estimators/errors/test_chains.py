@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from autoregressive import autoregressive
+from autoregressive_chains import autoregressive
 
 from omniinput_hpc.estimators.errors import chains
 from omniinput_hpc.estimators.errors.chains import (

@@ -83,7 +83,7 @@ def audited(folder):
 
 def test_rank_0_finds_the_model_and_each_rank_reads_its_weights_once(hub, tmp_path):
     opens = Opens(hub)
-    done = run(tmp_path / "opens", tmp_path / "herd.toml", ranks=RANKS, module="opens")
+    done = run(tmp_path / "opens", tmp_path / "herd.toml", ranks=RANKS, module="open_auditor")
     assert done.returncode == 0, done.stderr
     of_all = opens.count()
     ranks = audited(tmp_path / "opens")
@@ -105,7 +105,11 @@ def test_the_counts_notice_a_herd(hub, tmp_path):
     """Processes that each resolve the name and take the fingerprint show in the same counts."""
     for _ in range(2):
         done = run(
-            tmp_path / "opens", tmp_path / "herd.toml", "--restart", "require", module="opens"
+            tmp_path / "opens",
+            tmp_path / "herd.toml",
+            "--restart",
+            "require",
+            module="open_auditor",
         )
         assert done.returncode == 2 and "require" in done.stderr
     weights = ("open", str(hub / "model.safetensors"))
@@ -115,7 +119,7 @@ def test_the_counts_notice_a_herd(hub, tmp_path):
 def test_a_missing_model_names_the_command_for_a_login_node(hub, tmp_path):
     done = run(
         tmp_path / "opens", tmp_path / "herd.toml", "--set", "model.path=someone/else",
-        ranks=RANKS, module="opens",
+        ranks=RANKS, module="open_auditor",
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count("hf download someone/else --include") == 1

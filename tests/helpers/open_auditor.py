@@ -1,4 +1,6 @@
-"""The program under an auditor: ``python -m opens FOLDER arguments`` notes what each rank opens.
+"""The program under an auditor, which notes what each rank opens.
+
+``python -m open_auditor FOLDER arguments``
 
 Every rank writes FOLDER/PID: a line ``event argument`` for each file that Python opens, each that
 safetensors opens (its own code is no Python, so that its function is wrapped), each host name that
