@@ -10,8 +10,7 @@ from _common import add_score_options, curve_from_scores, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
-from omniinput_hpc.plots.precision_recall import convergence_figure
-from omniinput_hpc.plots.scores import annotators_figure
+from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
 from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run

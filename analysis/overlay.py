@@ -5,7 +5,6 @@ Writes FILE.png and FILE.pdf. Of image models it also shows inputs of low, middl
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +46,8 @@ def main(arguments: list[str]) -> None:
         raise UserError("--test-sets: more files than runs")
     sets_of = [read_test_sets(path) for path in options.test_sets]
     models = []
-    for path, shown in zip_longest(options.run, sets_of, fillvalue={}):
+    sets_of += [{}] * (len(options.run) - len(sets_of))
+    for path, shown in zip(options.run, sets_of, strict=True):
         with open_run(path) as run:
             density, chosen = density_of_run(run), pictures(run, options.inputs)
             label = z_label(run.config)

@@ -14,8 +14,7 @@ from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.density import rho_r_figure
-from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
-from omniinput_hpc.plots.scores import r_figure
+from omniinput_hpc.plots.scores import curve_figure, r_figure, roc_figure
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.score_tables import summarize_scores

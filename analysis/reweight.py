@@ -31,8 +31,8 @@ def main(arguments: list[str]) -> None:
     if options.unbinned and len(options.run) > 1:
         raise EstimateError("--unbinned takes one run file")
 
-    with ExitStack() as files:
-        runs = [files.enter_context(open_run(path)) for path in options.run]
+    with ExitStack() as stack:
+        runs = [stack.enter_context(open_run(path)) for path in options.run]
         density = density_of_runs(runs)
         source, label = tables.describe_run(*runs), z_label(runs[0].config)
         constants = known_ratio.describe(density, runs[0])
