@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _common import add_range, beside, new_parser, run_script
 
-from omniinput_hpc.annotation.choose import DRAW_METHODS, FEWEST, bin_edges, choose, describe_draw
+from omniinput_hpc.annotation import choose
 from omniinput_hpc.annotation.display import shown_of
 from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
@@ -26,22 +26,18 @@ def main(arguments: list[str]) -> None:
 
     drawn, runs, copies = [], [], 0
     for i, (path, (low, high)) in enumerate(zip(options.run, ranges, strict=True)):
-        edges = bin_edges(low, high, options.width)
+        edges = choose.bin_edges(low, high, options.width)
         with open_run(path) as run:
             density, shown = density_of_run(run), shown_of(run.config)
             seed = options.seed + 1_000_003 * i
-            chosen, reports = choose(run, density, edges, options.per_bin, options.law, seed)
+            chosen, reports = choose.choose(run, density, edges, options.per_bin, options.law, seed)
             about = {"path": str(path), "model_fingerprint": run.fingerprint, "range": [low, high]}
         drawn.append(DrawnRun(chosen, shown))
         runs.append(about)
         copies += sum(r.samples - r.distinct for r in reports)
-        print(f"{path}: {shown.note}\nbin       samples  distinct  effective  drawn  near pairs")
-        for r in reports:
-            few = f"  fewer than {FEWEST}" if r.drawn < FEWEST else ""
-            found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
-            print(f"{found} {r.drawn:6} {r.near:11}{few}")
+        print("\n".join([f"{path}: {shown.note}", *choose.bin_table(reports)]))
     header = {
-        "law": options.law, "law_in_words": describe_draw(options.law), "runs": runs,
+        "law": options.law, "law_in_words": choose.describe_draw(options.law), "runs": runs,
         "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],
         "per_bin": options.per_bin, "duplicates": copies, "seed": options.seed,
     }  # fmt: skip
@@ -62,7 +58,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     words = "range of outputs; once, or once for each run"
     add_range(parser, words, required=True, action="append")
     draws = "how inputs are drawn in a bin (default: by-weight)"
-    add("--law", choices=list(DRAW_METHODS), default="by-weight", help=draws)
+    add("--law", choices=list(choose.DRAW_METHODS), default="by-weight", help=draws)
     twice = "share of the tasks that are shown twice (default: 0.1)"
     add("--repeats", type=float, default=0.1, metavar="SHARE", help=twice)
     add("--gold", type=Path, metavar="FILE.jsonl", help="items whose score is known, mixed in")

@@ -5,38 +5,17 @@ Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside 
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from contextlib import ExitStack
 
 from _common import add_range, add_score_options, new_parser, run_script, write_results
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.tables import describe_run, verdict_lines
-from omniinput_hpc.runfile.reader import RunReader, open_run
-
-
-def curves_of(
-    runs: Sequence[RunReader], densities: Sequence[Density], options: argparse.Namespace
-) -> list[Curve]:
-    """Return every run's curve by the rule, or by the scores, that the arguments name."""
-    fewest = (options.fewest_inputs, options.fewest_lanes)
-    pairs = zip(runs, densities, strict=True)
-    if options.rule:
-        rule = load_rule(options.rule)
-        return [
-            rule_curve(d, sum_scores(run, d, rule, fewest[0]), options.side, fewest, whole=False)
-            for run, d in pairs
-        ]
-    files = (options.scores, options.key)
-    of_scores = comparison.curve_of_score_files
-    return [of_scores(run, d, *files, options.side, fewest) for run, d in pairs]
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -66,7 +45,11 @@ def main(arguments: list[str]) -> None:
             figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
             lines, columns = lines + two.lines, two.columns
         else:
-            ending, curves = "compared", curves_of(runs, densities, options)
+            fewest = (options.fewest_inputs, options.fewest_lanes)
+            by = (options.rule, options.scores, options.key, options.side, fewest)
+            pairs = zip(runs, densities, strict=True)
+            curves = [comparison.curve_of(run, density, *by) for run, density in pairs]
+            ending = "compared"
             several = comparison.compare_with_first(runs, densities, names, curves, options.range)
             absolute = all(density.absolute for density in densities)
             figure = models_figure(several.curves, several.comparisons, absolute)

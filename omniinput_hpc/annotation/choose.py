@@ -223,6 +223,16 @@ def _reports(
     return reports
 
 
+def bin_table(reports: Sequence[BinReport]) -> list[str]:
+    """Return the lines of the table of bins."""
+    lines = ["bin       samples  distinct  effective  drawn  near pairs"]
+    for r in reports:
+        few = f"  fewer than {FEWEST}" if r.drawn < FEWEST else ""
+        found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
+        lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
+    return lines
+
+
 def near_pairs(x_nd: IntArray) -> int:
     """Return how many pairs of inputs differ in at most `NEAR` of their sites."""
     most = NEAR * x_nd.shape[1]
