@@ -8,35 +8,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from _common import beside, new_parser, run_script
+from _common import add_key, new_parser, run_script, write_results
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.agreement import (
-    compare_with_people,
-    fid_line,
-    people_columns,
-    people_lines,
-)
+from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.tables import describe_run, read_table, write_table
+from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.results.tables import describe_run, read_table
 from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
     """Read, compare, write, and print the lines of all bins together."""
     parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
-    parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="FILE",
-                        help="score files of people and of judges")  # fmt: skip
-    parser.add_argument("--key", type=Path, help="key of the tasks (default: beside the scores)")
-    parser.add_argument(
-        "--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py"
-    )
-    parser.add_argument(
-        "--fid-run", type=int, default=0, help="number of the run in that file (default: 0)"
-    )
+    add, files = parser.add_argument, "score files of people and of judges"
+    add("--scores", type=Path, nargs="+", required=True, metavar="FILE", help=files)
+    add_key(parser)
+    add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py")
+    add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
     options = parser.parse_args(arguments)
 
     with open_run(options.run) as run:
@@ -44,9 +34,9 @@ def main(arguments: list[str]) -> None:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
         source, label = describe_run(run), z_label(run.config)
-    found = compare_with_people(joined.scored, joined.judges)
-    columns = people_columns(joined.scored, joined.judges, found)
-    lines = people_lines(joined.scored, joined.judges, found)
+    found = agreement.compare_with_people(joined.scored, joined.judges)
+    columns = agreement.people_columns(joined.scored, joined.judges, found)
+    lines = agreement.people_lines(joined.scored, joined.judges, found)
     if options.fid:
         _, fid = read_table(options.fid, ["run", "z_lower", "fid", "fid_of_reference"])
         mine = fid["run"] == options.fid_run
@@ -54,12 +44,12 @@ def main(arguments: list[str]) -> None:
         for name in ("fid", "fid_of_reference"):
             value = np.append(fid[name][mine], np.nan)
             columns[name] = value[np.where(near.any(axis=1), near.argmax(axis=1), -1)]
-        lines.append(fid_line(columns["r_people"], columns["fid"]))
+        lines.append(agreement.fid_line(columns["r_people"], columns["fid"]))
 
-    table, picture = beside(options.run, ".agreement.csv"), beside(options.run, ".agreement.png")
-    write_table(table, [*lines, f"source: {source}"], columns)
-    save(agreement_figure(columns, found, label), picture)
-    print("\n".join([source, *joined.notes, *lines, str(table), str(picture)]))
+    figure = agreement_figure(columns, found, label)
+    about = [*lines, f"source: {source}"]
+    written = write_results(options.run, "agreement", about, columns, figure)
+    print("\n".join([source, *joined.notes, *lines, *written]))
 
 
 if __name__ == "__main__":

@@ -10,33 +10,23 @@ import logging
 import socket
 from pathlib import Path
 
-from _common import new_parser, run_script
+from _common import TASKS, new_parser, run_script, with_extra
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
 from omniinput_hpc.annotation.tasks import read_tasks
-from omniinput_hpc.errors import UserError
 
 
 def main(arguments: list[str]) -> None:
     """Open the files, print where the page is, and serve until interrupted."""
-    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md")
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
-    parser.add_argument(
-        "--annotator", required=True, metavar="NAME", help="name of the person who scores"
-    )
-    parser.add_argument(
-        "--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows"
-    )
-    parser.add_argument(
-        "--port", type=int, help="port on this machine (default: one for each annotator)"
-    )
+    example = "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md"
+    parser = new_parser(__doc__, example, TASKS)
+    add = parser.add_argument
+    add("--annotator", required=True, metavar="NAME", help="name of the person who scores")
+    add("--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows")
+    add("--port", type=int, help="port on this machine (default: one for each annotator)")
     options = parser.parse_args(arguments)
-    try:
+    with with_extra("annotate"):
         from omniinput_hpc.annotation import security, server, session
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[annotate]'"
-        ) from None
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     tasks, name = read_tasks(options.tasks), options.annotator

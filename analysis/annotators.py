@@ -5,25 +5,21 @@ Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
+from _common import add_score_options, curve_from_scores, new_parser, run_script, write_results
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
-from omniinput_hpc.plots.precision_recall import convergence_figure
-from omniinput_hpc.plots.scores import annotators_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
+from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.results.score_tables import agreement_lines
-from omniinput_hpc.results.tables import describe_run, write_table
+from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     add_score_options(parser)
     options = parser.parse_args(arguments)
 
@@ -36,20 +32,16 @@ def main(arguments: list[str]) -> None:
     lines = agreement_lines(
         joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
     )
-    table = beside(options.run, ".annotators.csv")
-    write_table(table, [*lines, f"source: {source}"], annotator_columns(joined.scored))
-    picture = beside(options.run, ".annotators.png")
-    save(annotators_figure(joined.scored, result.used_b, label), picture)
-    steps = beside(options.run, ".convergence.csv")
+    figure = annotators_figure(joined.scored, result.used_b, label)
+    about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
+    files = write_results(options.run, "annotators", about, columns, figure)
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    write_table(steps, ["AUPR from a part of the scores, 95% interval", source], columns)
-    curves = beside(options.run, ".convergence.png")
-    save(convergence_figure(settled, density.absolute), curves)
-
-    print("\n".join([source, *joined.notes, *lines]))
-    print(f"{table}\n{picture}\n{steps}\n{curves}")
+    about = ["AUPR from a part of the scores, 95% interval", source]
+    figure = convergence_figure(settled, density.absolute)
+    files += write_results(options.run, "convergence", about, columns, figure)
+    print("\n".join([source, *joined.notes, *lines, *files]))
 
 
 if __name__ == "__main__":

@@ -5,66 +5,33 @@ Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside 
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
-from _common import add_score_options, beside, new_parser, run_script
+from _common import add_range, add_score_options, new_parser, run_script, write_results
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.comparison import (
-    compare_two_samplers,
-    compare_with_first,
-    curve_of_score_files,
-    require_one_space,
-)
-from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
-from omniinput_hpc.runfile.reader import RunReader, open_run
-
-
-def curves_of(
-    runs: Sequence[RunReader], densities: Sequence[Density], options: argparse.Namespace
-) -> list[Curve]:
-    """Return every run's curve by the rule, or by the scores, that the arguments name."""
-    fewest = (options.fewest_inputs, options.fewest_lanes)
-    pairs = zip(runs, densities, strict=True)
-    if options.rule:
-        rule = load_rule(options.rule)
-        return [
-            rule_curve(d, sum_scores(run, d, rule, fewest[0]), options.side, fewest, whole=False)
-            for run, d in pairs
-        ]
-    files = (options.scores, options.key)
-    return [curve_of_score_files(run, d, *files, options.side, fewest) for run, d in pairs]
+from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.results import comparison
+from omniinput_hpc.results.tables import describe_run, verdict_lines
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
     """Read, compare each run with the first, write, and print where the results are."""
-    parser = new_parser(
-        __doc__, "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
-    )
-    parser.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUN.h5",
-        help="run files; the first is compared with each of the others",
-    )  # fmt: skip
+    example = "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    files = "run files; the first is compared with each of the others"
+    parser = new_parser(__doc__, example, files, nargs="+")
     add_score_options(parser, rule=True, required=False)
-    parser.add_argument(
-        "--range", type=float, nargs=2, metavar=("LOW", "HIGH"),
-        help="outputs that both models share, to normalize by",
-    )  # fmt: skip
+    add_range(parser, "outputs that both models share, to normalize by")
     options = parser.parse_args(arguments)
-    if len(options.runs) < 2:
+    if len(options.run) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
-    names = [path.stem for path in options.runs]
+    names = [path.stem for path in options.run]
     with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path)) for path in options.runs]
-        require_one_space(runs)
+        runs = [stack.enter_context(open_run(path)) for path in options.run]
+        comparison.require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         if not one_model and not (options.rule or options.scores):
             raise UserError("these are runs of different models: give --rule or --scores")
@@ -73,22 +40,22 @@ def main(arguments: list[str]) -> None:
         for name, density in zip(names, densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         if one_model:
-            ending, pair = ".samplers", (densities[0], densities[1])
-            two = compare_two_samplers(runs, densities, names)
-            label = z_label(runs[0].config)
-            figure = samplers_figure(*pair, two.found, (names[0], names[1]), label)
+            ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
+            pair, label = (names[0], names[1]), z_label(runs[0].config)
+            figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
             lines, columns = lines + two.lines, two.columns
         else:
-            ending, curves = ".compared", curves_of(runs, densities, options)
-            several = compare_with_first(runs, densities, names, curves, options.range)
+            fewest = (options.fewest_inputs, options.fewest_lanes)
+            by = (options.rule, options.scores, options.key, options.side, fewest)
+            pairs = zip(runs, densities, strict=True)
+            curves = [comparison.curve_of(run, density, *by) for run, density in pairs]
+            ending = "compared"
+            several = comparison.compare_with_first(runs, densities, names, curves, options.range)
             absolute = all(density.absolute for density in densities)
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 
-    table, picture = (beside(options.runs[0], f"{ending}.{kind}") for kind in ("csv", "png"))
-    write_table(table, lines, columns)
-    save(figure, picture)
-    print("\n".join([*lines, str(table), str(picture)]))
+    print("\n".join([*lines, *write_results(options.run[0], ending, lines, columns, figure)]))
 
 
 if __name__ == "__main__":

@@ -8,36 +8,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from _common import new_parser, run_script
+from _common import TASKS, new_parser, run_script, with_extra
 
-from omniinput_hpc.annotation.judges import default_name, run_judge
+from omniinput_hpc.annotation.judges import run_judge
 from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
 from omniinput_hpc.annotation.tasks import TaskSet, key_path, read_key, read_tasks, stem_of
-from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.tables import write_table
 
 
 def main(arguments: list[str]) -> None:
     """Read, judge, write, and print what was done."""
-    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --judge omniinput_hpc.zoo.toy:is_valid")
-    parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help="tasks, from choose.py")
+    example = "runs/toy.tasks.jsonl --judge omniinput_hpc.zoo.toy:is_valid"
+    parser = new_parser(__doc__, example, TASKS)
     add_arguments(parser)
     options = parser.parse_args(arguments)
     check(options)
     tasks = read_tasks(options.tasks)
-    try:
+    with with_extra("judges"):
         if options.judge == "fid":
             fid(options, tasks)
             return
         judge = make_judge(options, tasks)
-        name = options.name or default_name(options.judge)
+        name = options.name or options.judge.rpartition(":")[2]  # the kind, or the function
         done = run_judge(tasks, judge, name, options.batch, progress)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[judges]'"
-        ) from None
     left = f"; {done.left_out} without values (gold) left out" if done.left_out else ""
     print(f"{judge.about}: {done.new} tasks scored, {done.before} were already{left}")
     print("\n".join([*judge.notes(), str(done.path)]))

@@ -20,27 +20,17 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print the tables."""
     parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl --budget 100")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     add_score_options(parser)
-    parser.add_argument(
-        "--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with"
-    )
-    parser.add_argument(
-        "--against-scores", type=Path, nargs="+", default=[], metavar="FILE",
-        help="its score files (default: those of --scores)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--budget", type=int, default=100, help="further scores to place (default: 100)"
-    )
+    add, its_files = parser.add_argument, "its score files (default: those of --scores)"
+    add("--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with")
+    add("--against-scores", type=Path, nargs="+", metavar="FILE", help=its_files)
+    add("--budget", type=int, default=100, help="further scores to place (default: 100)")
     options = parser.parse_args(arguments)
 
-    paths, scores = [options.run], [options.scores]
+    paths, scores, results = [options.run], [options.scores], []
     if options.against:
-        paths, scores = (
-            [*paths, options.against],
-            [*scores, options.against_scores or options.scores],
-        )
-    results = []
+        paths.append(options.against)
+        scores.append(options.against_scores or options.scores)
     for path, files in zip(paths, scores, strict=True):
         with open_run(path) as run:
             options.scores = files

@@ -5,30 +5,25 @@ Each run must have been rescored by the other model first (python -m omniinput_h
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from _common import beside, new_parser, run_script
+from _common import add_range, new_parser, run_script, write_results
 
 from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.results.comparison import read_pairs, require_one_space
-from omniinput_hpc.results.tables import describe_run, verdict_lines, write_table
+from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
-    parser = new_parser(__doc__, "runs/toy.h5 runs/toy-worse.h5 --range 10 20")
-    parser.add_argument("runs", type=Path, nargs=2, metavar="RUN.h5", help="one run of each model")
-    parser.add_argument(
-        "--range", type=float, nargs=2, required=True, metavar=("LOW", "HIGH"),
-        help="outputs that both models share, to normalize by",
-    )  # fmt: skip
+    example = "runs/toy.h5 runs/toy-worse.h5 --range 10 20"
+    parser = new_parser(__doc__, example, "one run of each model", nargs=2)
+    add_range(parser, "outputs that both models share, to normalize by", required=True)
     options = parser.parse_args(arguments)
-    one, two = options.runs
+    one, two = options.run
     names = (one.stem, two.stem)
 
     with open_run(one) as run_a, open_run(two) as run_b:
@@ -44,7 +39,6 @@ def main(arguments: list[str]) -> None:
     for name, density in zip(names, (a, b), strict=True):
         lines += [f"{name}: {line}" for line in verdict_lines(density)]
 
-    table = beside(one, f".normalized.{two.stem}.csv")
     shift = 0.0 if best.shift is None else float(best.shift.value)
     parts = [(d, np.flatnonzero(d.count_b), s) for d, s in ((a, 0.0), (b, shift))]
     columns = {
@@ -55,10 +49,9 @@ def main(arguments: list[str]) -> None:
         "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i, _ in parts]),
     }
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
-    write_table(table, [scale, *lines, *sources], columns)
-    picture = beside(one, f".normalized.{two.stem}.png")
-    save(normalization_figure(a, b, found, names, label), picture)
-    print("\n".join([*sources, *lines, str(table), str(picture)]))
+    figure = normalization_figure(a, b, found, names, label)
+    name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
+    print("\n".join([*sources, *lines, *write_results(one, name, about, columns, figure)]))
 
 
 if __name__ == "__main__":

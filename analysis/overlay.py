@@ -34,26 +34,21 @@ def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, draw, and print where the picture is."""
-    parser = new_parser(__doc__, "runs/digits-mlp.h5 runs/digits-cnn.h5 --output runs/digits.png")
-    parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE.png", help="the picture"
-    )
-    parser.add_argument(
-        "--inputs", type=int, default=4, help="inputs shown at each place (default: 4)"
-    )
-    parser.add_argument(
-        "--test-sets", type=Path, action="append", default=[], metavar="FILE.csv",
-        help="outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs",
-    )  # fmt: skip
+    example = "runs/digits-mlp.h5 runs/digits-cnn.h5 --output runs/digits.png"
+    parser = new_parser(__doc__, example, "run files", nargs="+")
+    add = parser.add_argument
+    add("--output", type=Path, required=True, metavar="FILE.png", help="the picture")
+    add("--inputs", type=int, default=4, help="inputs shown at each place (default: 4)")
+    sets = "outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs"
+    add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
     options = parser.parse_args(arguments)
     if len(options.test_sets) > len(options.run):
         raise UserError("--test-sets: more files than runs")
-    sets = [read_test_sets(path) for path in options.test_sets]
+    sets_of = [read_test_sets(path) for path in options.test_sets]
     models = []
-    for index, path in enumerate(options.run):
+    sets_of += [{}] * (len(options.run) - len(sets_of))
+    for path, shown in zip(options.run, sets_of, strict=True):
         with open_run(path) as run:
-            shown = sets[index] if index < len(sets) else {}
             density, chosen = density_of_run(run), pictures(run, options.inputs)
             label = z_label(run.config)
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))

@@ -14,8 +14,7 @@ from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.density import rho_r_figure
-from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
-from omniinput_hpc.plots.scores import r_figure
+from omniinput_hpc.plots.scores import curve_figure, r_figure, roc_figure
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.score_tables import summarize_scores
@@ -25,7 +24,6 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
     options = parser.parse_args(arguments)

@@ -7,42 +7,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import add_score_options, beside, new_parser, run_script
+from _common import add_score_options, add_shown_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
-from omniinput_hpc.results.representatives import PER_BIN
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write the page, and print where it is."""
-    parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
-    parser.add_argument("run", type=Path, nargs="+", metavar="RUN.h5", help="run files")
+    example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    parser = new_parser(__doc__, example, "run files", nargs="+")
     add_score_options(parser, rule=True, required=False)
-    parser.add_argument(
-        "--tasks",
-        type=Path,
-        metavar="TASKS.jsonl",
-        help="show these inputs (default: drawn from the run)",
-    )
-    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"),
-                        help="show inputs with outputs from LOW to HIGH")  # fmt: skip
-    parser.add_argument(
-        "--width", type=float, help="width of their bins (default: at most 12 bins)"
-    )
-    parser.add_argument(
-        "--per-bin", type=int, default=PER_BIN, help="inputs shown a bin (default: %(default)s)"
-    )
-    parser.add_argument("--mask", action="store_true", help="mask addresses and phone numbers")
-    parser.add_argument(
-        "--render",
-        action="store_true",
-        help="show a python model's inputs by its own render; runs its code",
-    )
+    shown = "show these inputs (default: drawn from the run)"
+    parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
+    add_shown_options(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
     if options.per_bin < 1:

@@ -5,15 +5,13 @@ They are drawn in proportion to how many inputs of the space each recorded sampl
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from _common import beside, new_parser, run_script
+from _common import add_shown_options, beside, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.representatives import PER_BIN, csv_text, edges_for, representatives
+from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
@@ -22,15 +20,8 @@ from omniinput_hpc.text import write_atomically
 def main(arguments: list[str]) -> None:
     """Read, draw, write, and print where the results are."""
     parser = new_parser(__doc__, "runs/toy.h5 --per-bin 5")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run file")
-    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="of z")
-    parser.add_argument("--width", type=float, help="of a bin of z (default: at most 12 bins)")
-    parser.add_argument("--per-bin", type=int, default=PER_BIN, metavar="N", help="draws per bin")
+    add_shown_options(parser)
     parser.add_argument("--side", choices=["low", "high"], default="low", help="which bin is first")
-    parser.add_argument("--mask", action="store_true", help="mask addresses and phone numbers")
-    parser.add_argument(
-        "--render", action="store_true", help="build a python model for its render: runs its code"
-    )
     parser.add_argument("--seed", type=int, default=1, help="of the draws")
     options = parser.parse_args(arguments)
     if options.per_bin < 1 or options.seed < 0:
@@ -46,7 +37,7 @@ def main(arguments: list[str]) -> None:
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
     write_atomically(table, csv_text(found, source, with_values=not options.mask))
     save(representatives_figure(found, options.side, label), picture)
-    print(f"{source}\n{found.note}; {found.law}\n{table}\n{picture}")
+    print(f"{source}\n{found.note}; {found.how_drawn}\n{table}\n{picture}")
 
 
 if __name__ == "__main__":

@@ -94,13 +94,7 @@ class BinReport:
 
 
 def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
-    """Return the edges of whole bins from lower to upper, float64 [B + 1].
-
-    Raises
-    ------
-    UserError
-        No whole number of bins.
-    """
+    """Return the edges of whole bins from lower to upper, float64 [B + 1], or a UserError."""
     if not (np.isfinite([lower, upper, width]).all() and width > 0 and upper > lower):
         raise UserError(f"--range {lower:g} {upper:g} --width {width:g}: no bins in that range")
     n = (upper - lower) / width
@@ -112,10 +106,7 @@ def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
 def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
     """Collect the recorded samples of a run inside the edges, without their values.
 
-    Raises
-    ------
-    UserError
-        There are none.
+    Raises a UserError where there are none.
     """
     rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
@@ -129,20 +120,15 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
         place = np.broadcast_to([[some.round_], [some.rung]], (2, len(name)))
         parts.append([*place, some.index_i, some.z_i, name, log_w_i])
     if not parts:
-        raise UserError(
-            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
-        )
+        raise _no_samples(run, edges)
     columns = (np.concatenate(part) for part in zip(*parts, strict=True))
     round_i, rung_i, index_i, z_i, name_i, log_w_i = columns
-    return Recorded(
-        round_i=round_i,
-        rung_i=rung_i,
-        index_i=index_i,
-        lane_i=index_i % run.walkers,
-        z_i=z_i,
-        name_i=name_i,
-        log_w_i=log_w_i,
-    )
+    return Recorded(round_i, rung_i, index_i, index_i % run.walkers, z_i, name_i, log_w_i)
+
+
+def _no_samples(run: RunData, edges: FloatArray) -> UserError:
+    ends = f"{edges[0]:g} to {edges[-1]:g}"
+    return UserError(f"{run.path} has no recorded samples with outputs from {ends}")
 
 
 def systematic_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
@@ -167,25 +153,15 @@ DRAW_METHODS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 def choose(
     run: RunData, density: Density, edges: FloatArray, per_bin: int, method: DrawMethod, seed: int
 ) -> tuple[list[Chosen], list[BinReport]]:
-    """Draw inputs in every bin that has recorded samples.
+    """Draw inputs in every bin, of edges float64 [B + 1], that has recorded samples.
 
-    Parameters
-    ----------
-    run : RunData, with its density
-    edges : float64 [B + 1]
-    per_bin : draws in each bin; there are fewer tasks where an input is drawn more than once
-    method : of the draw, see the module's docstring
-    seed : of the draw
+    There are fewer than `per_bin` tasks where an input is drawn more than once. For the `method`
+    see the module's docstring. Raises a UserError where no samples are inside the edges.
 
     Returns
     -------
-    chosen : list of Chosen, by bin
-    reports : list of BinReport, for the bins that have samples
-
-    Raises
-    ------
-    UserError
-        No recorded samples inside the edges.
+    chosen : by bin
+    reports : for the bins that have samples
     """
     rng = np.random.default_rng(seed)
     all_ = recorded(run, density, edges)
@@ -229,17 +205,11 @@ def _with_values(
         for place in by_round.get(round_, ()):
             i = drawn[place][0]
             x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)
-    return [
-        Chosen(
-            x=x_of[place],
-            z=float(all_.z_i[i]),
-            bin_lower=float(edges[b]),
-            log_weight=log_weight,
-            draws=draws,
-            lane=int(all_.lane_i[i]),
-        )
-        for place, (i, b, log_weight, draws) in enumerate(drawn)
-    ]
+    chosen = []
+    for place, (i, b, log_weight, draws) in enumerate(drawn):
+        z, lane = float(all_.z_i[i]), int(all_.lane_i[i])
+        chosen.append(Chosen(x_of[place], z, float(edges[b]), log_weight, draws, lane))
+    return chosen
 
 
 def _reports(
@@ -253,14 +223,20 @@ def _reports(
     return reports
 
 
+def bin_table(reports: Sequence[BinReport]) -> list[str]:
+    """Return the lines of the table of bins."""
+    lines = ["bin       samples  distinct  effective  drawn  near pairs"]
+    for r in reports:
+        few = f"  fewer than {FEWEST}" if r.drawn < FEWEST else ""
+        found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
+        lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
+    return lines
+
+
 def near_pairs(x_nd: IntArray) -> int:
     """Return how many pairs of inputs differ in at most `NEAR` of their sites."""
-    n_sites = x_nd.shape[1]
-    near = 0
-    for i in range(len(x_nd) - 1):
-        differ = (x_nd[i + 1 :] != x_nd[i]).sum(axis=1)
-        near += int((differ <= NEAR * n_sites).sum())
-    return near
+    most = NEAR * x_nd.shape[1]
+    return sum(int(((x_nd[i + 1 :] != x).sum(axis=1) <= most).sum()) for i, x in enumerate(x_nd))
 
 
 def describe_draw(method: DrawMethod) -> str:
@@ -278,15 +254,7 @@ def describe_draw(method: DrawMethod) -> str:
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input that was drawn from its bin.
-
-    Attributes
-    ----------
-    bin : index of its bin
-    z : its output
-    draws : how often it was drawn
-    values : int64 [D]
-    """
+    """An input, `values` int64 [D], that was drawn from the bin of index `bin`, and how often."""
 
     bin: int
     z: float
@@ -303,24 +271,13 @@ def draw_independently(
     far, each draw moves there with probability s. `choose` has the smaller variance, but keeps a
     row per recorded sample and reads the file twice, which inputs that are only shown do not need.
 
-    Parameters
-    ----------
-    run, density : of one run
-    edges : float64 [B + 1]
-    per_bin : draws a bin; an input that is drawn again is counted, not listed again
-    seed : of the draws
-
-    Raises
-    ------
-    UserError
-        No recorded samples inside the edges.
+    An input that is drawn again is counted, not listed again. Raises a UserError where no samples
+    are inside the edges, float64 [B + 1].
     """
     n_bins = len(edges) - 1
     rng = np.random.default_rng(seed)
     total_b = np.full(n_bins, -np.inf)
-    kept: list[list[tuple[float, NDArray[np.int64]] | None]] = [
-        [None] * per_bin for _ in range(n_bins)
-    ]
+    kept: list[list[tuple[float, IntArray] | None]] = [[None] * per_bin for _ in range(n_bins)]
     for part in samples_in_bins(run, edges):
         log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
         for b in np.unique(part.bin_i):
@@ -334,13 +291,11 @@ def draw_independently(
                 kept[b][n] = (float(part.z_i[i]), part.x_id[i].astype(np.int64))
     items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
     if not items:
-        raise UserError(
-            f"{run.path} has no recorded samples with outputs from {edges[0]:g} to {edges[-1]:g}"
-        )
+        raise _no_samples(run, edges)
     return items
 
 
-def _distinct(bin_: int, row: Sequence[tuple[float, NDArray[np.int64]] | None]) -> list[Drawn]:
+def _distinct(bin_: int, row: Sequence[tuple[float, IntArray] | None]) -> list[Drawn]:
     """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
     found: dict[bytes, Drawn] = {}
     for z, x in (drawn for drawn in row if drawn is not None):

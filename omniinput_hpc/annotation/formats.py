@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,18 +38,16 @@ from omniinput_hpc.errors import UserError
 
 COLUMNS = ("id", "score", "seconds", "when", "guideline", "annotator", "judge")
 LETTER_SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+INSPECT_METADATA = ("seconds", "when", "guideline", "judge")
 DEFAULT_STARS = 5
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What to import, and how.
+    """What file to import, and how.
 
-    Attributes
-    ----------
-    path : of the file
-    annotator : who scored, where the file does not say or has one annotator; None: the file says
-    stars : S, the most stars of a Label Studio rating
+    `annotator` is who scored, where the file does not say or has one annotator; None: the file
+    says. `stars` is S, the most stars of a Label Studio rating.
     """
 
     path: Path
@@ -145,15 +143,12 @@ def from_csv(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
         raise UserError(f"{options.path} has no column {' or '.join(missing)} in its first line")
     lines: ScoreLines = defaultdict(list)
     for number, row in rows:
+        where = f"{options.path}, line {number}"
         if None in row or None in row.values():
-            raise UserError(
-                f"{options.path}, line {number}: cut short, or not as long as the first"
-            )
+            raise UserError(f"{where}: cut short, or not as long as the first")
         value: dict[str, Any] = {k: v for k, v in row.items() if v != ""}
-        for name in ("score", "seconds"):
-            if name in value:
-                value[name] = _number(value[name])
-        _add(lines, tasks, value, f"{options.path}, line {number}", options)
+        value |= {k: _number(value[k]) for k in ("score", "seconds") if k in value}
+        _add(lines, tasks, value, where, options)
     return _check_unique(lines, options.path)
 
 
@@ -163,11 +158,8 @@ def to_label_studio(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
     exported = []
     for n, task in enumerate(tasks.tasks, 1):
         shown = (task.prefix or "") + (task.text or "") if tasks.kind == "text" else task.png
-        annotations = [
-            _annotation(tasks.kind, name, lines[task.id])
-            for name, lines in latest
-            if task.id in lines
-        ]
+        given = [(name, lines[task.id]) for name, lines in latest if task.id in lines]
+        annotations = [_annotation(tasks.kind, name, line) for name, line in given]
         data = {"id": task.id, tasks.kind: shown}
         exported.append({"id": n, "data": data, "annotations": annotations})
     return json.dumps(exported, indent=1).encode("ascii")
@@ -255,7 +247,11 @@ def _person(completed_by: Any, where: str) -> str | None:
         return f"user{completed_by}"
     if not isinstance(completed_by, str):
         raise UserError(f"{where}: completed_by must be a user's number, address or object")
-    return re.sub(r"[^A-Za-z0-9_-]", "-", completed_by.partition("@")[0])
+    return _plain_name(completed_by.partition("@")[0])
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)
 
 
 def to_inspect(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
@@ -270,8 +266,8 @@ def to_inspect(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
 
 
 def _inspect_score(line: Score) -> dict[str, Any]:
-    names = ("seconds", "when", "guideline", "judge")
-    return {"value": line.score, "metadata": {name: getattr(line, name) for name in names}}
+    metadata = {name: getattr(line, name) for name in INSPECT_METADATA}
+    return {"value": line.score, "metadata": metadata}
 
 
 def from_inspect(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
@@ -294,15 +290,10 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
                 score = float(score)
             elif isinstance(score, str):
                 score = LETTER_SCORES.get(score, score)  # another text is refused in _add
-            value = {
-                "id": sample.id,
-                "score": score,
-                "seconds": known.get("seconds"),
-                "when": known.get("when"),
-                "guideline": known.get("guideline"),
-                "judge": known.get("judge") if known else f"Inspect scorer {scorer}",
-                "annotator": re.sub(r"[^A-Za-z0-9_-]", "-", scorer),
-            }
+            value = {name: known.get(name) for name in INSPECT_METADATA}
+            value |= {"id": sample.id, "score": score, "annotator": _plain_name(scorer)}
+            if not known:
+                value["judge"] = f"Inspect scorer {scorer}"
             _add(lines, tasks, value, where, options)
     return _check_unique(lines, options.path)
 
@@ -332,11 +323,9 @@ def _add(
 def _check_unique(lines: ScoreLines, path: Path) -> ScoreLines:
     """Return the lines if nobody scored a task twice."""
     for name, scores in lines.items():
-        ids: set[str] = set()
-        for line in scores:
-            if line.id in ids:
-                raise UserError(f"{path}: {name} has several scores of {line.id}; leave one")
-            ids.add(line.id)
+        id_, times = Counter(line.id for line in scores).most_common(1)[0]
+        if times > 1:
+            raise UserError(f"{path}: {name} has several scores of {id_}; leave one")
     return lines
 
 

@@ -52,13 +52,11 @@ def scores_of_model(
     fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
 ) -> list[Path]:
     """Return the score files whose key names the model with this fingerprint."""
-    keys = {key_path or key_beside(path) for path in score_paths}
-    named = {
-        path
-        for path in keys
-        if any(run.model_fingerprint == fingerprint for run in read_key(path).runs)
+    key_of = {path: key_path or key_beside(path) for path in score_paths}
+    models = {
+        key: {run.model_fingerprint for run in read_key(key).runs} for key in {*key_of.values()}
     }
-    return [path for path in score_paths if (key_path or key_beside(path)) in named]
+    return [path for path in score_paths if fingerprint in models[key_of[path]]]
 
 
 def join_scores(
@@ -66,11 +64,8 @@ def join_scores(
 ) -> Joined:
     """Join score files with their keys, for the model with this fingerprint.
 
-    Parameters
-    ----------
-    fingerprint : of the run's model; tasks of other models in the same set are left out
-    score_paths : one or more files; a name that occurs in several is one annotator
-    key_path : the key of all of them (default: the one beside each)
+    A name that occurs in several files is one annotator. Without `key_path`, each file's key is the
+    one beside it.
 
     Raises
     ------
@@ -118,13 +113,7 @@ def join_scores(
 
 
 class _Inputs:
-    """The distinct scored inputs i = 0 ... I - 1 of several keys, in the order of their first item.
-
-    Parameters
-    ----------
-    names : of the annotators
-    lower, width : of the first bin
-    """
+    """The distinct scored inputs i = 0 ... I - 1 of several keys, by their first item."""
 
     def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
         self._names, self._lower, self._width = names, lower, width
@@ -151,10 +140,8 @@ class _Inputs:
 
     def scored(self, n_bins: int) -> Scored:
         """Return the inputs with each annotator's mean score, NaN without one."""
-        mean_ia = [
-            [np.mean(scores) if scores else np.nan for scores in of_input]
-            for of_input in self._scores.values()
-        ]
+        values = self._scores.values()
+        mean_ia = [[np.mean(s) if s else np.nan for s in of_input] for of_input in values]
         columns = np.array(list(self._rows.values())).reshape(-1, 3)
         return Scored(
             edges=self._lower + self._width * np.arange(n_bins + 1, dtype=np.float64),
@@ -189,10 +176,8 @@ def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
     runs = [run for key in keys for run in key.runs if run.model_fingerprint == fingerprint]
     if not runs:
         paths = ", ".join(str(key.path) for key in keys)
-        raise UserError(
-            f"{paths}: no task is of this run's model ({fingerprint}); were the tasks chosen from "
-            "another run?"
-        )
+        problem = f"no task is of this run's model ({fingerprint})"
+        raise UserError(f"{paths}: {problem}; were the tasks chosen from another run?")
     if len({key.draw_method for key in keys}) > 1 or len({round(key.width, 9) for key in keys}) > 1:
         raise UserError(
             "the task files differ in how tasks were drawn or in the bins' width: analyse them "

@@ -77,18 +77,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def checked(kind: type[Record], value: Any, where: str) -> Record:
-    """Return a record made from a parsed JSON object; unknown keys are ignored.
+    """Return a record, of the dataclass `kind`, made from a parsed JSON object.
 
-    Parameters
-    ----------
-    kind : the record's class, a dataclass
-    value : the object
-    where : its place in words, for messages: ``FILE, line 3``
-
-    Raises
-    ------
-    UserError
-        A key is missing or its value is not what the record's field allows.
+    Unknown keys are ignored. Where a key is missing, or its value is not what the field allows,
+    raises a UserError that begins with `where`, the object's place: ``FILE, line 3``.
     """
     try:
         record: Record = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
@@ -107,10 +99,8 @@ def checked(kind: type[Record], value: Any, where: str) -> Record:
 def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the objects of a file of JSON lines, each with its place in words.
 
-    Raises
-    ------
-    UserError
-        No such file, not UTF-8, or a line that is no whole object; ``what`` names the file's kind.
+    Raises a UserError where there is no such file, or a line is no whole object of JSON; ``what``
+    names the file's kind.
     """
     lines = enumerate(read_bytes(path, what).split(b"\n"), 1)
     places = [(f"{path}, line {n}", line) for n, line in lines if line]
@@ -146,13 +136,7 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return the value of a JSON text.
-
-    Raises
-    ------
-    ValueError
-        It is no JSON, or nested deeper than `MAX_DEPTH`.
-    """
+    """Return the value of a JSON text; a ValueError if it is none, or nested over `MAX_DEPTH`."""
     try:
         value = json.loads(data)
     except RecursionError:

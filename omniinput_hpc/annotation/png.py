@@ -19,16 +19,13 @@ from omniinput_hpc.errors import UserError
 MAX_PIXELS = 2**25
 _HEADER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _END = b"\0\0\0\0IEND\xaeB`\x82"
+_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+# Pillow's errors for a damaged file; SyntaxError is the one for a wrong checksum
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, *_BOMBS)
 
 
 def data_uri(image: Any) -> str:
-    """Return an image as a data URI.
-
-    Raises
-    ------
-    UserError
-        It is no uint8 array [h, w] or [h, w, 3].
-    """
+    """Return an image, uint8 [h, w] or [h, w, 3], as a data URI; a UserError for other arrays."""
     array = np.asarray(image)
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or 0 in array.shape:
         raise UserError(
@@ -44,19 +41,12 @@ def data_uri(image: Any) -> str:
 
 
 def file_data_uri(path: Path) -> str:
-    """Return a PNG file as a data URI.
-
-    Raises
-    ------
-    UserError
-        It cannot be read, or is no whole PNG.
-    """
+    """Return a PNG file as a data URI; a UserError where it cannot be read or is no whole PNG."""
     try:
         data = path.read_bytes()
+        check_header(data)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        check_header(data)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return _uri(data)
@@ -65,10 +55,7 @@ def file_data_uri(path: Path) -> str:
 def pixels(uri: str) -> NDArray[np.uint8]:
     """Return the picture of a PNG's data URI, uint8 [h, w] or [h, w, 3]; alpha is left out.
 
-    Raises
-    ------
-    UserError
-        It is no whole PNG, or has more than `MAX_PIXELS` pixels.
+    Raises a UserError where it is no whole PNG, or has more than `MAX_PIXELS` pixels.
     """
     try:
         data = base64.b64decode(uri.removeprefix(PNG_URI), validate=True)
@@ -82,16 +69,8 @@ def pixels(uri: str) -> NDArray[np.uint8]:
             if image.size != size:  # a second header
                 raise ValueError("its size is not that of its header")
             image.load()
-    # Pillow's errors for a damaged file; SyntaxError is the one for a wrong checksum
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as e:
-        raise UserError(f"a picture cannot be read: {e}") from None
+    except _DAMAGED as error:
+        raise UserError(f"a picture cannot be read: {error}") from None
     if image.mode.startswith("I"):  # 16 bits of grey
         return np.asarray(np.rint(np.asarray(image, dtype=np.float64) / 257.0), dtype=np.uint8)
     return np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"), dtype=np.uint8)
@@ -100,10 +79,7 @@ def pixels(uri: str) -> NDArray[np.uint8]:
 def check_header(data: bytes) -> tuple[int, int]:
     """Return a PNG's width and height, of its header; nothing is decoded.
 
-    Raises
-    ------
-    UserError
-        It is no PNG with a header and an end, or has more than `MAX_PIXELS` pixels.
+    Raises a UserError where it has no header or no end, or more than `MAX_PIXELS` pixels.
     """
     if not (data.startswith(_HEADER) and data.endswith(_END) and len(data) >= 24):
         raise UserError("not a whole PNG")

@@ -63,15 +63,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """The score file of one annotator or judge.
+    """The score file of one annotator or judge, with all its lines, in order.
 
-    Attributes
-    ----------
-    path : Path
-    annotator : str
-    judge : what kind of judge, None for a person
-    lines : all lines, in order
-    notes : what a user should know and is no error: a last line that was cut short, for instance
+    `judge` is what kind of judge, None for a person. `notes` are what a user should know and is no
+    error: a last line that was cut short, for instance.
     """
 
     path: Path
@@ -91,13 +86,7 @@ class Scores:
 
 
 def check_name(name: str) -> str:
-    """Return an annotator's name, which becomes part of a file's name.
-
-    Raises
-    ------
-    UserError
-        It holds other than letters, digits, "_" and "-".
-    """
+    """Return an annotator's name, which becomes part of a file's name, or raise a UserError."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f'the annotator\'s name "{name}" must be 1 to 40 letters, digits, "_" or "-", '
@@ -113,23 +102,13 @@ def scores_path(tasks_path: Path, name: str) -> Path:
 
 def find_scores(tasks_path: Path) -> list[Path]:
     """Return the score files beside a task file, sorted by name."""
-    stem = f"{stem_of(tasks_path)}.scores."
-    return sorted(
-        path
-        for path in tasks_path.parent.iterdir()
-        if path.name.startswith(stem)
-        and path.name.endswith(".jsonl")
-        and _NAME.fullmatch(path.name[len(stem) : -len(".jsonl")])
-    )
+    stem = re.escape(f"{stem_of(tasks_path)}.scores.")
+    name = re.compile(rf"{stem}{_NAME.pattern}\.jsonl")
+    return sorted(path for path in tasks_path.parent.iterdir() if name.fullmatch(path.name))
 
 
 def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
-    """Read a score file, also while it is being written.
-
-    Parameters
-    ----------
-    path : Path
-    tasks : the task set that its ids must be of (default: any)
+    """Read a score file, also while it is being written; its ids must be of the task set, if given.
 
     Raises
     ------
@@ -149,10 +128,8 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
         ids = tasks.ids
         for (where, _), line in zip(rows, lines, strict=True):
             if line.id not in ids:
-                raise UserError(
-                    f"{where}: {tasks.path} holds no task with the id {line.id}; are "
-                    "these the scores of another task file?"
-                )
+                problem = f"{tasks.path} holds no task with the id {line.id}"
+                raise UserError(f"{where}: {problem}; are these the scores of another task file?")
     judge = next((line.judge for line in lines if line.judge), None)
     name = names[0] if names else path.name.removesuffix(".jsonl").rpartition(".")[2]
     return Scores(path, name, judge, lines, notes)
@@ -181,16 +158,13 @@ class NotSaved(UserError):
 class ScoreFile(AbstractContextManager["ScoreFile"]):
     """A score file open for writing, as a context manager; one process at a time can hold it.
 
-    Parameters
-    ----------
-    path : created if missing
-    tasks : the task set whose ids may be written
+    It is created if missing, and takes ids of `tasks`. A last line that was cut short is completed
+    or cut off: it was never acknowledged.
 
     Raises
     ------
     UserError
-        Another process writes the file, or what it holds is damaged (see `read_scores`). A last
-        line that was cut short is completed or cut off: it was never acknowledged.
+        Another process writes the file, or what it holds is damaged (see `read_scores`).
     """
 
     def __init__(self, path: Path, tasks: TaskSet) -> None:
@@ -263,10 +237,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
 def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> list[tuple[Path, int]]:
     """Write a new score file for each annotator; return path and number of lines of each.
 
-    Raises
-    ------
-    UserError
-        There is a file of that name: nothing is written.
+    Where there is a file of that name, raises a UserError, and nothing is written.
     """
     if not any(lines.values()):
         raise UserError(f"there is no score of {tasks.path} to add")

@@ -36,9 +36,7 @@ PORTS = range(20_000, 30_000)
 _PAGE = Path(__file__).with_name("page")
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 _Nonce = Annotated[
-    str,
-    Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"),
-    expected("8 to 64 letters and digits"),
+    str, Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"), expected("8 to 64 letters and digits")
 ]
 _Seconds = Annotated[
     float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number from 0 on")
@@ -56,12 +54,8 @@ class Guideline:
 def read_guideline(path: Path | None, kind: Kind) -> Guideline:
     """Return the guideline in a Markdown file; without one, the package's for this kind of task.
 
-    HTML in the file is shown as text, and pictures are left out: the page loads nothing.
-
-    Raises
-    ------
-    UserError
-        The file cannot be read.
+    HTML in the file is shown as text, and pictures are left out: the page loads nothing. Raises a
+    UserError where it cannot be read.
     """
     path = path or _PAGE / f"guideline.{kind}.md"
     try:
@@ -193,17 +187,8 @@ def bind(port: int | None, name: str) -> socket.socket:
     """Return a listening socket on loopback.
 
     The default port is a hash of the name, or the next free one after it: an annotator's port stays
-    the same when servers are started again, so that open pages and tunnels still work.
-
-    Parameters
-    ----------
-    port : None for the default
-    name : of task set and annotator
-
-    Raises
-    ------
-    UserError
-        The port is taken.
+    the same when servers are started again, so that open pages and tunnels still work. Where the
+    port asked for is taken, raises a UserError.
     """
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
     defaults = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
@@ -219,10 +204,8 @@ def bind(port: int | None, name: str) -> socket.socket:
             taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             if port is None and taken:
                 continue
-            reason = "it is taken" if taken else str(error)
-            raise UserError(
-                f"port {candidate} cannot be used: {reason}; choose another --port"
-            ) from None
+            problem = f"cannot be used: {'it is taken' if taken else error}"
+            raise UserError(f"port {candidate} {problem}; choose another --port") from None
         return listening
     raise AssertionError("port 0 is never taken")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,10 @@ MIN_REPEAT_DISTANCE = 20
 
 
 class Session:
-    """The work of one annotator on one task set.
+    """The work of one annotator, written to an open score file.
 
-    Parameters
-    ----------
-    tasks : TaskSet
-    file : the annotator's score file, open
-    annotator : name; with the task set it determines the order
-    guideline : version of the guideline that is in view
+    The annotator's name and the task set determine the order. `guideline` is the version of the
+    guideline that is in view.
     """
 
     def __init__(self, tasks: TaskSet, file: ScoreFile, annotator: str, guideline: str) -> None:
@@ -66,15 +62,8 @@ class Session:
         if not 0 <= position < len(self._tasks):
             raise UserError(f"there is no item {position}")
         task = self._tasks[position]
-        return {
-            "position": position,
-            "id": task.id,
-            "kind": self._kind,
-            "text": task.text,
-            "png": task.png,
-            "prefix": task.prefix,
-            "score": self._score.get(task.id),
-        }
+        own = {"position": position, "kind": self._kind, "score": self._score.get(task.id)}
+        return asdict(task) | own
 
     def progress(self) -> dict[str, Any]:
         """Return how many tasks are done, and seconds left for the rest (None: unknown)."""
@@ -97,14 +86,8 @@ class Session:
     def score(self, id_: str, score: float, seconds: float | None, nonce: str) -> dict[str, Any]:
         """Write a score, and return what comes next once it is on the disk.
 
-        The same nonce counts once, so that a request may be sent again.
-
-        Raises
-        ------
-        UserError
-            No such task, a score outside [0, 1].
-        NotSaved
-            It could not be written.
+        The same nonce counts once, so that a request may be sent again. Raises a UserError for
+        another task set's id or a score outside [0, 1], and NotSaved if it could not be written.
         """
         if id_ not in self._position:
             raise UserError("this task file holds no such item")

@@ -10,20 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from omniinput_hpc.annotation import tasks as task_files
 from omniinput_hpc.annotation.choose import Chosen
 from omniinput_hpc.annotation.display import Shown
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
 from omniinput_hpc.annotation.png import file_data_uri
 from omniinput_hpc.annotation.scores import find_scores
-from omniinput_hpc.annotation.tasks import (
-    KeyItem,
-    Kind,
-    Task,
-    key_path,
-    tasks_id_of,
-    write_key,
-    write_tasks,
-)
+from omniinput_hpc.annotation.tasks import KeyItem, Kind, Task
 from omniinput_hpc.errors import UserError
 
 
@@ -44,13 +37,7 @@ class GoldItem:
 
 
 def common_kind(drawn_runs: Sequence[DrawnRun]) -> Kind:
-    """Return what all runs' inputs are shown as.
-
-    Raises
-    ------
-    UserError
-        Texts and pictures would be mixed.
-    """
+    """Return what all runs' inputs are shown as; a UserError if texts and pictures would mix."""
     kinds = {run.shown.kind for run in drawn_runs}
     if len(kinds) > 1:
         raise UserError("texts and pictures cannot be mixed in one task set")
@@ -131,13 +118,10 @@ def write_task_set(
     mixed = [items[i] for i in rng.permutation(len(items))]
     path.parent.mkdir(parents=True, exist_ok=True)
     tasks = [task for task, _ in mixed]
+    header = {"tasks_id": task_files.tasks_id_of(task.id for task in tasks), **header}
     # the key first: a task file without its key would be of no use
-    write_key(
-        key_path(path),
-        {"tasks_id": tasks_id_of(t.id for t in tasks), **header},
-        [key for _, key in mixed],
-    )
-    write_tasks(path, kind, tasks)
+    task_files.write_key(task_files.key_path(path), header, [key for _, key in mixed])
+    task_files.write_tasks(path, kind, tasks)
     return len(mixed)
 
 
@@ -146,9 +130,8 @@ def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple
     if not drawn.chosen:
         return []
     shown, items = drawn.shown, []
-    for c, seen in zip(
-        drawn.chosen, shown.show(np.stack([c.x for c in drawn.chosen])), strict=True
-    ):
+    seen_n = shown.show(np.stack([c.x for c in drawn.chosen]))
+    for c, seen in zip(drawn.chosen, seen_n, strict=True):
         id_ = _new_id(rng)
         key = KeyItem(id_, run, c.bin_lower, c.z, c.log_weight, c.draws, c.x.tolist(), c.lane)
         items.append((_task(id_, shown.kind, seen, shown.prefix), key))

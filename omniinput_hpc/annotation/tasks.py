@@ -8,7 +8,7 @@ which input of which run each task shows. Needs neither torch nor MPI.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,13 +46,9 @@ _PngUri = Annotated[
 
 @dataclass(frozen=True)
 class Task:
-    """One text or picture to score.
+    """One text, or picture (a data URI), to score; its id is opaque.
 
-    Attributes
-    ----------
-    id : str, opaque
-    text, png : what is shown; a PNG is a data URI. Exactly one of them is given
-    prefix : a fixed beginning that all inputs of the model share, shown apart
+    `prefix` is a fixed beginning that all inputs of the model share, shown apart.
     """
 
     id: Text
@@ -191,15 +187,8 @@ def tasks_id_of(ids: Iterable[str]) -> str:
 def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -> str:
     """Write a task file, whole or not at all, and return its tasks_id."""
     tasks_id = tasks_id_of(task.id for task in tasks)
-    header = {
-        "format": TASKS_FORMAT,
-        "version": VERSION,
-        "tasks_id": tasks_id,
-        "kind": kind,
-        "tasks": len(tasks),
-    }
-    if note:
-        header["note"] = note
+    header = {"format": TASKS_FORMAT, "version": VERSION, "tasks_id": tasks_id, "kind": kind}
+    header |= {"tasks": len(tasks)} | ({"note": note} if note else {})
     lines = ({k: v for k, v in asdict(task).items() if v is not None} for task in tasks)
     write_objects(path, [header, *lines])
     return tasks_id
@@ -233,12 +222,7 @@ def read_tasks(path: Path) -> TaskSet:
 
 
 def read_key(path: Path, tasks_id: str | None = None) -> Key:
-    """Read the key of a task file.
-
-    Parameters
-    ----------
-    path : of the key
-    tasks_id : of the task set that it must belong to (default: any)
+    """Read the key of a task file, of the set `tasks_id` (None: of any).
 
     Raises
     ------
@@ -251,20 +235,10 @@ def read_key(path: Path, tasks_id: str | None = None) -> Key:
     items = [checked(KeyItem, row, where) for where, row in rows]
     _check_ids(path, header.tasks_id, [item.id for item in items])
     if tasks_id not in (None, header.tasks_id):
-        raise UserError(
-            f"{path} is the key of another task set ({header.tasks_id}, not {tasks_id})"
-        )
-    key = Key(
-        path=path,
-        tasks_id=header.tasks_id,
-        draw_method=header.law,
-        runs=header.runs,
-        width=header.width,
-        range=header.range,
-        per_bin=header.per_bin,
-        duplicates=header.duplicates,
-        items=items,
-    )
+        ids = f"{header.tasks_id}, not {tasks_id}"
+        raise UserError(f"{path} is the key of another task set ({ids})")
+    bins = (header.width, header.range, header.per_bin, header.duplicates)
+    key = Key(path, header.tasks_id, header.law, header.runs, *bins, items)
     _check_drawn_items(key, [where for where, _ in rows])
     return key
 
@@ -275,9 +249,8 @@ def _read(
     """Return the header, and the other lines' objects with their places."""
     (where, first), *rows = read_objects(path, what)
     if first.get("format") != format_:
-        raise UserError(
-            f"{path} is no {what} of omniinput_hpc (its first line names no such format)"
-        )
+        problem = f"is no {what} of omniinput_hpc (its first line names no such format)"
+        raise UserError(f"{path} {problem}")
     return checked(header, first, where), rows
 
 
@@ -288,11 +261,9 @@ def _check_count(path: Path, found: int, written: int, what: str) -> None:
 
 
 def _check_ids(path: Path, tasks_id: str, ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for id_ in ids:
-        if id_ in seen:
-            raise UserError(f"{path}: the id {id_} occurs twice")
-        seen.add(id_)
+    id_, times = Counter(ids).most_common(1)[0] if ids else ("", 0)
+    if times > 1:
+        raise UserError(f"{path}: the id {id_} occurs twice")
     if tasks_id_of(ids) != tasks_id:
         raise UserError(f"{path}: its ids are not those that it was written with (tasks_id)")
 

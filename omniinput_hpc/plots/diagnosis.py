@@ -12,41 +12,26 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT
-from omniinput_hpc.plots.style import (
-    EXACT,
-    FAINT,
-    NOTE,
-    SAMPLED,
-    FloatArray,
-    blank,
-    colour,
-    legend_above,
-    marker,
-    styled,
-)
+from omniinput_hpc.plots import style
 from omniinput_hpc.results.diagnosis import Diagnosis
 
 MAX_PATHS, MAX_POINTS = 6, 600  # walkers of a panel; points of a line
 LINE_STYLES = ("-", "--", ":", "-.")
 
 
-@styled
+@style.styled
 def diagnosis_figure(
-    d: Diagnosis, traces: Mapping[int, FloatArray], paths_rv: NDArray[np.int64], label: str
+    d: Diagnosis, traces: Mapping[int, style.FloatArray], paths_rv: NDArray[np.int64], label: str
 ) -> Figure:
     """Draw a diagnosis.
 
     Parameters
     ----------
-    d : Diagnosis
-    traces : by rung, float64 [T]
-        The recorded z of one lane, in order.
-    paths_rv : int64 [rounds, W K]
-        The rung of each walker after each round.
-    label : str
-        Of the output z, with its unit.
+    traces : by rung, float64 [T], the recorded z of one lane, in order
+    paths_rv : int64 [rounds, W K], the rung of each walker after each round
+    label : of the output z, with its unit
     """
-    figure = blank(9.6, 7.2)
+    figure = style.blank(9.6, 7.2)
     (moves, rhat), (trace, paths) = figure.subplots(2, 2)
     _moves(moves, d)
     _rhat(rhat, d)
@@ -57,53 +42,53 @@ def diagnosis_figure(
 
 def _moves(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=EXACT, ms=4, label="swaps")
+    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=style.EXACT, ms=4, label="swaps")
     for n, name in enumerate(d.part_names):
-        style = marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
-        axes.plot(rung_k, 100 * d.accepted_kn[:, n], style, color=SAMPLED, ms=4, label=name)
+        line = style.marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
+        axes.plot(rung_k, 100 * d.accepted_kn[:, n], line, color=style.SAMPLED, ms=4, label=name)
     axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend_above(axes, 3)
+    style.legend_above(axes, 3)
 
 
 def _rhat(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k, d.ess_k, "o-", color=SAMPLED, ms=4)
+    axes.plot(rung_k, d.ess_k, "o-", color=style.SAMPLED, ms=4)
     axes.set(xlabel="rung", yscale="log")
-    axes.set_ylabel("effective sample size of z", color=SAMPLED)
+    axes.set_ylabel("effective sample size of z", color=style.SAMPLED)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.grid(False)
-    right.plot(rung_k, d.rhat_k, "s--", color=EXACT, ms=4)
-    right.axhline(MAX_RHAT, color=FAINT, lw=1)
+    right.plot(rung_k, d.rhat_k, "s--", color=style.EXACT, ms=4)
+    right.axhline(MAX_RHAT, color=style.FAINT, lw=1)
     right.annotate(
         f"limit {MAX_RHAT:g}", (1.0, MAX_RHAT), xycoords=("axes fraction", "data"),
-        xytext=(-4, 3), textcoords="offset points", fontsize=8, color=NOTE, ha="right",
+        xytext=(-4, 3), textcoords="offset points", fontsize=8, color=style.NOTE, ha="right",
     )  # fmt: skip
-    right.set_ylabel("R-hat over lanes", color=EXACT)
+    right.set_ylabel("R-hat over lanes", color=style.EXACT)
     right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
 
 
-def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, FloatArray], label: str) -> None:
+def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], label: str) -> None:
     for i, (k, z_t) in enumerate(traces.items()):
         name = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
-        _thinned(axes, z_t, color=colour(i), label=name)
+        _thinned(axes, z_t, color=style.colour(i), label=name)
     axes.set(xlabel="recorded sample of lane 0", ylabel=label)
-    legend_above(axes, 2)
+    style.legend_above(axes, 2)
 
 
 def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
     n_walkers = paths_rv.shape[1]
     n_shown = min(MAX_PATHS, n_walkers)
     for i, walker in enumerate(np.linspace(0, n_walkers - 1, n_shown).astype(int)):
-        _thinned(axes, paths_rv[:, walker], color=colour(i))
+        _thinned(axes, paths_rv[:, walker], color=style.colour(i))
     axes.set(xlabel="round", ylabel=f"rung of {n_shown} walkers")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _thinned(axes: Axes, y_t: NDArray[Any], **style: Any) -> None:
+def _thinned(axes: Axes, y_t: NDArray[Any], **look: Any) -> None:
     """Draw a series over its index, of long ones every n-th point."""
     step = max(1, len(y_t) // MAX_POINTS)
-    axes.plot(np.arange(len(y_t))[::step], y_t[::step], lw=0.8, **style)
+    axes.plot(np.arange(len(y_t))[::step], y_t[::step], lw=0.8, **look)

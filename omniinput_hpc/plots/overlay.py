@@ -10,16 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.plots.style import (
-    LN10,
-    SERIES,
-    FloatArray,
-    blank,
-    colour,
-    inputs_label,
-    middles,
-    styled,
-)
+from omniinput_hpc.plots import style
 
 PLACES = ("low", "middle", "high")
 
@@ -39,10 +30,12 @@ class Overlaid:
     label: str
     density: Density
     pictures: list[list[tuple[float, NDArray[np.uint8]]]]
-    sets: dict[str, FloatArray]
+    sets: dict[str, style.FloatArray]
 
 
-def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[NDArray[np.int64]]:
+def choose_inputs(
+    x: NDArray[np.integer[Any]], z: style.FloatArray, n: int
+) -> list[NDArray[np.int64]]:
     """Return indices of n different inputs each with the lowest, middle and highest outputs.
 
     Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
@@ -62,20 +55,20 @@ def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[ND
     return chosen
 
 
-@styled
+@style.styled
 def overlay_figure(models: list[Overlaid]) -> Figure:
     """Return log10 of the number of inputs per unit of z, a line for each model."""
     n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
     rows = len(models) if n_pictures else 0
     labels = list(dict.fromkeys(model.label for model in models))
-    figure = blank(9.0, 4.2 + 0.62 * rows)
+    figure = style.blank(9.0, 4.2 + 0.62 * rows)
     parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
     panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
     for axes, label in zip(panels, labels, strict=True):
         chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
         _densities(axes, chosen)
         axes.set_xlabel(label)
-    panels[0].set_ylabel(inputs_label(all(m.density.absolute for m in models), "unit of z"))
+    panels[0].set_ylabel(style.inputs_label(all(m.density.absolute for m in models), "unit of z"))
     if rows:
         _pictures(parts[1], models, n_pictures)
     return figure
@@ -84,32 +77,30 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
 def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
     """Draw the lines of numbered models, and the outputs of their test sets below."""
     for index, model in models:
-        style = "-" if index < len(SERIES) else "--"
+        line, colour = "-" if index < len(style.SERIES) else "--", style.colour(index)
         z, log10_rho, error = _line(model.density)
-        low, high = log10_rho - error, log10_rho + error
-        axes.plot(z, log10_rho, style, color=colour(index), label=model.name, linewidth=1.2)
-        axes.fill_between(z, low, high, color=colour(index), alpha=0.25, linewidth=0)
+        axes.plot(z, log10_rho, line, color=colour, label=model.name, linewidth=1.2)
+        style.band(axes, z, log10_rho - error, log10_rho + error, colour)
     bottom, top = axes.get_ylim()
     row = 0
     for index, model in models:
         for mark, (name, z_n) in zip("|x+.", model.sets.items(), strict=False):
             row += 1
             y = bottom - 0.06 * row * (top - bottom)
-            axes.plot(z_n, np.full(len(z_n), y), mark, color=colour(index), alpha=0.4, markersize=5)
-            axes.annotate(
-                name, (z_n.min(), y), xytext=(-6, 0), textcoords="offset points", fontsize=7,
-                ha="right", va="center",
-            )  # fmt: skip
+            look: dict[str, Any] = {"color": style.colour(index), "alpha": 0.4, "markersize": 5}
+            axes.plot(z_n, np.full(len(z_n), y), mark, **look)
+            at: dict[str, Any] = {"xytext": (-6, 0), "textcoords": "offset points"}
+            axes.annotate(name, (z_n.min(), y), fontsize=7, ha="right", va="center", **at)
     axes.legend(loc="best")
 
 
-def _line(density: Density) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _line(density: Density) -> tuple[style.FloatArray, style.FloatArray, style.FloatArray]:
     """Return z, log10 of the density per unit of z, and its standard error, float64 [n] each."""
     bins = np.flatnonzero(density.count_b)
     width = np.diff(density.edges)[bins]
-    value = (density.log_g_b[bins] - np.log(width)) / LN10
-    error = np.nan_to_num(density.log_g_error_b[bins] / LN10, posinf=0.0)
-    return middles(density.edges)[bins], value, error
+    value = (density.log_g_b[bins] - np.log(width)) / style.LN10
+    error = np.nan_to_num(density.log_g_error_b[bins] / style.LN10, posinf=0.0)
+    return style.middles(density.edges)[bins], value, error
 
 
 def _pictures(part: Any, models: list[Overlaid], n: int) -> None:

@@ -26,14 +26,7 @@ HOW_TO_READ = (
 
 @styled
 def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
-    """Draw representative inputs by bin, from the confident end down.
-
-    Parameters
-    ----------
-    found : Representatives
-    side : "low" or "high"
-    label : of the output, with its unit
-    """
+    """Draw representative inputs by bin, from the confident end down."""
     return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
 
 
@@ -59,10 +52,8 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
     for axes in grid.ravel():
         axes.set_axis_off()
     for row, b in zip(grid, bins, strict=True):
-        row[0].text(
-            -0.12, 0.5, _range(found, b), transform=row[0].transAxes, ha="right", va="center",
-            fontsize=9,
-        )  # fmt: skip
+        at: dict[str, Any] = {"transform": row[0].transAxes, "ha": "right", "va": "center"}
+        row[0].text(-0.12, 0.5, _range(found, b), fontsize=9, **at)
         for axes, item in zip(row, found.of_bin(b), strict=False):
             pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
             axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")

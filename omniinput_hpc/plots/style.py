@@ -111,13 +111,25 @@ def points(
 ) -> None:
     """Draw points with one-standard-error bars; hollow where the error is not known."""
     known = np.isfinite(error)
-    style: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
-    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **style)
-    if (~known).any():
-        axes.plot(
-            x[~known], y[~known], "o", markersize=4, markerfacecolor="none", color=color,
-            label="error not known", zorder=3,
-        )  # fmt: skip
+    look: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
+    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **look)
+    hollow(axes, x[~known], y[~known], "error not known", color, markerfacecolor="none")
+
+
+def hollow(
+    axes: Axes, x: FloatArray, y: FloatArray, label: str, color: str = SAMPLED, **options: Any
+) -> None:
+    """Draw hollow points, for what is not to be believed; nothing where there are none."""
+    look = {"markersize": 4, "markerfacecolor": PAPER, "color": color, "zorder": 3, **options}
+    if len(x):
+        axes.plot(x, y, "o", label=label, **look)
+
+
+def band(
+    axes: Axes, x: FloatArray, low: FloatArray, high: FloatArray, color: str, label: str = ""
+) -> None:
+    """Fill the space between two lines."""
+    axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=label or None)
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -142,17 +154,6 @@ def legend_above(axes: Axes, ncols: int) -> None:
 
 @mpl.rc_context(STYLE)
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, and as PDF (vectors) beside it.
-
-    Parameters
-    ----------
-    path : Path
-        Of the PNG; the PDF has the same name with ``.pdf``.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written.
-    """
+    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})

@@ -15,13 +15,8 @@ from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.results import representatives
 from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
-from omniinput_hpc.results.representatives import (
-    Representatives,
-    edges_for,
-    of_tasks,
-    representatives,
-)
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -62,37 +57,25 @@ class Content:
 
     Attributes
     ----------
-    density : Density; curve_density : in the curve's bins
-    diagnosis : Diagnosis
-    curve : Curve or None, `by` whose scores
-    side : of the curve
+    options : what was asked for
+    density : of the run; curve_density : in the curve's bins
+    curve : by the scores of `by`; None without scores
     joined, result : of annotators' scores, or None
-    inputs : Representatives
-    masked : whether addresses and the like are masked in them
-    fewest : distinct scored inputs and lanes that a bin needs
     """
 
+    options: ReportOptions
     density: Density
     curve_density: Density
     diagnosis: Diagnosis
     curve: Curve | None
     by: str
-    side: Side
     joined: Joined | None
     result: ScoredCurve | None
-    inputs: Representatives
-    masked: bool
-    fewest: tuple[int, int]
+    inputs: representatives.Representatives
 
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
-    """Estimate what the page shows of a run.
-
-    Raises
-    ------
-    UserError, EstimateError
-        What a script on this run alone would say.
-    """
+    """Estimate what the page shows of a run; errors are those of a script on this run alone."""
     curve_density = density = density_of_run(run)
     curve, by, joined, result = None, "", None, None
     scores = options.scores
@@ -107,31 +90,21 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         result = scored_curve(density, joined.scored, options.side, *options.fewest)
         curve_density, curve = result.density, result.curve
         by = ", ".join(joined.scored.annotators)
-    return Content(
-        density=density,
-        curve_density=curve_density,
-        diagnosis=diagnose(run),
-        curve=curve,
-        by=by,
-        side=options.side,
-        joined=joined,
-        result=result,
-        inputs=_inputs(run, density, options, scores),
-        masked=options.masked,
-        fewest=options.fewest,
-    )
+    inputs, diagnosis = _inputs(run, density, options, scores), diagnose(run)
+    return Content(options, density, curve_density, diagnosis, curve, by, joined, result, inputs)
 
 
 def _inputs(
     run: RunReader, density: Density, options: ReportOptions, scores: Sequence[Path]
-) -> Representatives:
+) -> representatives.Representatives:
     """Return inputs of the task file that was named, else inputs drawn from the run."""
+    per_bin = options.per_bin
     if options.tasks is None:
-        edges = edges_for(density, options.z_range, options.width)
-        found = representatives(run, density, edges, options.per_bin, render=options.render)
+        edges = representatives.edges_for(density, options.z_range, options.width)
+        found = representatives.representatives(run, density, edges, per_bin, render=options.render)
     else:
         mean = _mean_scores(scores)
-        of_run = of_tasks(options.tasks, run.fingerprint, mean.get, options.per_bin)
+        of_run = representatives.of_tasks(options.tasks, run.fingerprint, mean.get, per_bin)
         if of_run is None:
             raise UserError(f"{options.tasks} has no inputs of {run.path}")
         found = of_run

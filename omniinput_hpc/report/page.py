@@ -72,14 +72,7 @@ def _visible(character: str) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as part of the page.
-
-    Attributes
-    ----------
-    svg : Markup
-    caption : str
-        What it shows, also for screen readers.
-    """
+    """A figure as part of the page; its caption says what it shows, also to screen readers."""
 
     svg: Markup
     caption: str
@@ -88,14 +81,8 @@ class Drawing:
 def drawing(make: Callable[[], Figure], caption: str, salt: str) -> Drawing:
     """Return a figure as SVG whose colours follow the page's: light, dark or printed.
 
-    Parameters
-    ----------
-    make : callable
-        Draws the figure. It is called here, so that text is drawn in the page's colour.
-    caption : str
-        What it shows.
-    salt : str
-        Any text that no other figure of the page has: the SVG's ids are made from it.
+    `make` is called here, so that text is drawn in the page's colour. `salt` is any text that no
+    other figure of the page has: the SVG's ids are made from it.
     """
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()

@@ -12,24 +12,14 @@ from markupsafe import Markup
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.precision_recall import curve_figure, roc_figure
-from omniinput_hpc.plots.scores import annotators_figure, r_figure
+from omniinput_hpc.plots.scores import annotators_figure, curve_figure, r_figure, roc_figure
 from omniinput_hpc.plots.style import LN10, z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
+from omniinput_hpc.results import tables
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import csv_text
 from omniinput_hpc.results.score_tables import agreement_lines
-from omniinput_hpc.results.tables import (
-    curve_columns,
-    density_columns,
-    describe_curve,
-    describe_density,
-    describe_run,
-    summarize_curve,
-    summarize_density,
-    table_text,
-)
 from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
@@ -39,22 +29,22 @@ SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     """Return the part of the page about one run, the `number`-th; `name` tells it from others."""
     label, verdict = z_label(run.config), content.density.verdict
-    converged = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
+    said = [f"Not converged: {reason}." for reason in verdict.reasons]
+    if verdict.converged:
+        said = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
     return render(
         "section.html",
         number=number,
         title=run.path.name,
         converged=verdict.converged,
-        verdict=converged
-        if verdict.converged
-        else [f"Not converged: {r}." for r in verdict.reasons],
+        verdict=said,
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
         rungs=_rungs(content.diagnosis),
         mixing=_mixing(content.diagnosis, content.density),
         advice=advice(content.diagnosis),
-        density=_without_verdict(summarize_density(content.density)),
+        density=_without_verdict(tables.summarize_density(content.density)),
         density_figure=drawing(
             lambda: density_figure(content.density, label),
             f"Number of inputs per bin of the output, and its standard error: {name}",
@@ -62,30 +52,24 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         ),
         curve=_curve(content, label, name, number),
         inputs=content.inputs,
-        side=content.side,
-        masked=content.masked,
-        files=_files(content, describe_run(run), name),
+        side=content.options.side,
+        masked=content.options.masked,
+        files=_files(content, tables.describe_run(run), name),
     )
 
 
 def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Markup:
     """Return the table of several runs, a row each, which leads to their parts.
 
-    Parameters
-    ----------
-    names : of str
-        Of the runs.
-    runs : of (str, Content)
-        For each how far it is, in words, and its content.
+    `runs` holds for each name how far the run is, in words, and its content.
     """
     rows = []
     for name, (rounds, content) in zip(names, runs, strict=True):
         curve, aupr, interval = content.curve, DASH, DASH
         if curve is not None and np.isfinite(curve.aupr):
             aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
-        rows.append(
-            [name, rounds, "yes" if content.density.verdict.converged else "no", aupr, interval]
-        )
+        converged = "yes" if content.density.verdict.converged else "no"
+        rows.append([name, rounds, converged, aupr, interval])
     head = ("run", "rounds", "converged", "AUPR", "95% interval")
     links = [f"#run{number}" for number in range(len(rows))]
     return render("overview.html", names=head, rows=rows, links=links)
@@ -172,26 +156,21 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
     figures = {
         "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
         "Mean score per bin": lambda: r_figure(density, curve, label),
-        "Right against wrong inputs accepted (unnormalized ROC)": lambda: roc_figure(
-            density, curve
+        "Right against wrong inputs accepted (unnormalized ROC)": (
+            lambda: roc_figure(density, curve)
         ),
     }
     joined, result = content.joined, content.result
-    said = _without_verdict(summarize_curve(density, curve, content.fewest))
+    said = _without_verdict(tables.summarize_curve(density, curve, content.options.fewest))
     if joined is not None and result is not None:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
         )
-        figures["Mean score per annotator"] = lambda: annotators_figure(
-            joined.scored, result.used_b, label
-        )
-    return {
-        "by": content.by,
-        "lines": [*said, last_threshold(density, curve)],
-        "figures": [
-            drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()
-        ],
-    }
+        by_annotator = (joined.scored, result.used_b, label)
+        figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
+    drawn = [drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()]
+    lines = [*said, last_threshold(density, curve)]
+    return {"by": content.by, "lines": lines, "figures": drawn}
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
@@ -215,14 +194,14 @@ def last_threshold(density: Density, curve: Curve) -> str:
 
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries, to be saved by a link."""
-    header = describe_density(content.density, source)
-    files = {f"{name}.density.csv": table_text(header, density_columns(content.density))}
-    if content.curve is not None:
-        first = describe_curve(content.curve, content.side, content.by, content.fewest)
-        columns = curve_columns(content.curve)
-        files[f"{name}.pr.csv"] = table_text([*first, *header], columns)
-    files[f"{name}.representatives.csv"] = csv_text(content.inputs, source, not content.masked)
+    density, curve, options = content.density, content.curve, content.options
+    about = tables.describe_density(density, source)
+    files = {"density": tables.table_text(about, tables.density_columns(density))}
+    if curve is not None:
+        about = [*tables.describe_curve(curve, options.side, content.by, options.fewest), *about]
+        files["pr"] = tables.table_text(about, tables.curve_columns(curve))
+    files["representatives"] = csv_text(content.inputs, source, not options.masked)
     return [
-        {"name": file, "base64": base64.b64encode(text.encode()).decode("ascii")}
-        for file, text in files.items()
+        {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}
+        for what, text in files.items()
     ]

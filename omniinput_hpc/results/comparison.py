@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.comparison.normalization import bennett_shift, nor
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import estimate
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.tables import Columns
@@ -131,15 +132,25 @@ def compare_two_samplers(
     return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
 
 
-def curve_of_score_files(
+def curve_of(
     run: RunReader,
     density: Density,
+    rule: str | None,
     scores: Sequence[Path],
     key: Path | None,
     side: Side,
     fewest: tuple[int, int],
 ) -> Curve:
-    """Return a run's curve by those score files that are of its model; a UserError if none is."""
+    """Return a run's curve by a rule, or by those score files that are of its model.
+
+    Raises
+    ------
+    UserError
+        None of the score files is.
+    """
+    if rule:
+        sums = sum_scores(run, density, load_rule(rule), fewest[0])
+        return rule_curve(density, sums, side, fewest, whole=False)
     matching = scores_of_model(run.fingerprint, scores, key)
     if not matching:
         raise UserError(f"none of the score files is of the model of {run.path}")

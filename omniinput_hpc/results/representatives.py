@@ -55,7 +55,7 @@ class Representatives:
     kind : "text" or "image"
     prefix : a text that all inputs begin with, shown apart; None without one
     note : how they are shown
-    law : how they were drawn, in words
+    how_drawn : in words
     edges : float64 [B + 1], of the bins
     items : by bin
     """
@@ -63,7 +63,7 @@ class Representatives:
     kind: Kind
     prefix: str | None
     note: str
-    law: str
+    how_drawn: str
     edges: FloatArray
     items: Sequence[Representative]
 
@@ -146,8 +146,8 @@ def representatives(
         Representative(one.bin, one.z, words, one.draws, one.values)
         for one, words in zip(drawn, shown, strict=True)
     ]
-    law = f"{per_bin} draws a bin, in proportion to weight"
-    return Representatives(how.kind, how.prefix, how.note, law, edges, items)
+    how_drawn = f"{per_bin} draws a bin, in proportion to weight"
+    return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
 
 
 def of_tasks(
@@ -181,8 +181,10 @@ def of_tasks(
         return None
     prefix = next((task.prefix for task in tasks.tasks if task.prefix is not None), None)
     edges = lower + key.width * np.arange(n_bins + 1, dtype=np.float64)
-    law = f"tasks of {tasks_path.name}, drawn {key.draw_method}"
-    return Representatives(tasks.kind, prefix, "as the annotators saw them", law, edges, items)
+    how_drawn = f"tasks of {tasks_path.name}, drawn {key.draw_method}"
+    return Representatives(
+        tasks.kind, prefix, "as the annotators saw them", how_drawn, edges, items
+    )
 
 
 def csv_text(found: Representatives, source: str, with_values: bool) -> str:
@@ -204,4 +206,4 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
         columns["text"] = np.array([json.dumps(item.shown) for item in items])
     if with_values:
         columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
-    return table_text([f"representative inputs: {found.law}", f"source: {source}"], columns)
+    return table_text([f"representative inputs: {found.how_drawn}", f"source: {source}"], columns)

@@ -6,17 +6,17 @@ Their own modules import torch and are imported when one is built.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from omniinput_hpc.annotation.scores import Score, ScoreFile, now, scores_path
 from omniinput_hpc.annotation.tasks import Task, TaskSet
 from omniinput_hpc.errors import UserError
 
 
-class Judge(Protocol):
+class Judge(ABC):
     """A program that scores tasks.
 
     Attributes
@@ -26,25 +26,18 @@ class Judge(Protocol):
 
     about: str
 
+    @abstractmethod
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return a score in [0, 1] for each task, None where it cannot."""
-        ...
 
     def notes(self) -> list[str]:
         """Return remarks on the scores so far, for the user."""
-        ...
+        return []
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of `run_judge`.
-
-    Attributes
-    ----------
-    path : of the score file
-    new, before : tasks scored in this run, and found scored
-    left_out : tasks that the judge cannot score
-    """
+    """Result of `run_judge`: tasks scored in this run, found scored, and not scorable."""
 
     path: Path
     new: int
@@ -94,8 +87,3 @@ def run_judge(
             file.heartbeat()
             progress(min(i + batch, len(tasks.tasks)), len(tasks.tasks))
     return Outcome(path, new, len(known), left_out)
-
-
-def default_name(judge: str) -> str:
-    """Return the name of a judge's score file: its kind, or its function's name."""
-    return judge.rpartition(":")[2]

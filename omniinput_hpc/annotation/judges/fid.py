@@ -26,24 +26,20 @@ from omniinput_hpc.plugins import load_function
 REFERENCE_DRAWS = 5
 """Draws from the reference set, each of as many pictures as a bin has."""
 
+DRAWN = ("run", "z_lower", "z_upper", "pictures", "draws")
+COLUMNS = (*DRAWN, "fid", "fid_of_reference", "deviation")
+
 
 def read_reference(name: str) -> Pictures:
     """Return the reference pictures, uint8 [n, h, w] or [n, h, w, 3].
 
-    Parameters
-    ----------
-    name : a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an array
-
-    Raises
-    ------
-    UserError
-        There is none of these, or it holds fewer than two pictures.
+    `name` is a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an
+    array. Raises a UserError where it is none of these, or holds fewer than two pictures.
     """
     path = Path(name)
     if path.is_dir():
-        images = stacked(
-            [pixels(file_data_uri(file)) for file in sorted(path.glob("*.png"))] or [_NONE]
-        )
+        files = sorted(path.glob("*.png"))
+        images = stacked([pixels(file_data_uri(file)) for file in files] or [_NONE])
     elif path.suffix == ".npy":
         try:
             images = np.load(path, allow_pickle=False)
@@ -72,18 +68,14 @@ def fid_per_bin(
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Return the table of FIDs, a row per run and bin, and what should be known of it.
 
-    An input counts as often as it was drawn; repeats and gold items do not.
+    An input counts as often as it was drawn; repeats and gold items do not. Raises a UserError
+    where the tasks are no pictures, or the network does not take them.
 
     Returns
     -------
-    columns : run, z_lower, z_upper, pictures (distinct), draws, fid (NaN below two draws), and
-        fid_of_reference with its standard deviation over `REFERENCE_DRAWS` draws
+    columns : `COLUMNS`: pictures are the distinct ones, fid is NaN below two draws, and
+        fid_of_reference has its standard deviation over `REFERENCE_DRAWS` draws
     notes : list of str
-
-    Raises
-    ------
-    UserError
-        The tasks are no pictures, or the network does not take them.
     """
     if tasks.kind != "image":
         raise UserError("--judge fid is for tasks that are pictures")
@@ -106,19 +98,7 @@ def fid_per_bin(
         ]
         row = (run, lower, lower + key.width, len(drawn), n, frechet(known, own))
         rows.append((*row, float(np.mean(floor)), float(np.std(floor, ddof=1))))
-    names = (
-        "run",
-        "z_lower",
-        "z_upper",
-        "pictures",
-        "draws",
-        "fid",
-        "fid_of_reference",
-        "deviation",
-    )
-    columns = {
-        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    columns = dict(zip(COLUMNS, map(np.array, zip(*rows, strict=True)), strict=True))
     return columns, _notes(columns, known.shape[1], len(known), key)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from omniinput_hpc.annotation.judges import Judge
 from omniinput_hpc.annotation.judges.networks import about_files, class_probability, loading
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
@@ -21,7 +22,7 @@ MIN_ANSWER_MASS = 0.1
 """Where the answers have less probability than this, the prompt does not lead to them."""
 
 
-class LanguageModelJudge:
+class LanguageModelJudge(Judge):
     """A prompt around each text, and the probabilities of the answers as the next token.
 
     With answers 0 ... n - 1, from worst to best, and p_j the model's probability of answer j's
@@ -52,15 +53,12 @@ class LanguageModelJudge:
         with loading():
             folder = hf_folder.resolve(path)
             self._tokenizer = tokenizer.require(folder, "--judge causal-lm")
-            self._head, self._tail = (
-                _head_tokens(self._tokenizer, head),
-                self._tokenizer.encode(tail),
-            )
+            self._head = _head_tokens(self._tokenizer, head)
+            self._tail = self._tokenizer.encode(tail)
             self._answers = [self._answer(tail, answer) for answer in answers]
             if len(set(self._answers)) < max(2, len(answers)):
-                raise UserError(
-                    f"--answers {answers}: give two or more with different first tokens"
-                )
+                problem = "give two or more with different first tokens"
+                raise UserError(f"--answers {answers}: {problem}")
             self._lm = load(AutoModelForCausalLM, folder, dtype, device)
         self._device, self._longest = device, positions_of(folder)
         prompt = "|".join([template, *answers])
@@ -88,12 +86,9 @@ class LanguageModelJudge:
         if not self._mass:
             return []
         mass = sum(self._mass) / len(self._mass)
-        warning = (
-            "; that is little: does the prompt fit the model?" if mass < MIN_ANSWER_MASS else ""
-        )
-        return [
-            f"the answers had {100 * mass:.1f} % of the model's probability on average{warning}"
-        ]
+        note = f"the answers had {100 * mass:.1f} % of the model's probability on average"
+        little = "; that is little: does the prompt fit the model?"
+        return [note + (little if mass < MIN_ANSWER_MASS else "")]
 
     def _answer(self, tail: str, answer: str) -> int:
         """Return the token that an answer begins with after the prompt."""
@@ -106,13 +101,10 @@ class LanguageModelJudge:
         return ids[len(self._tail)]
 
 
-class TextClassifierJudge:
+class TextClassifierJudge(Judge):
     """The probability of a class, of a classifier that AutoModelForSequenceClassification loads.
 
-    Raises
-    ------
-    UserError
-        No model or tokenizer there, or no such class.
+    Raises a UserError where there is no model, no tokenizer or no such class.
     """
 
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
@@ -133,10 +125,6 @@ class TextClassifierJudge:
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
         return list(class_probability(logits, self._label, "").tolist())
-
-    def notes(self) -> list[str]:
-        """Return no remarks."""
-        return []
 
 
 def positions_of(folder: Path) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.annotation.judges import Judge
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
@@ -39,12 +40,8 @@ def about_files(path: str, folder: Path) -> str:
 def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Tensor:
     """Return the probability of a class, float64 [n], from a network's outputs [n, c].
 
-    A single output is the log-odds of class 1 against class 0.
-
-    Raises
-    ------
-    UserError
-        There is no such class.
+    A single output is the log-odds of class 1 against class 0. Of a class that is not there, raises
+    a UserError.
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
@@ -58,16 +55,8 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
 class PictureNetwork:
     """A network on pictures: a folder with model.json, or a factory and its safetensors weights.
 
-    A factory's network takes float32 [n, channels, h, w] from 0 to 1.
-
-    Attributes
-    ----------
-    about : its name with a hash of its weights
-
-    Raises
-    ------
-    UserError
-        It cannot be loaded.
+    A factory's network takes float32 [n, channels, h, w] from 0 to 1. `about` is its name with a
+    hash of its weights. Raises a UserError where it cannot be loaded.
     """
 
     def __init__(self, path: str, device: str, factory: str | None = None) -> None:
@@ -76,10 +65,8 @@ class PictureNetwork:
         with loading():
             if factory is not None:
                 check_factory(self.path, factory, "--model", "--factory")
-                self._custom = classifier.custom_network(
-                    factory, {}, self.path, device, "--factory"
-                )
-                files = [self.path]
+                load, files = classifier.custom_network, [self.path]
+                self._custom = load(factory, {}, self.path, device, "--factory")
             elif self.path.suffix == ".pt2":
                 raise UserError(
                     f"--model {path}: programs of torch.export (.pt2) are not read: give the "
@@ -110,10 +97,9 @@ class PictureNetwork:
         assert self._network is not None
         shape = self._network.architecture.shape
         expected = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
-        if images.shape[1:] != expected:
-            raise UserError(
-                f"{self.path} takes pictures of {expected}, and these are {images.shape[1:]}"
-            )
+        given = images.shape[1:]
+        if given != expected:
+            raise UserError(f"{self.path} takes pictures of {expected}, and these are {given}")
         levels = np.rint(images.reshape(len(images), -1) / 255.0 * (shape.n_values - 1))
         return torch.from_numpy(levels.astype(np.int64)).to(self._device)
 
@@ -124,15 +110,14 @@ class PictureNetwork:
         try:
             out: torch.Tensor = self._custom(x.contiguous().to(self._device))
         except (RuntimeError, ValueError) as error:
-            raise UserError(
-                f"{self.path} does not take pictures like these: {first_line(error)}"
-            ) from None
+            problem = first_line(error)
+            raise UserError(f"{self.path} does not take pictures like these: {problem}") from None
         if out.ndim > 2 or len(out) != len(images):
             raise UserError(f"{self.path} gives {list(out.shape)}; expected a row per picture")
         return out.float().reshape(len(images), -1)
 
 
-class PictureClassifierJudge:
+class PictureClassifierJudge(Judge):
     """Judge whose score is a picture's probability of one class, by `class_probability`."""
 
     def __init__(self, path: str, label: int, device: str, factory: str | None = None) -> None:
@@ -147,19 +132,9 @@ class PictureClassifierJudge:
         outputs = self._network.outputs(stacked([pixels(task.png or "") for task in tasks]))
         return list(class_probability(outputs, self._label, str(self._network.path)).tolist())
 
-    def notes(self) -> list[str]:
-        """Return no remarks."""
-        return []
-
 
 def stacked(images: Sequence[Pictures]) -> Pictures:
-    """Return pictures as one array.
-
-    Raises
-    ------
-    UserError
-        They differ in shape.
-    """
+    """Return pictures as one array, or raise a UserError where they differ in shape."""
     shapes = sorted({image.shape for image in images})
     if len(shapes) > 1:
         raise UserError(f"pictures of several shapes ({shapes[0]}, {shapes[1]}) cannot be mixed")

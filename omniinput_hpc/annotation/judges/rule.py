@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from omniinput_hpc.annotation.judges import Judge
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, Task
 from omniinput_hpc.errors import UserError
@@ -18,7 +19,7 @@ from omniinput_hpc.plugins import load_function
 Of = Literal["values", "shown"]
 
 
-class RuleJudge:
+class RuleJudge(Judge):
     """A `Judge` that calls a function.
 
     Parameters
@@ -58,19 +59,14 @@ class RuleJudge:
                     scores[i] = score
         return scores
 
-    def notes(self) -> list[str]:
-        """Return no remarks."""
-        return []
-
     def _call(self, given: Any) -> Any:
         try:
             return self._function(given)
         except (EstimateError, UserError):
             raise
         except Exception as error:  # a user's own function may raise anything
-            raise UserError(
-                f"--judge {self._name} failed: {type(error).__name__}: {error}"
-            ) from error
+            problem = f"{type(error).__name__}: {error}"
+            raise UserError(f"--judge {self._name} failed: {problem}") from error
 
 
 def _shown(task: Task) -> Any:

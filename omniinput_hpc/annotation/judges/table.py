@@ -40,14 +40,10 @@ def _image_classifier(options: Options, device: str) -> Judge:
 
 @dataclass(frozen=True)
 class JudgeKind:
-    """A row of the table of judges.
+    """A row of the table of judges: what tasks it scores, and options that it requires.
 
-    Attributes
-    ----------
-    tasks : the kind of tasks that it scores
-    required : options that it requires
-    build : makes it of checked options and a device; None for FID, which gives no scores but a
-        number per bin (`judges.fid`)
+    `build` makes it of checked options and a device; it is None for FID, which gives no scores but
+    a number per bin (`judges.fid`).
     """
 
     tasks: Kind
@@ -66,32 +62,25 @@ JUDGES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of judges."""
-    parser.add_argument("--judge", required=True, metavar="KIND",
-                        help=f"module:function, {', '.join(JUDGES)}")  # fmt: skip
-    parser.add_argument("--name", help="of the score file (default: the kind's, or the function's)")
-    parser.add_argument("--of", choices=["values", "shown"], default="values",
-                        help="what a rule's function takes")  # fmt: skip
-    parser.add_argument("--model", metavar="PATH", help="folder, or hub name")
-    parser.add_argument("--factory", metavar="module:function",
-                        help="of a network on pictures, with weights --model")  # fmt: skip
-    parser.add_argument("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
-    parser.add_argument("--answers", nargs="+", default=(" no", " yes"),
-                        help="worst to best (no yes)")  # fmt: skip
-    parser.add_argument("--label", type=int, help="the class whose probability is the score")
-    parser.add_argument("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--batch", type=int, default=16, help="tasks at once (default 16)")
+    add, kinds = parser.add_argument, f"module:function, {', '.join(JUDGES)}"
+    add("--judge", required=True, metavar="KIND", help=kinds)
+    add("--name", help="of the score file (default: the kind's, or the function's)")
+    of = "what a rule's function takes"
+    add("--of", choices=["values", "shown"], default="values", help=of)
+    add("--model", metavar="PATH", help="folder, or hub name")
+    factory = "of a network on pictures, with weights --model"
+    add("--factory", metavar="module:function", help=factory)
+    add("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
+    add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (no yes)")
+    add("--label", type=int, help="the class whose probability is the score")
+    add("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add("--batch", type=int, default=16, help="tasks at once (default 16)")
 
 
 def check(options: Options) -> None:
-    """Check that a judge has the options that it requires.
-
-    Raises
-    ------
-    UserError
-        An unknown kind, or one that lacks an option.
-    """
+    """Raise a UserError where the judge is not known, or lacks an option that it requires."""
     kind = JUDGES.get(options.judge)
     if kind is None and ":" not in options.judge:
         raise UserError(f"--judge {options.judge}: expected module:function, {', '.join(JUDGES)}")
@@ -103,13 +92,7 @@ def check(options: Options) -> None:
 
 
 def make_judge(options: Options, tasks: TaskSet) -> Judge:
-    """Return the judge that checked options name.
-
-    Raises
-    ------
-    UserError, EstimateError
-        It cannot be made.
-    """
+    """Return the judge that checked options name, or raise a UserError or EstimateError."""
     kind = JUDGES.get(options.judge)
     if kind is None:
         by_values = options.of == "values"

@@ -1,0 +1,94 @@
+"""The report's verdict and its rung table say the same about lanes: one R-hat, of the same samples.
+
+They once came from two definitions, and a page said both "lanes agree" and "R-hat up to 1.08".
+"""
+
+import re
+
+import h5py
+import numpy as np
+import pytest
+from hostile_words import write_model_folder
+from run_files import BETA_K, write_run
+
+from omniinput_hpc.estimators.errors import chains
+from omniinput_hpc.results import diagnosis
+
+RUNG, RHAT = 2, 1.08
+
+
+def shift_half_the_lanes(path, walkers):
+    """Give a rung of a run normal outputs whose lanes have an R-hat of `RHAT`."""
+    with h5py.File(path, "r+", locking=False) as file:
+        z_rks = file["samples/z"][...]
+        z_rs = z_rks[:, RUNG]
+        noise_tw = np.random.default_rng(0).normal(size=z_rs.size).reshape(-1, walkers)
+        shifted = np.arange(walkers) < walkers // 2
+        low, high = 0.0, 3.0
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            rhat = chains.rank_normalized_rhat(noise_tw + middle * shifted)
+            low, high = (middle, high) if rhat < RHAT else (low, middle)
+        z_tw = z_rs.mean() + 0.1 * z_rs.std() * (noise_tw + low * shifted)
+        z_rks[:, RUNG] = z_tw.reshape(z_rs.shape)
+        file["samples/z"][...] = z_rks
+
+
+def said_of_lanes(html):
+    """Return R-hat of each rung by the rung table, and those over the limit by the verdict."""
+    verdict = " ".join(re.findall(r'<p class="(?:bad|good)">([^<]*)', html))
+    by_verdict = {
+        float(beta): float(rhat)
+        for beta, rhat in re.findall(r"beta = (-?[\d.]+)[^()]*\((\d\.\d+)\)", verdict)
+    }
+    rungs = html[html.index('<th scope="col">R-hat</th>') :]
+    rows = re.findall(r"<tr>(.*?)</tr>", rungs[: rungs.index("</table>")])
+    cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
+    return {float(row[1]): float(row[5]) for row in cells if row}, by_verdict, verdict
+
+
+@pytest.fixture
+def page(tmp_path, inside):
+    """Return a way to make the page of a run with a rung whose R-hat is 1.08."""
+    write_model_folder(tmp_path / "none")
+    write_run(tmp_path / "run.h5", walkers=16, seed=1)
+    shift_half_the_lanes(tmp_path / "run.h5", 16)
+
+    def make():
+        assert inside("report.py", "run.h5") == (0, "run.report.html\n", "")
+        return (tmp_path / "run.report.html").read_text(encoding="utf-8")
+
+    return make
+
+
+def agree(html):
+    """Return whether the verdict names the rungs that the table has over the limit, and no other.
+
+    Their R-hat must be the same number, as far as it is printed.
+    """
+    table, by_verdict, _ = said_of_lanes(html)
+    over = {beta: rhat for beta, rhat in table.items() if rhat > chains.MAX_RHAT}
+    return over.keys() == by_verdict.keys() and all(
+        abs(over[beta] - rhat) < 0.0056 for beta, rhat in by_verdict.items()
+    )
+
+
+def test_the_verdict_and_the_rung_table_name_the_same_lanes(page):
+    html = page()
+    table, by_verdict, verdict = said_of_lanes(html)
+    assert by_verdict == {BETA_K[RUNG]: RHAT}
+    assert abs(table[BETA_K[RUNG]] - RHAT) < 0.006
+    assert f"lanes disagree on rungs {RUNG} (R-hat up to {RHAT:.2f})" in verdict
+    assert "lanes do." not in verdict
+    assert agree(html)
+
+
+def test_two_definitions_would_be_noticed(page, monkeypatch):
+    """The failing twin: the rung table by another R-hat, 0.999 where the verdict has 1.08."""
+
+    def other(run):
+        rhat_k, tau_k = chains.chain_diagnostics(run)
+        return np.where(rhat_k > chains.MAX_RHAT, 0.999, rhat_k), tau_k
+
+    monkeypatch.setattr(diagnosis, "chain_diagnostics", other)
+    assert not agree(page())
