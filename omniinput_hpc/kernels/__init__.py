@@ -62,10 +62,7 @@ class Kernel(Protocol):
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     """Make the kernel that the input file names, for one rung.
 
-    Raises
-    ------
-    UserError
-        The model lacks what the kernel needs, or the options do not fit the model.
+    A `UserError` says what the model lacks, or which option does not fit the model.
     """
     if isinstance(options, MixtureOptions):
         kernels = [build(part, model, n_walkers) for part in options.parts]
