@@ -1,0 +1,78 @@
+"""What all figures share: labels, colours that repeat, points, panels and saving."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from omniinput_hpc.plots import style
+
+
+def test_colours_and_markers_repeat_and_differ():
+    n = len(style.SERIES)
+    assert n == len(style.MARKERS) == len(set(style.SERIES)) == len(set(style.MARKERS))
+    for index in range(2 * n):
+        assert style.colour(index) == style.SERIES[index % n]
+        assert style.marker(index) == style.MARKERS[index % n]
+
+
+def test_labels_say_what_is_counted():
+    assert "number of inputs per bin" in style.inputs_label(True)
+    assert "share of inputs per nat" in style.inputs_label(False, "nat")
+    assert "number of right inputs found" in style.recall_label(True)
+    assert "right inputs found, share of all" in style.recall_label(False)
+
+
+def test_the_style_ends_with_the_figure():
+    before = dict(mpl.rcParams)
+
+    @style.styled
+    def draw() -> Figure:
+        assert mpl.rcParams["axes.spines.top"] is False
+        return style.blank(3.0, 2.0)
+
+    figure = draw()
+    assert tuple(figure.get_size_inches()) == (3.0, 2.0)
+    assert dict(mpl.rcParams) == before
+
+
+def test_panels_share_their_axis_and_have_their_heights():
+    figure, axes = style.panels([3.0, 1.0])
+    assert tuple(figure.get_size_inches()) == (style.FULL_WIDTH, 4.0)
+    assert axes[0].get_shared_x_axes().joined(*axes)
+    _, apart = style.panels([1.0, 1.0], share_x=False)
+    assert not apart[0].get_shared_x_axes().joined(*apart)
+
+
+def test_points_without_an_error_are_hollow():
+    _, (axes,) = style.panels([2.0])
+    x = np.arange(4.0)
+    style.points(axes, x, x, np.array([0.1, np.inf, 0.2, np.nan]))
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
+    assert len(hollow) == 1 and hollow[0].get_xdata().tolist() == [1.0, 3.0]
+    assert axes.containers[0].lines[0].get_xdata().tolist() == [0.0, 2.0]
+
+
+def test_error_bars_come_first_in_the_legend():
+    _, (axes,) = style.panels([2.0])
+    x = np.arange(3.0)
+    axes.plot(x, x, label="a line")
+    style.points(axes, x, x, np.ones(3), label="the points")
+    style.legend(axes)
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["the points", "a line"]
+
+
+def test_a_figure_is_saved_as_png_and_pdf_and_always_the_same(tmp_path):
+    for name in ("one", "two"):
+        figure, (axes,) = style.panels([2.0])
+        axes.plot([0, 1], [0, 1])
+        style.save(figure, tmp_path / f"{name}.png")
+    assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "one.pdf").read_bytes()[:5] == b"%PDF-"
+    for suffix in (".png", ".pdf"):
+        files = [(tmp_path / name).with_suffix(suffix).read_bytes() for name in ("one", "two")]
+        assert files[0] == files[1]
+
+
+def test_middles():
+    np.testing.assert_array_equal(style.middles(np.array([0.0, 1.0, 3.0])), [0.5, 2.0])

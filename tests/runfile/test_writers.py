@@ -1,0 +1,142 @@
+"""Writers: what a commit writes and counts, which one is chosen, and losing the lock.
+
+Failures of one rank among several are in tests/mpi/test_commit.py.
+"""
+
+import h5py
+import numpy as np
+import pytest
+from runs_in_progress import WORLD, HeldLock
+
+from omniinput_hpc.runfile import layout, writers
+from omniinput_hpc.runfile.reader import open_run
+
+G = layout.Geometry(
+    rounds=3, n_rungs=4, n_walkers=2, n_bins=5, samples_per_round=4, n_sites=3, n_values=5,
+    n_kernels=1,
+)  # fmt: skip
+RUNGS = range(4)
+TOML = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 3\nburn_in = 2\n'
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.h5"
+    attributes = {"config": TOML, "model_fingerprint": "none"}
+    layout.create(path, G, layout.first_values(np.arange(4.0), np.arange(6.0)), attributes)
+    return path
+
+
+@pytest.fixture(params=["gather", "mpio"])
+def writer(request, path):
+    if request.param == "mpio" and not h5py.get_config().mpi:
+        pytest.skip("h5py has no MPI")
+    opened = writers.open_writer(request.param, path, G, RUNGS, WORLD)
+    assert opened.name == request.param
+    yield opened
+    opened.close()
+
+
+def values(number, round_):
+    """Return slabs filled with a number."""
+    slabs = {}
+    for name, field in layout.layout(G).items():
+        where = layout.slab(field, round_, RUNGS, G.n_rungs)
+        shape = layout.shape_of(field, where) if where is not None else (0,)
+        slabs[name] = np.full(shape, number, dtype=field.dtype)
+    return slabs
+
+
+def test_commits_write_their_slabs_and_count(path, writer):
+    for round_, number in [(-2, 1), (-1, 2), (0, 3), (1, 4)]:
+        writer.commit(round_, values(number, round_), round_ + (3 if round_ < 0 else 1))
+    writer.close()
+    with h5py.File(path, locking=False) as file:
+        assert file["progress/burn_in_committed"][0] == 2
+        assert file["progress/rounds_committed"][0] == 2
+        for name, field in layout.layout(G).items():
+            expected = {"round": [3, 4], "parity": [3, 4], "counted parity": [3, 4]}.get(field.per)
+            if field.per == "burn-in":
+                assert (file[name][...] == 2).all(), name
+            elif expected:
+                for slot, number in enumerate(expected):
+                    assert (file[name][slot] == number).all(), name
+
+
+def fail_once(monkeypatch, when):
+    """Let the write of a dataset fail, the `when`-th from now."""
+    calls, write = [], h5py.Dataset.__setitem__
+
+    def faulty(dataset, where, data):
+        calls.append(where)
+        if len(calls) == when + 1:
+            raise OSError(28, "No space left on device")
+        write(dataset, where, data)
+
+    monkeypatch.setattr(h5py.Dataset, "__setitem__", faulty)
+
+
+@pytest.mark.parametrize("when", [0, 7])
+@pytest.mark.parametrize("round_", [-1, 1])
+def test_a_failed_write_is_not_counted(path, writer, monkeypatch, round_, when):
+    before = {-1: [-2], 1: [-2, -1, 0]}[round_]
+    for done in before:
+        writer.commit(done, values(1, done), done + (3 if done < 0 else 1))
+    fail_once(monkeypatch, when)
+    name = "burn-in round -1" if round_ < 0 else "round 1 could"
+    with pytest.raises(writers.WriteError, match=f"{name}.*No space left"):
+        writer.commit(round_, values(2, round_), 2)
+    monkeypatch.undo()
+    writer.close()
+    with open_run(path) as run:
+        assert (run.rounds, run.burn_in_committed) == ((0, 1) if round_ < 0 else (1, 2))
+
+
+class Recorder:
+    """A writer that notes what it is asked."""
+
+    name = "recorder"
+
+    def __init__(self, error=None):
+        self.calls, self.error = [], error
+
+    def commit(self, round_, values, committed):
+        self.calls.append((round_, committed))
+        if self.error:
+            raise self.error
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_nothing_is_written_without_the_lock():
+    recorder, lock = Recorder(), HeldLock()
+    guarded = writers.GuardedWriter(recorder, lock, WORLD)
+    guarded.commit(0, {}, 1)
+    lock.is_held = False
+    with pytest.raises(RuntimeError, match="lock lost"):
+        guarded.commit(1, {}, 2)
+    guarded.close()
+    assert recorder.calls == [(0, 1), "close"] and guarded.name == "recorder"
+
+
+@pytest.mark.parametrize(("kind", "nodes", "mpi", "expected"), [
+    ("lustre", 8, True, "mpio"),
+    ("ext4", 1, True, "mpio"),
+    ("ext4", 2, True, "gather"),
+    ("nfs4", 1, True, "gather"),
+    ("lustre", 1, False, "gather"),
+])  # fmt: skip
+def test_the_file_system_chooses(tmp_path, monkeypatch, kind, nodes, mpi, expected):
+    monkeypatch.setattr(writers, "file_system", lambda folder: kind)
+    monkeypatch.setattr(writers.h5py, "get_config", lambda: type("Config", (), {"mpi": mpi}))
+    name, why = writers.choose_writer("auto", tmp_path, nodes)
+    assert name == expected
+    assert (kind in why) if mpi else (why == "h5py has no MPI")
+    for wanted in ("mpio", "gather"):
+        assert writers.choose_writer(wanted, tmp_path, nodes) == (wanted, "as [run] writer says")
+
+
+def test_the_file_system_of_a_folder(tmp_path):
+    assert writers.file_system(tmp_path) not in ("", "unknown")
+    assert writers.file_system(writers.Path("/proc/self")) == "proc"

@@ -1,0 +1,159 @@
+"""The central loop: the order of a round, totals, and what a stop drops."""
+
+import logging
+from collections import Counter
+
+import numpy as np
+import pytest
+from run_tools import assert_same
+from runs_in_progress import FINGERPRINT, HeldLock, begin, config_of
+
+from omniinput_hpc.errors import StopRun
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.restart import find_existing
+from omniinput_hpc.sampling.rung import Rung
+
+SMALL = ("run.rounds=3", "run.burn_in=2", "sampler.exchanges=2", "sampler.steps=4")
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What the loop asks of rungs, the exchanger and the writer, in order."""
+    found = []
+
+    def note(owner, name, what):
+        call = getattr(owner, name)
+
+        def noted(*arguments, **options):
+            found.append(what(arguments))
+            return call(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for name in ("begin_round", "record", "adapt", "freeze"):
+        note(Rung, name, lambda arguments, name=name: f"{name} {arguments[0].k}")
+    note(loop.Exchanger, "swap", lambda arguments: f"swap {arguments[2]}")
+    note(loop.GuardedWriter, "commit", lambda arguments: f"commit {arguments[1]}")
+    return found
+
+
+def round_of(number, burn_in=2, rungs=range(4)):
+    """Return the events of a round, as they must come."""
+    expected = [f"begin_round {k}" for k in rungs]
+    for exchange in range(2):
+        for k in rungs:
+            expected += [f"record {k}"] + [f"adapt {k}"] * (number < 0)
+        expected.append(f"swap {2 * (number + burn_in) + exchange}")
+    if number == -1:
+        expected += [f"freeze {k}" for k in rungs]
+    return [*expected, f"commit {number}"]
+
+
+def test_the_order_of_every_round(tmp_path, events):
+    run = begin(config_of(tmp_path, *SMALL))
+    loop.sample(run)
+    assert events == [event for number in range(-2, 3) for event in round_of(number)]
+    assert run.next_round == 3
+
+
+def test_ancestral_rounds_swap_nothing(tmp_path, events):
+    changes = [
+        "sampler.method=ancestral", "model.factory=markov_model:markov", "run.rounds=2",
+        "ladder.betas=[0.0, 5.0]", "samples.every=1", "run.burn_in=0", "bins.upper=8.125",
+    ]  # fmt: skip
+    loop.sample(begin(config_of(tmp_path, *changes)))
+    kinds = Counter(event.split()[0] for event in events)
+    assert kinds == {"begin_round": 4, "record": 12, "commit": 2}
+
+
+def test_totals_are_those_of_the_counted_rounds(tmp_path):
+    run = begin(config_of(tmp_path, *SMALL))
+    loop.sample(run)
+    run.writer.close()
+    with open_run(tmp_path / "run.h5") as done:
+        inside_k = done.counts_kb().sum(axis=1)
+        outside_k = done.outside_k2().sum(axis=1)
+        np.testing.assert_array_equal(run.totals.swaps_k2, done.swaps_k2())
+    moves_k2 = np.stack([inside_k + outside_k, inside_k], axis=1)
+    np.testing.assert_array_equal(run.totals.moves_k2, moves_k2)
+    assert (moves_k2[:, 0] == 3 * 2 * 4 * 8).all()
+
+
+class StopAfter:
+    """A request to stop that comes after so many moves."""
+
+    def __init__(self, moves):
+        self.moves = moves
+
+    def after_move(self):
+        self.moves -= 1
+        if self.moves == 0:
+            raise StopRun("asked to")
+
+
+@pytest.mark.parametrize(("moves", "rounds"), [(31, -1), (32 * 3 + 17, 1), (32 * 4, 1)])
+def test_a_stop_drops_the_unfinished_round(tmp_path, moves, rounds):
+    """A round is 32 moves of rungs; the first two are burn-in."""
+    config = config_of(tmp_path, *SMALL)
+    run = begin(config, stopping=StopAfter(moves))
+    with pytest.raises(StopRun):
+        loop.sample(run)
+    run.writer.close()
+    found = find_existing(config, FINGERPRINT, "require")
+    assert (found.rounds, found.burn_in) == ((0, 0) if rounds < 0 else (rounds, 2))
+    resumed = begin(config, found)
+    assert resumed.next_round == (rounds if rounds > 0 else -2)
+    loop.sample(resumed)
+    resumed.writer.close()
+    (tmp_path / "whole").mkdir()
+    whole = begin(config_of(tmp_path / "whole", *SMALL))
+    loop.sample(whole)
+    whole.writer.close()
+    assert_same(tmp_path / "run.h5", tmp_path / "whole/run.h5")
+
+
+def test_an_error_names_its_rung_and_round(tmp_path):
+    run = begin(config_of(tmp_path, *SMALL, "model.factory=toy_models:nan"))
+    with pytest.raises(Exception, match="finite") as caught:
+        loop.sample(run)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in rung ") and "(beta = " in note and "), round " in note
+
+
+def test_a_lost_lock_commits_nothing(tmp_path):
+    lock = HeldLock()
+    lock.is_held = False
+    run = begin(config_of(tmp_path, *SMALL), lock=lock)
+    with pytest.raises(RuntimeError, match="lock lost"):
+        loop.sample(run)
+    run.writer.close()
+    with open_run(tmp_path / "run.h5") as done:
+        assert (done.rounds, done.burn_in_committed) == (0, 0)
+
+
+def test_a_lost_walker_is_not_committed(tmp_path, monkeypatch):
+    from omniinput_hpc.sampling.exchange import Exchanger, LostWalker
+
+    def spoil(self, rungs, exchange):
+        self.imbalance_w[3] += 1
+
+    monkeypatch.setattr(Exchanger, "swap", spoil)
+    run = begin(config_of(tmp_path, *SMALL))
+    with pytest.raises(LostWalker, match=r"lanes \[3\]"):
+        loop.sample(run)
+    run.writer.close()
+    with open_run(tmp_path / "run.h5") as done:
+        assert (done.rounds, done.burn_in_committed) == (0, 0)
+
+
+def test_warnings_name_the_rungs(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("omniinput_hpc"), "propagate", True)
+    run = begin(config_of(tmp_path, *SMALL))
+    run.totals.moves_k2[:] = [[10, 10], [10, 0], [0, 0], [10, 1]]
+    run.totals.swaps_k2[:] = [[8, 1], [8, 0], [0, 0]]
+    loop.warn(run)
+    assert [record.getMessage() for record in caplog.records] == [
+        "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
+        "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
+    ]

@@ -1,0 +1,123 @@
+"""The plan of a run: its lines, and which numbers of ranks fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from runs_in_progress import config_of
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling.restart import Existing
+
+
+def plan_of(folder, *changes, **options):
+    config = config_of(folder, *changes)
+    standard = {
+        "devices": ["cpu", "cpu"], "hosts": ["a", "a"], "model_bytes": 2**20, "cache_bytes": 0,
+        "writer": "mpio", "writer_reason": "because", "found": Existing(),
+    }  # fmt: skip
+    return plan.Plan(config, plan.geometry_of(config, 4, 6), **{**standard, **options})
+
+
+def lines_of(the_plan):
+    """Return the plan's lines by their first word."""
+    lines = plan.describe(the_plan).splitlines()
+    return {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+
+
+def test_every_line(tmp_path):
+    lines = lines_of(plan_of(tmp_path))
+    assert list(lines) == [
+        "model", "ladder", "ranks", "walkers", "rounds", "forwards", "memory", "hosts", "file",
+    ]  # fmt: skip
+    assert lines["model"] == "python, 6 sites of 4 values: a space of 10^3.6 inputs"
+    assert lines["ladder"] == "4 rungs, parallel-tempering, beta -2 to 4"
+    assert lines["ranks"] == "2 on 1 host(s), 2 rung(s) each, device cpu, 1 thread(s) a rank"
+    assert lines["walkers"] == "8 a rung, one batch; 32 in all"
+    assert lines["rounds"] == (
+        "3 of burn-in + 5, of 3 exchanges x 5 moves = 15 moves a walker; "
+        "24 samples a rung and round"
+    )
+    assert lines["forwards"] == "240 a rank, of 8 inputs each"
+    assert lines["memory"].startswith("1.05 MB of weights + ")
+    assert lines["hosts"].startswith("up to 2 rank(s) each, at peak ")
+    assert ", new; writer mpio (because)" in lines["file"]
+
+
+def test_what_only_some_plans_have(tmp_path):
+    more = lines_of(
+        plan_of(tmp_path, cache_bytes=3 * 2**20, trials="found by trials", measured="5 MiB")
+    )
+    assert "3.15 MB of keys and values" in more["memory"]
+    assert more["walkers"].endswith("; found by trials") and more["measured"] == "5 MiB"
+    unknown = lines_of(plan_of(tmp_path, model_bytes=None))
+    assert "of weights" not in unknown["memory"] and unknown["hosts"].endswith("is not known")
+    short = lines_of(plan_of(tmp_path, model_bytes=2**60))
+    assert short["hosts"].endswith("too little; start fewer ranks a host")
+
+
+@pytest.mark.parametrize(("found", "words"), [
+    (Existing(resume=True, rounds=2, rounds_planned=5), "resumes after 2 of 5 rounds"),
+    (Existing(resume=True, burn_in=1, rounds_planned=5), "resumes after 1 of 3 burn-in rounds"),
+])  # fmt: skip
+def test_where_a_run_resumes(tmp_path, found, words):
+    assert words in lines_of(plan_of(tmp_path, found=found))["file"]
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    (["ladder.tune=true"], "tuned in burn-in"),
+    (["ladder.kappa=[0.0, 0.0, 2.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"], "1 of them Gaussian"),
+    (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since none has beta = 0"),
+    (["sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
+      "run.burn_in=4"],
+     "4 rungs, wang-landau, 3 window(s) of z, beta 0 to 0"),
+])  # fmt: skip
+def test_ladders(tmp_path, changes, words):
+    ranks = {"devices": ["cpu"], "hosts": ["a"]}
+    assert words in lines_of(plan_of(tmp_path, *changes, **ranks))["ladder"]
+
+
+def test_ranks_share_the_rungs_equally(tmp_path):
+    config = config_of(tmp_path)
+    for n_ranks in (1, 2, 4):
+        plan.check_ranks(config, n_ranks)
+    with pytest.raises(UserError, match=r"3 ranks do not divide .* fit: 1, 2, 4$"):
+        plan.check_ranks(config, 3)
+    with pytest.raises(UserError, match=r"5 ranks are more than the ladder's 4 rungs"):
+        plan.check_ranks(config, 5)
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_many_launches_of_one_rank_are_refused(monkeypatch, name):
+    monkeypatch.setenv(name, "4")
+    with pytest.raises(UserError, match=f"4 processes were launched \\({name}\\)"):
+        plan.check_launch(1)
+    plan.check_launch(4)
+    monkeypatch.setenv(name, "1")
+    plan.check_launch(1)
+
+
+def test_counts_must_fit_32_bits(tmp_path):
+    plan.check_counters(config_of(tmp_path))
+    many = config_of(tmp_path, "sampler.steps=100000", "sampler.exchanges=10000")
+    with pytest.raises(UserError, match="overflow 32 bits"):
+        plan.check_counters(many)
+
+
+def test_a_file_larger_than_the_disk_is_told(tmp_path):
+    config = config_of(tmp_path / "new/folder")
+    g = plan.geometry_of(config, 4, 6)
+    assert plan.disk_warning(config, g) is None
+    assert "are free there" in plan.disk_warning(config, replace(g, rounds=2**40))
+
+
+def test_the_environment_names_libraries():
+    here = plan.environment()
+    assert here["numpy"] == np.__version__ and set(here) == {
+        "python",
+        "numpy",
+        "h5py",
+        "mpi",
+        "cpu",
+    }

@@ -1,0 +1,137 @@
+"""What is at the output's path: each refusal, and what a resumed run may change."""
+
+import logging
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.sampling import build, loop, restart
+from omniinput_hpc.sampling.restart import Existing, check_resume, find_existing
+
+SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=4")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with the finished run of two rounds."""
+    folder = tmp_path_factory.mktemp("restart")
+    run = begin(config_of(folder, *SMALL))
+    loop.sample(run)
+    run.writer.close()
+    return folder
+
+
+def refusal(config, way="auto", fingerprint=FINGERPRINT):
+    with pytest.raises(UserError) as caught:
+        find_existing(config, fingerprint, way)
+    return str(caught.value)
+
+
+def test_a_free_path_is_a_new_run(tmp_path):
+    for way in ("auto", "never"):
+        assert find_existing(config_of(tmp_path / "new"), FINGERPRINT, way) == Existing()
+    assert not (tmp_path / "new").exists()
+    words = refusal(config_of(tmp_path), "require")
+    assert words == f"--restart require: there is no run file {tmp_path}/run.h5 to resume"
+
+
+def test_paths_that_cannot_be_used(tmp_path):
+    (tmp_path / "run.h5").mkdir()
+    assert refusal(config_of(tmp_path)).endswith("run.h5 is a folder; it must name a file")
+    (tmp_path / "file").touch()
+    assert refusal(config_of(tmp_path / "file/x")).endswith(f"{tmp_path}/file is not a folder")
+    (tmp_path / "run.h5").rmdir()
+    (tmp_path / "run.h5").write_text("no run")
+    assert "not a readable HDF5" in refusal(config_of(tmp_path))
+
+
+@pytest.mark.parametrize("denied", ["folder", "file"])
+def test_paths_that_cannot_be_written(finished, tmp_path, monkeypatch, denied):
+    monkeypatch.setattr(restart.os, "access", lambda path, how: False)
+    config = config_of(finished if denied == "file" else tmp_path, *SMALL)
+    assert "cannot be written" in refusal(config)
+
+
+def test_a_finished_run_is_found(finished):
+    found = find_existing(config_of(finished, *SMALL), FINGERPRINT, "auto")
+    assert found == find_existing(config_of(finished, *SMALL), FINGERPRINT, "require")
+    assert (found.resume, found.rounds, found.burn_in) == (True, 2, 1)
+    assert (found.rounds_planned, found.walkers) == (2, 8)
+    assert found.environment["numpy"] == np.__version__
+    assert "--restart never" in refusal(config_of(finished, *SMALL), "never")
+
+
+@pytest.mark.parametrize("change", [
+    "run.rounds=9", "run.threads=2", "run.device=cpu", "run.writer=gather", "analysis.side=high",
+])  # fmt: skip
+def test_what_is_free_to_change(finished, change):
+    assert find_existing(config_of(finished, *SMALL, change), FINGERPRINT, "auto").resume
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("run.seed=8", "run.seed is 7 in the file and 8 here"),
+    ("run.burn_in=2", "run.burn_in is 1 in the file and 2 here"),
+    ("sampler.walkers=4", "sampler.walkers is 8 in the file and 4 here"),
+    ("ladder.tune=true", "ladder.tune is False in the file and True here"),
+    ("kernel.sites=2", "kernel.sites is 1 in the file and 2 here"),
+    ("bins.width=0.125", "bins.width is 0.25 in the file and 0.125 here"),
+    ("samples.every=2", "samples.every is 4 in the file and 2 here"),
+    ("model.options.unit=0.5", "model.options is {} in the file and {'unit': 0.5} here"),
+])  # fmt: skip
+def test_what_makes_it_another_run(finished, change, words):
+    lines = refusal(config_of(finished, *SMALL, change)).splitlines()
+    assert "holds another run" in lines[0] and lines[1:] == [f"  {words}"]
+
+
+def test_other_files_and_fewer_rounds_are_refused(finished):
+    words = refusal(config_of(finished, *SMALL), fingerprint="other")
+    assert words.endswith("the model's files or options have changed")
+    fewer = refusal(config_of(finished, *SMALL, "run.rounds=1"))
+    assert "run.rounds = 1" in fewer and "rounds may only grow" in fewer
+
+
+@pytest.fixture(scope="module")
+def rebuilt(finished):
+    """The run, built again: what `check_resume` is given."""
+    config = config_of(finished, *SMALL)
+    built = build.build(WORLD, config, None)
+    return config, built.geometry, identity_of(built), find_existing(config, FINGERPRINT, "auto")
+
+
+def test_the_same_model_may_resume(rebuilt, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("omniinput_hpc"), "propagate", True)
+    config, g, here, found = rebuilt
+    check_resume(config, replace(g, rounds=9), here, found)
+    assert not caplog.records
+    check_resume(config, g, replace(here, environment={"numpy": "0.1"}), found)
+    assert caplog.records[0].getMessage().endswith(f"numpy {np.__version__} -> 0.1")
+
+
+@pytest.mark.parametrize("fault", ["outputs", "number of outputs", "sites"])
+def test_another_model_may_not_resume(rebuilt, fault):
+    config, g, here, found = rebuilt
+    if fault == "outputs":
+        here = replace(here, probe_z=[z + 0.25 for z in here.probe_z])
+    elif fault == "number of outputs":
+        here = replace(here, probe_z=here.probe_z[:-1])
+    else:
+        g = replace(g, n_sites=g.n_sites + 1)
+    with pytest.raises(UserError, match="holds a run of another model"):
+        check_resume(config, g, here, found)
+    check_resume(config, g, here, Existing())  # nothing to resume, nothing to compare
+
+
+def test_damaged_walkers_are_refused(rebuilt, tmp_path):
+    config, g, here, found = rebuilt
+    copy = tmp_path / "run.h5"
+    with open(config.run.output, "rb") as whole:
+        copy.write_bytes(whole.read())
+    with h5py.File(copy, "r+", locking=False) as file:
+        file["state/x"][...] = 200  # beyond the four values
+    moved = config_of(tmp_path, *SMALL)
+    with pytest.raises(UserError, match="stored walkers are damaged"):
+        check_resume(moved, g, here, found)
