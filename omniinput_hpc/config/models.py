@@ -153,7 +153,7 @@ class ImageClassifier(Table):
                 )
             return self
         if self.shape is not None or self.n_values is not None:
-            raise ValueError("shape and n_values stand in the folder's model.json; leave them out")
+            raise ValueError("shape and n_values are in the folder's model.json; leave them out")
         if self.options:
             raise ValueError("options belong to a factory")
         return self
@@ -191,7 +191,7 @@ Model = Annotated[
 
 
 def read_options(options: type[Table], table: Mapping[str, Any]) -> Table:
-    """Return a ``[model]`` table that stands in a run file, perhaps one of an older version.
+    """Return a ``[model]`` table of a run file, perhaps one of an older version.
 
     Raises
     ------

@@ -13,22 +13,22 @@ import torch
 from omniinput_hpc.errors import UserError
 
 
-def choose(wanted: str, local_rank: int, threads: int) -> str:
+def choose(requested: str, local_rank: int, threads: int) -> str:
     """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
 
     Raises
     ------
     UserError
-        A GPU is wanted where torch sees none.
+        A GPU is requested and torch sees none.
     """
     torch.set_num_threads(threads)
     # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
     torch.set_deterministic_debug_mode("warn")
     # which would write all that is new twice
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if requested == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
-    if wanted == "cpu" or not torch.cuda.is_available():
+    if requested == "cpu" or not torch.cuda.is_available():
         return "cpu"
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
@@ -62,7 +62,7 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
     return name, gpu, unseen
 
 
-def amount_free(device: str) -> int:
+def free_bytes(device: str) -> int:
     """Return the bytes of a device's memory that can be taken; of the host's for "cpu".
 
     On a host that is what is free or only holds files, within the limit of the process's control
@@ -74,22 +74,22 @@ def amount_free(device: str) -> int:
     return min([free, *_left_in_control_groups()])
 
 
-def held(device: str) -> int:
+def held_bytes(device: str) -> int:
     """Return the bytes that this process holds on a device now."""
     if device != "cpu":
         return int(torch.cuda.memory_allocated(device))
     return _kilobytes("/proc/self/status", "VmRSS") * 1024
 
 
-def most_held(device: str) -> int:
-    """Return the most bytes that it held since `forget_most`, or since it began."""
+def peak_bytes(device: str) -> int:
+    """Return the most bytes that it held since `reset_peak`, or since it began."""
     if device != "cpu":
         return int(torch.cuda.max_memory_reserved(device))
     return _kilobytes("/proc/self/status", "VmHWM") * 1024
 
 
-def forget_most(device: str) -> None:
-    """Let `most_held` count from now on."""
+def reset_peak(device: str) -> None:
+    """Let `peak_bytes` count from now on."""
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -132,5 +132,5 @@ _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes the outputs."""
-    # The import would take a third of a second, and a model of one's own does not need it
+    # The import would take a third of a second, and a custom model does not need it
     return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}

@@ -85,7 +85,7 @@ def require_same(a: Space, b: Space) -> None:
     elif a.n_sites != b.n_sites:
         reason = f"{a.name} has {a.n_sites} sites, {b.name} {b.n_sites}"
     elif a.vocabulary and b.vocabulary and a.vocabulary != b.vocabulary:
-        reason = f"the values of {a.name} and of {b.name} stand for other tokens (vocabularies)"
+        reason = f"the values of {a.name} and of {b.name} mean different tokens (vocabularies)"
     else:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)

@@ -12,15 +12,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from omniinput_hpc.config import (
-    CausalLm,
-    Config,
-    ImageClassifier,
-    PythonModel,
-    SequenceClassifier,
-    Table,
-)
-from omniinput_hpc.config.models import read_options
+from omniinput_hpc.config import Config, Table
+from omniinput_hpc.config import models as options_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
 from omniinput_hpc.models.protocol import Model
@@ -72,12 +65,14 @@ class ModelKind:
 # fmt: off
 KINDS = {
     "causal-lm": ModelKind(
-        CausalLm, "language.causal_lm", "language.hf_folder", _nll_label, has_tokenizer=True),
+        options_of.CausalLm, "language.causal_lm", "language.hf_folder", _nll_label,
+        has_tokenizer=True),
     "image-classifier": ModelKind(
-        ImageClassifier, "images.classifier", "images.files", _class_label("target", "label")),
-    "python": ModelKind(PythonModel, "custom", "custom"),
+        options_of.ImageClassifier, "images.classifier", "images.files",
+        _class_label("target", "label")),
+    "python": ModelKind(options_of.PythonModel, "custom", "custom"),
     "sequence-classifier": ModelKind(
-        SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
+        options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
         _class_label("output", "target"), has_tokenizer=True),
 }
 # fmt: on
@@ -128,7 +123,7 @@ def display(config: Mapping[str, Any]) -> Display:
     if kind not in KINDS:
         raise UserError(f'how to show inputs of model.kind = "{kind}" is not known')
     row = KINDS[kind]
-    options = read_options(row.options, table)
+    options = options_of.read_options(row.options, table)
     show = getattr(_module(row.checks), "display", None)
     if show is None:
         return Display("text", values_as_text, None, "values are shown")

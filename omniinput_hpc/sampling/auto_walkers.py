@@ -142,16 +142,16 @@ def try_rung(
 
     # CPU time if single-threaded, so that other load does not disturb the trial
     clock = time.process_time if (device, threads) == ("cpu", 1) else time.perf_counter
-    devices.forget_most(device)
-    before, times = devices.held(device), [float("inf")]
+    devices.reset_peak(device)
+    before, times = devices.held_bytes(device), [float("inf")]
     try:
         rung = _moved(make(), g, clock)  # allocates what it keeps
         while len(times) == 1 or sum(times[1:]) < TRIAL_SECONDS:
             times.append(_segment(rung, clock))
-        held, peak, more = devices.held(device), devices.most_held(device) - before, 0
+        held, peak, more = devices.held_bytes(device), devices.peak_bytes(device) - before, 0
         if several:  # what rungs share, such as a KV cache, is allocated already
             second = _moved(make(), g, clock)
-            more = devices.held(device) - held
+            more = devices.held_bytes(device) - held
             del second  # only now: its memory must not be free while it is measured
     except (OutOfMemoryError, UserError):  # the latter from trying the model out
         return Trial(g.n_walkers, float("inf"), 0, 0)

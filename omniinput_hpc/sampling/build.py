@@ -153,12 +153,12 @@ def _trials(
     room = auto_walkers.Room(
         len(mine_k),
         auto_walkers.MEMORY_SHARE
-        * devices.amount_free(device)
+        * devices.free_bytes(device)
         / devices.sharers(device, ranks_here),
-        share * devices.amount_free("cpu") / ranks_here,
+        share * devices.free_bytes("cpu") / ranks_here,
         plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
-        devices.held(device),
-        devices.held("cpu"),
+        devices.held_bytes(device),
+        devices.held_bytes("cpu"),
     )
     return trial, room, first.seconds
 

@@ -78,14 +78,14 @@ def test_it_is_a_multiple_of_the_groups_of_lanes():
 
 
 def test_a_hosts_memory_is_seen():
-    free = device.amount_free("cpu")
+    free = device.free_bytes("cpu")
     assert 0 < free < 2**50
-    before = device.held("cpu")
-    device.forget_most("cpu")
+    before = device.held_bytes("cpu")
+    device.reset_peak("cpu")
     block = np.ones(64 * MIB, dtype=np.uint8)
-    assert device.held("cpu") - before > 32 * MIB
+    assert device.held_bytes("cpu") - before > 32 * MIB
     del block
-    assert device.most_held("cpu") - before > 32 * MIB
+    assert device.peak_bytes("cpu") - before > 32 * MIB
 
 
 def auto(folder, name="run"):

@@ -61,7 +61,7 @@ class ScaledPixels:
         self._table = levels[:, None] / (shape.n_values - 1)  # [n_values, 1]
 
     def contributions(self, x: torch.Tensor) -> torch.Tensor:
-        """See `Pixels`: one number per site."""
+        """Return one number per site, float32 [W, D, 1]."""
         return nn.functional.embedding(x, self._table)
 
     def combine(self, rows: torch.Tensor) -> torch.Tensor:
@@ -70,12 +70,12 @@ class ScaledPixels:
         return rows.view(len(rows), s.height, s.width, s.channels).permute(0, 3, 1, 2).contiguous()
 
     def pull_back(self, gradient: torch.Tensor) -> torch.Tensor:
-        """See `Pixels`."""
+        """Return dz/d one_hot(x) [W, D, n_values] from the gradient at the contributions."""
         return gradient * self._table[:, 0]
 
 
 class ImageClassifier:
-    """See the module's docstring; `omniinput_hpc.models.Model` says what the methods are.
+    """An image classifier: see the module's docstring, and `models.protocol` for the methods.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class OneHotConvolution(nn.Module):
     ----------
     table : float32 [channels, n_values, 3 * 9]
         Entry [c, v, o * 9 + k]: what value v of channel c adds to output channel o at the pixel
-        where this one is number 8 - k of the 3 x 3 window (the order that `fold` wants).
+        where this one is number 8 - k of the 3 x 3 window (the order that `fold` requires).
     bias : float32 [3]
     """
 

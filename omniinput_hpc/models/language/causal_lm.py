@@ -28,7 +28,7 @@ Rest = tuple[torch.Tensor, torch.Tensor]
 
 
 class CausalLanguageModel:
-    """See the module's docstring; `omniinput_hpc.models.Model` says what the methods are.
+    """A causal language model: see the module's docstring, and `models.protocol` for the methods.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class CausalLanguageModel:
         self._all_tokens = options.tokens == "all"
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
-        self._followed: KVCache | None = None
+        self._kv_cache: KVCache | None = None
         self._scratch: KVCache | None = None
         self._text = hf_folder.text_of(options, folder, n_vocab)
         self._folder = Path(folder)
@@ -111,9 +111,9 @@ class CausalLanguageModel:
         return self._embedding if torch.equal(logits, linear) else None
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
-        """Return z [W], e float32 [W, D, E], and what `target_rows` wants.
+        """Return z [W], e float32 [W, D, E], and the rest that `target_rows` takes.
 
-        The logits of one walker at a time are all that is ever there of them.
+        Logits are computed for one walker at a time, so that they take little memory.
         """
         tokens = self._tokens(x)
         head = self.lm.get_output_embeddings()
@@ -124,15 +124,15 @@ class CausalLanguageModel:
         h = hidden.detach()
         slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)
         chosen = torch.empty_like(log_norm)
-        wanted = self._predicted(tokens)  # [W, m, 1]
+        target = self._predicted(tokens)  # [W, m, 1]
         with torch.no_grad():
             for w in range(len(x)):
                 logits = head(h[w]).float()  # [m, V]
                 log_norm[w] = logits.logsumexp(dim=-1)
-                chosen[w] = logits.gather(1, wanted[w]).squeeze(1)
+                chosen[w] = logits.gather(1, target[w]).squeeze(1)
                 p = (logits - log_norm[w, :, None]).exp()
                 # dz/dh = (sum over v of p_v U_v - U_x) / m
-                p.scatter_add_(1, wanted[w], torch.full_like(p[:, :1], -1.0))
+                p.scatter_add_(1, target[w], torch.full_like(p[:, :1], -1.0))
                 slope[w] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
         (e,) = torch.autograd.grad(hidden, embedded, slope)
         z = (log_norm - chosen).mean(dim=1)
@@ -160,57 +160,49 @@ class CausalLanguageModel:
 
     @torch.no_grad()
     def begin(self, x: torch.Tensor) -> PrefixCache:
-        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
         return self._prefix_decoder.begin(x)
 
     @torch.no_grad()
     def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
-        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
+        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
         return self._prefix_decoder.extend(prefixes, values)
 
     @torch.no_grad()
-    def extend_rows(self, prefixes: PrefixCache, values: torch.Tensor) -> torch.Tensor:
-        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
-        return self._prefix_decoder.extend_rows(prefixes, values)
-
-    def fork(self, prefixes: PrefixCache) -> PrefixCache:
-        """See `omniinput_hpc.models.Model` and `PrefixDecoder`."""
-        return self._prefix_decoder.fork(prefixes)
-
-    @torch.no_grad()
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
-        """Append every value to each prefix (see `PrefixDecoder`)."""
+        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
         return self._prefix_decoder.branch(prefixes)
 
     @property
     def kv_cache(self) -> Callable[[int], KVCache] | None:
-        """Return a way to follow W inputs (see `KVCache`); None where the model has no decoder.
+        """Return what makes the `KVCache` of W inputs; None where the model has no decoder.
 
-        All who follow as many share one kv_cache: its version tells each whose inputs it keeps.
+        All callers with the same W share one cache; `version` tells each whether it still holds
+        its inputs.
         """
-        return None if self._decoder is None else self._follow
+        return None if self._decoder is None else self._shared_kv_cache
 
     @property
     def cache_bytes(self) -> int:
-        """What is kept of the inputs that are followed takes so much memory."""
-        return 0 if self._followed is None else self._followed.n_bytes
+        """Memory of the KV cache, 0 before there is one."""
+        return 0 if self._kv_cache is None else self._kv_cache.n_bytes
 
-    def _follow(self, n_walkers: int) -> KVCache:
-        if self._followed is None or self._followed.n_walkers != n_walkers:
+    def _shared_kv_cache(self, n_walkers: int) -> KVCache:
+        if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:
             try:
-                self._followed, self._scratch = self._whole(n_walkers), None
-                self._followed.reserve()
+                self._kv_cache, self._scratch = self._whole(n_walkers), None
+                self._kv_cache.allocate()
             except torch.OutOfMemoryError:
                 raise UserError(
                     f"keys and values of {n_walkers} inputs of {self.n_sites} tokens do not fit "
                     f"on {self.device} beside the model; set a smaller sampler.walkers"
                 ) from None
-        return self._followed
+        return self._kv_cache
 
     def _whole(self, n_walkers: int) -> KVCache:
-        """Return what evaluates whole inputs; room is kept for one W, that of the last call."""
-        if self._followed is not None and self._followed.n_walkers == n_walkers:
-            return self._followed
+        """Return the cache that evaluates whole inputs; a cache of another W is replaced."""
+        if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
+            return self._kv_cache
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
             assert self._decoder is not None
             self._scratch = KVCache(
@@ -220,13 +212,13 @@ class CausalLanguageModel:
 
     @cached_property
     def _decoder(self) -> Decoder | None:
-        """What evaluates some positions; None where there is no such thing, which is then said."""
+        """The decoder over cached keys and values; None, which is logged, without one."""
         n_positions = len(self._before) + self.n_sites - 1
         if not n_positions:
             return None
         if is_gpt2(self.lm):
             return Gpt2Decoder(self.lm, n_positions)
-        return hf_decoder.find(self.lm, n_positions)
+        return hf_decoder.make(self.lm, n_positions)
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input, the prefix in front; token ids without a tokenizer."""
@@ -249,7 +241,7 @@ class CausalLanguageModel:
 
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of the predicted tokens, float32 [W, m, V]."""
-        # A decoder's last position predicts what is not in x: it is never evaluated.
+        # The last position predicts a token beyond x, so it is never evaluated
         logits = self.lm(input_ids=tokens[:, :-1], use_cache=False).logits
         return self._predicting(logits).float()
 
@@ -258,7 +250,7 @@ class CausalLanguageModel:
         return embedded.requires_grad_()
 
     def _no_prefix(self) -> dict[str, Any]:
-        """Return what tells a decoder that nothing stands before what it is given.
+        """Return the arguments that tell a decoder that its input has no prefix.
 
         Without an (empty) cache transformers looks for packed sequences, and waits for the device.
         """
@@ -277,5 +269,5 @@ class CausalLanguageModel:
 
 
 def build(options: CausalLm, device: str) -> CausalLanguageModel:
-    """Load a language model (see `omniinput_hpc.models.build`)."""
+    """Load a language model (see `models.table.build`)."""
     return CausalLanguageModel(options, device)

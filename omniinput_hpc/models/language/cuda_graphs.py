@@ -1,8 +1,8 @@
-"""What a GPU is told to do, recorded once and replayed: CUDA graphs.
+"""CUDA graphs: capture a forward pass at its second use and replay it.
 
-A small evaluation is a few hundred kernels of some microseconds each, and telling the GPU of each
-takes as long. A graph holds them all; replaying it is one call. What is recorded are addresses, so
-that everything must lie where it lay: a `KVCache`'s room does.
+A small forward pass is a few hundred GPU kernels of some microseconds each, and launching each
+takes as long. A graph holds them all; replaying it is one call. A graph records addresses, so that
+all tensors must stay where they are: a `KVCache`'s do.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Work = Callable[[torch.Tensor, int], torch.Tensor]
 
 
 class GraphCache:
-    """Evaluations of some positions, each kind recorded when it comes for the second time.
+    """Forward passes over some positions, each kind captured at its second use.
 
-    A kind is where an evaluation begins and how long it is; of D sites, moves have 2 D of them.
-    Whether a replay finds what the evaluation itself finds, to the bit, is looked at once for each
-    kind, because a resumed run evaluates before it replays. If one does not,
-    or waits for the device meanwhile as mixtures of experts do, all are evaluated as ever.
+    A kind is where a pass begins and how long it is; moves of D sites have 2 D kinds. Each graph's
+    first replay is compared with the pass itself, bit for bit, because a resumed run evaluates
+    before it replays. If one differs, or synchronizes with the device as mixtures of experts do,
+    none are replayed and all passes run as usual.
 
     Parameters
     ----------
-    work : takes tokens, int64 [n, W], and the position of the first; writes into room that it
-        finds at the same addresses every time, and returns what it wrote of it
-    tokens : int64 [T, W], room for those it is given
+    work : takes tokens, int64 [n, W], and the position of the first; writes into tensors that
+        stay at the same addresses, and returns what it wrote
+    tokens : int64 [T, W], buffer for the tokens of a pass
     gpu : what records: torch.cuda
     """
 
@@ -56,7 +56,7 @@ class GraphCache:
             self._seen.add(kind)
 
     def _record(self, kind: tuple[int, int], given: torch.Tensor) -> None:
-        """Do a kind of work, and record it."""
+        """Run a pass, and capture it."""
         stream = self._gpu.current_stream()
         graph = self._gpu.CUDAGraph()
         try:

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
-TINY_HEAD, TINY_LENGTH = 16, 16
-"""Heads and sequences no larger than this are attended to with the walkers along the vectors."""
-FEWEST_ROWS, FEWEST_PRODUCTS = 4, 400
+MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
+"""Up to this size attention is computed with walkers as the last, vectorized dimension."""
+MIN_ROWS, MIN_PRODUCTS = 4, 400
 """Matrix products of fewer rows, or of fewer multiplications, are rounded in another order."""
-ROWS = 1024
-"""For how many rows weights are laid out; they serve for any number."""
+PACKED_ROWS = 1024
+"""Rows that the layout of packed weights is optimized for; any number of rows works."""
 
 
 class Decoder(Protocol):
@@ -38,8 +38,8 @@ class Decoder(Protocol):
         """Return the logits, [..., V], of hidden states [..., E]."""
         ...
 
-    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return room for keys and values, [., ., T, ...], and for hidden states, [T, W, E]."""
+    def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return empty keys and values, [., ., T, ...], and hidden states, [T, W, E]."""
         ...
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,9 @@ class Linear:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self._packed = packs(weight)
         if self._packed:
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), ROWS)
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(
+                self.weight.contiguous(), PACKED_ROWS
+            )
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return x W^T + b."""
@@ -102,8 +104,8 @@ class Linear:
 
 def packs(weight: torch.Tensor) -> bool:
     """Whether oneDNN's kernels are there for these weights."""
-    wanted = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return wanted and torch.backends.mkldnn.is_available()
+    usable = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return usable and torch.backends.mkldnn.is_available()
 
 
 class Gpt2Decoder:
@@ -127,26 +129,26 @@ class Gpt2Decoder:
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads
         products = n_positions * self._head_size
-        self._fewest_rows = max(FEWEST_ROWS, -(-FEWEST_PRODUCTS // products))
+        self._min_rows = max(MIN_ROWS, -(-MIN_PRODUCTS // products))
         self._scale = 1.0 / math.sqrt(self._head_size)
-        self._tiny = self._head_size <= TINY_HEAD and n_positions <= TINY_LENGTH
+        self._tiny = self._head_size <= MAX_TINY_HEAD and n_positions <= MAX_TINY_LENGTH
         self.walker_dim = 4 if self._tiny else 3
         mask = torch.full((n_positions, n_positions), -torch.inf, device=self._tokens.device)
         self._mask = mask.triu_(1).to(self._tokens.dtype)
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See `Decoder`."""
+        """Return the logits, [..., V], of hidden states [..., E]."""
         return self._head(hidden)
 
-    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Decoder`: [layers, 2, T, W, E], or for tiny heads [layers, 2, T, E, W]."""
+    def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values [layers, 2, T, W, E], or with tiny heads [layers, 2, T, E, W]."""
         t, n_layers, e = self._n_positions, len(self._layers), self._tokens.shape[1]
         last = (e, n_walkers) if self._tiny else (n_walkers, e)
         like = self._tokens
         return like.new_zeros((n_layers, 2, t, *last)), like.new_zeros((t, n_walkers, e))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """See `Decoder`."""
+        """Evaluate some positions (see `Decoder.run`)."""
         end = begin + len(tokens)
         x = F.embedding(tokens, self._tokens) + self._places[begin:end]  # [n, W, E]
         attend = self._attend_tiny if self._tiny else self._attend
@@ -168,7 +170,7 @@ class Gpt2Decoder:
         kv[1, begin : begin + n] = qkv[..., 2 * e :]
         heads = (n_walkers * self._n_heads, self._head_size)
         q, mask = qkv[..., :e], self._mask[begin : begin + n]
-        more = self._fewest_rows - n
+        more = self._min_rows - n
         if more > 0:
             q = torch.cat([q, q[-1:].expand(more, -1, -1)])
             mask = torch.cat([mask, mask[-1:].expand(more, -1)])
@@ -217,7 +219,7 @@ def _gelu_kind(lm: Any) -> str:
 
 
 def is_gpt2(lm: Any) -> bool:
-    """Whether a model is a GPT-2 of the usual kind, which `Gpt2Decoder` can stand for."""
+    """Whether `Gpt2Decoder` computes what this model computes: a GPT-2 of the usual kind."""
     config = lm.config
     return (
         type(lm) is GPT2LMHeadModel

@@ -1,8 +1,8 @@
-"""Any decoder of Hugging Face's over kept keys and values, by the model's own forward.
+"""Any Hugging Face decoder over cached keys and values, by the model's own forward.
 
-The model is given a cache whose layers write into room that is taken once, and hand it views of
-what lies there up to the positions that it evaluates: nothing grows and no prefix is copied.
-Whether a model can be used so is found out by trying: see `find`.
+The model is given a cache whose layers write into a buffer that is allocated once, and return views
+of it up to the positions that are evaluated: nothing grows and no prefix is copied. `make` tries
+whether a model can be used so.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 log = logging.getLogger("omniinput_hpc")
 
-TRIED = 3
-"""Inputs that a decoder is tried on."""
-CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""How far pieces may be from the whole: see `distance`. 32 layers of random weights were 0.002 and
-0.017 apart in half precision."""
+N_TRIAL_INPUTS = 3
+"""Inputs of the trial."""
+MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far a pass in pieces may be from a whole pass, by `distance`. 32 layers of random weights
+were 0.002 and 0.017 apart in half precision."""
 
-STRANGE = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
-"""What a model raises that has another idea of a cache: anything, in code that is not ours. Whole
-inputs are then evaluated, which is slower and no less right, and `find` says so. A fault of ours
-would end here, too: the tests want a decoder of every architecture that is known to fit."""
+FOREIGN_ERRORS = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
+"""What a model may raise that expects another kind of cache: anything, as its code is not ours.
+Whole inputs are then evaluated, which is slower and as correct, and `make` logs it. Our own faults
+would be caught here, too: so the tests require a decoder of each architecture known to fit."""
 
 
-class Unfit(Exception):
-    """A model cannot be evaluated in pieces; says why."""
+class UnsupportedDecoder(Exception):
+    """The model cannot be evaluated in pieces; the text says why."""
 
 
 @dataclass(frozen=True)
-class Heads:
-    """What one layer keeps of a token: numbers and sizes of the heads of keys and of values."""
+class HeadShapes:
+    """What one layer caches of a token: numbers and sizes of the heads of keys and of values."""
 
     n_keys: int
     key_size: int
@@ -58,35 +58,35 @@ class Heads:
         return self.n_keys * self.key_size + self.n_values * self.value_size
 
 
-class KeptLayer(CacheLayerMixin):
-    """A layer's keys and values in a KV cache's room.
+class FixedCacheLayer(CacheLayerMixin):
+    """A layer's keys and values in the buffer of a `KVCache`.
 
-    What a sliding window hides stays here as well: the model's own mask hides it.
+    Positions outside a sliding window stay here, too: the model's own mask hides them.
     """
 
     is_sliding = False
 
-    def __init__(self, heads: Heads) -> None:
+    def __init__(self, heads: HeadShapes) -> None:
         super().__init__()
         self._heads, self._seen = heads, 0
         self.is_initialized = True
 
-    def place(self, room: torch.Tensor) -> None:
-        """Keep to some room, [W, T, at least `Heads.width`], from now on."""
+    def use_buffer(self, buffer: torch.Tensor) -> None:
+        """Use another buffer from now on, [W, T, at least `HeadShapes.width`]."""
         h = self._heads
         split = h.n_keys * h.key_size
-        keys, values = room[..., :split], room[..., split : h.width]
+        keys, values = buffer[..., :split], buffer[..., split : h.width]
         self.keys = keys.unflatten(-1, (h.n_keys, h.key_size)).transpose(1, 2)  # [W, H, T, d]
         self.values = values.unflatten(-1, (h.n_values, h.value_size)).transpose(1, 2)
 
-    def go_back(self, seen: int) -> None:
+    def truncate(self, seen: int) -> None:
         """Forget all but the first positions."""
         self._seen = seen
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write down keys and values, [W, H, n, d]; return all up to them, views [W, H, end, d]."""
+        """Store keys and values, [W, H, n, d]; return all up to them, views [W, H, end, d]."""
         assert self.keys is not None and self.values is not None
         end = self._seen + key_states.shape[2]
         self.keys[:, :, self._seen : end] = key_states
@@ -95,10 +95,10 @@ class KeptLayer(CacheLayerMixin):
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the room is there."""
+        """Do nothing: the buffer exists already."""
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many keys there will be, and where the first one stands."""
+        """Return how many keys there will be, and the first one's position."""
         return self._seen + query_length, 0
 
     def get_seq_length(self) -> int:
@@ -106,24 +106,24 @@ class KeptLayer(CacheLayerMixin):
         return self._seen
 
     def get_max_length(self) -> int:
-        """Return that no length is the longest, as transformers puts it."""
+        """Return -1, transformers' word for no limit."""
         return -1
 
 
-class Given(nn.Module):
-    """Stands for a decoder's body, and returns the hidden states that it is given."""
+class GivenHiddenStates(nn.Module):
+    """Replaces a decoder's body, and returns the hidden states that it is given."""
 
     def forward(self, inputs_embeds: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
         """Return them."""
         return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
 
 
-class WholeHead:
-    """All that a model does to hidden states after its body, scaling and capping included."""
+class FullHead:
+    """All that a model does to hidden states after its body, with scaling and capping."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = copy.copy(lm)  # the weights are shared
-        self._lm._modules = {**lm._modules, lm.base_model_prefix: Given()}
+        self._lm._modules = {**lm._modules, lm.base_model_prefix: GivenHiddenStates()}
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return logits, [..., V], of [..., E]."""
@@ -133,7 +133,7 @@ class WholeHead:
 
 
 class HfDecoder:
-    """A decoder's body over kept keys and values; see `Decoder`.
+    """A `Decoder` that runs the model's own body over cached keys and values.
 
     It never synchronizes with the device, unless the model does (mixtures of experts, rotations
     that depend on the length). Unlike `Gpt2Decoder`'s, its bits depend on how many positions are
@@ -155,58 +155,60 @@ class HfDecoder:
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
         self._hidden, self._kept, heads = probe(lm)
         self._width = max(h.width for h in heads)
-        self._layers = [KeptLayer(h) for h in heads]
+        self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
         self._placed: torch.Tensor | None = None
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See `Decoder`."""
+        """Return the logits, [..., V], of hidden states [..., E]."""
         return self._head(hidden)
 
-    def use_whole_head(self, lm: Any) -> None:
-        """Do to hidden states all that the model does, and not its output layer alone."""
-        self._head = WholeHead(lm)
+    def use_full_head(self, lm: Any) -> None:
+        """Apply to hidden states all that the model does, beyond its output layer."""
+        self._head = FullHead(lm)
 
-    def memory(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Decoder`: [layers, W, T, keys and values of all heads]."""
+    def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values [layers, W, T, those of all heads], and hidden states."""
         t = self._n_positions
         kv = self._kept.new_zeros((len(self._layers), n_walkers, t, self._width))
         return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """See `Decoder`."""
+        """Evaluate some positions (see `Decoder.run`)."""
         if self._placed is not kv:
-            for layer, room in zip(self._layers, kv, strict=True):
-                layer.place(room)
+            for layer, buffer in zip(self._layers, kv, strict=True):
+                layer.use_buffer(buffer)
             self._placed = kv
         for layer in self._layers:
-            layer.go_back(begin)
+            layer.truncate(begin)
         done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
 
 
-def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[Heads]]:
+def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
     """Evaluate two tokens; return what is like hidden states, like keys, and each layer's heads.
 
     Raises
     ------
-    Unfit
-        The model keeps something else than keys and values of every token.
+    UnsupportedDecoder
+        The model caches something else than keys and values of every token.
     """
     if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
-        raise Unfit("it takes no keys and values")
+        raise UnsupportedDecoder("it takes no keys and values")
     cache = DynamicCache(config=lm.config)
     tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
     done = lm.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
     heads, layers = [], list[Any](cache.layers)
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
-            raise Unfit(f"a layer keeps other things than keys and values ({type(layer).__name__})")
+            raise UnsupportedDecoder(
+                f"a layer caches other things than keys and values ({type(layer).__name__})"
+            )
         keys, values = layer.keys, layer.values
-        heads.append(Heads(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
+        heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
     if not heads:
-        raise Unfit("it keeps no keys and values")
+        raise UnsupportedDecoder("it caches no keys and values")
     return done.last_hidden_state, layers[0].keys, heads
 
 
@@ -215,26 +217,26 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
 
     Raises
     ------
-    Unfit
+    UnsupportedDecoder
         They differ, or the logits depend on more than the last hidden state.
     """
-    kv, hidden = decoder.memory(TRIED)
+    kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
     t = len(hidden)
     first, second = t // 3, 2 * t // 3
     random = torch.Generator().manual_seed(1)
-    x, y, v = torch.randint(decoder.n_vocab, (3, t, TRIED), generator=random).to(kv.device)
+    x, y, v = torch.randint(decoder.n_vocab, (3, t, N_TRIAL_INPUTS), generator=random).to(kv.device)
     y[:first], v[:second] = x[:first], y[:second]
-    whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 TRIED, V]
+    whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 N_TRIAL_INPUTS, V]
     pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
     for tokens, begin, end in pieces:
         if begin < end:
             hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
         if end == t:
-            expected, whole = whole.split((TRIED, whole.shape[1] - TRIED), dim=1)
+            expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
             found = decoder.head(hidden).float().log_softmax(-1)
-            apart, most = distance(found, expected, kv.dtype), CLOSE[kv.dtype]
+            apart, most = distance(found, expected, kv.dtype), MAX_DISTANCE[kv.dtype]
             if not apart <= most:
-                raise Unfit(
+                raise UnsupportedDecoder(
                     "in pieces it gives other outputs than as a whole "
                     f"({apart:.2g} apart, {most:g} allowed)"
                 )
@@ -243,19 +245,19 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
 def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tensor:
     """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
 
-    Where its logits are more than a linear map of the hidden state, the decoder is told.
+    Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
 
     Raises
     ------
-    Unfit
+    UnsupportedDecoder
         The logits depend on more than the last hidden state.
     """
     logits = lm(input_ids=tokens.T, use_cache=False).logits
     states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
     if not torch.equal(logits, decoder.head(states)):
-        decoder.use_whole_head(lm)
+        decoder.use_full_head(lm)
         if not torch.equal(logits, decoder.head(states)):
-            raise Unfit("its logits depend on more than the last hidden state")
+            raise UnsupportedDecoder("its logits depend on more than the last hidden state")
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
 
@@ -274,12 +276,12 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 
 @torch.no_grad()
-def find(lm: Any, n_positions: int) -> HfDecoder | None:
-    """Return a model's decoder if what it finds is what the model finds; else None, and say so."""
+def make(lm: Any, n_positions: int) -> HfDecoder | None:
+    """Return the model's decoder if its outputs are the model's own; else None, and log why."""
     try:
         decoder = HfDecoder(lm, n_positions)
         try_out(decoder, lm)
-    except (Unfit, *STRANGE) as reason:
+    except (UnsupportedDecoder, *FOREIGN_ERRORS) as reason:
         log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
         return None
     return decoder

@@ -19,8 +19,8 @@ from omniinput_hpc.models.language import tokenizer
 
 _BLOCK = 1 << 22
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-WANTED = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
-"""The files of a hub's model that are of use here."""
+DOWNLOADED_FILES = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
+"""The files of a hub's model that are used here."""
 MADE_BY = {
     "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
     "english": "python -m omniinput_hpc.zoo.english",
@@ -102,7 +102,9 @@ def resolve(path: str, key: str = "model.path") -> Path:
 
 def download_command(name: str) -> str:
     """Return the command that fetches a hub's model into the cache."""
-    return f"hf download {name} " + " ".join(f"--include '{pattern}'" for pattern in WANTED)
+    return f"hf download {name} " + " ".join(
+        f"--include '{pattern}'" for pattern in DOWNLOADED_FILES
+    )
 
 
 def read_settings(folder: Path, name: str) -> dict[str, Any]:
@@ -133,13 +135,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises
     ------
     UserError
-        The folder or the file is missing or broken, or wants code of its own.
+        The folder or the file is missing or broken, or requires custom code.
     """
     config = read_settings(folder, "config.json")
     if "auto_map" in config:
         raise UserError(
-            f"{folder} wants to run code of its own (auto_map, trust_remote_code), which is never "
-            "done; many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
+            f"{folder} requires custom code (auto_map, trust_remote_code), which is never run; "
+            " many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
         )
     return config
 
@@ -245,7 +247,7 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
     Raises
     ------
     UserError
-        It has not, or a difference of two is wanted of more.
+        It has not, or the output is a difference of two and there are more.
     """
     if options.target >= n_classes:
         raise UserError(
@@ -253,8 +255,8 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
         )
     if options.output == "difference" and n_classes != 2:
         raise UserError(
-            f'model.output = "difference" wants two classes, and {where} has {n_classes}; choose '
-            '"logit" or "log-softmax"'
+            f'model.output = "difference" requires two classes, and {where} has {n_classes}; '
+            'choose "logit" or "log-softmax"'
         )
 
 

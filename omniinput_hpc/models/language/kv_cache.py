@@ -9,9 +9,9 @@ import torch
 from omniinput_hpc.models.language.cuda_graphs import GraphCache
 from omniinput_hpc.models.language.gpt2_decoder import Decoder
 
-CHUNK, CHUNK_ELSEWHERE = 1 << 21, 1 << 26
-"""Logits that are worked on at once, whatever V and D: 8 MB in float32 on a CPU, whose cache they
-stay in; 256 MB elsewhere, where the output layer's weights are read again for each chunk."""
+CHUNK, DEVICE_CHUNK = 1 << 21, 1 << 26
+"""Logits that are computed at once, whatever V and D: 8 MB in float32 on a CPU, whose cache holds
+them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
 
 
 class KVCache:
@@ -50,63 +50,63 @@ class KVCache:
         self._decoder, self._token_ids, self.n_walkers = decoder, token_ids, n_walkers
         self._before, self._n_before = before[:, None].expand(-1, n_walkers), len(before)
         self._first = 0 if self._n_before else 1
-        kv, hidden = decoder.memory(n_walkers)  # of P + D - 1: the last token is only predicted
+        kv, hidden = decoder.allocate(n_walkers)  # of P + D - 1: the last token is only predicted
         shape = (2, n_sites - self._first, n_walkers)
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
-        self._new = (kv, hidden, scores)
-        self._evaluate: Callable[[torch.Tensor, int], object] = self._work
+        self._proposed = (kv, hidden, scores)
+        self._run_positions: Callable[[torch.Tensor, int], object] = self._work
         if hidden.is_cuda:
-            self._evaluate = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
-        self._kept: tuple[torch.Tensor, ...] = ()
+            self._run_positions = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
+        self._current: tuple[torch.Tensor, ...] = ()
         self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
-        self._same = 0  # positions before it are alike in both
-        self._from = self._at = 0  # where the proposal begins, and how far it has come
+        self._n_shared = 0  # positions before it are alike in both
+        self._from = self._at = 0  # where the proposal begins, and its next position
         self.version = 0
 
     @property
     def n_bytes(self) -> int:
-        """What the room takes, of what is kept and of the proposals."""
-        return 2 * sum(new.nbytes for new in self._new)
+        """Memory of the current inputs and of the proposals."""
+        return 2 * sum(new.nbytes for new in self._proposed)
 
-    def reserve(self) -> None:
-        """Take the room for what is kept now; else `accept` takes it."""
-        if not self._kept:
-            self._kept = tuple(torch.zeros_like(new) for new in self._new)
+    def allocate(self) -> None:
+        """Allocate the current inputs' part now; else the first `accept` does."""
+        if not self._current:
+            self._current = tuple(torch.zeros_like(new) for new in self._proposed)
 
     @torch.no_grad()
     def load(self, x: torch.Tensor) -> None:
-        """Evaluate inputs, int64 [W, D], and keep them, but for their scores."""
+        """Evaluate inputs, int64 [W, D], and make them current, without their scores."""
         self._begin_whole(x)
         self.accept(None)
 
     @torch.no_grad()
     def evaluate(self, x: torch.Tensor) -> torch.Tensor:
-        """Evaluate inputs, int64 [W, D], and keep them; return z, float32 [W]."""
+        """Evaluate inputs, int64 [W, D], and make them current; return z, float32 [W]."""
         self.load(x)
         self._score(x, 0)
-        self._kept[2].copy_(self._new[2])
+        self._current[2].copy_(self._proposed[2])
         return self._z()
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z, float32 [W], of inputs, int64 [W, D]; they are not kept."""
+        """Return z, float32 [W], of inputs, int64 [W, D], that do not become current."""
         self._begin_whole(x)
         self._score(x, 0)
         return self._z()
 
     @torch.no_grad()
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z [W] and l [W, D, n_values] of inputs [W, D] that are not kept."""
+        """Return z [W] and l [W, D, n_values] of inputs [W, D]; they do not become current."""
         z = self.output(x)
-        first, n_positions = max(self._n_before - 1, 0), len(self._new[1])
-        rows = torch.cat(list(self._rows(self._new[1], first, n_positions)))  # [m, W, V]
+        first, n_positions = max(self._n_before - 1, 0), len(self._proposed[1])
+        rows = torch.cat(list(self._rows(self._proposed[1], first, n_positions)))  # [m, W, V]
         if self._first:
             rows = torch.cat([torch.zeros_like(rows[:1]), rows])
         return z, rows.transpose(0, 1)
 
     @torch.no_grad()
     def propose(self, x: torch.Tensor, t: int) -> torch.Tensor:
-        """Evaluate inputs, int64 [W, D], that agree with the kept ones before site t; return z."""
+        """Evaluate inputs, int64 [W, D], that equal the current ones before site t; return z."""
         self.begin(t)
         if t < x.shape[1] - 1:
             self._run(self._tokens(x[:, t:-1]))
@@ -114,18 +114,19 @@ class KVCache:
         return self._z()
 
     def begin(self, t: int) -> None:
-        """Begin proposals that agree with what is kept before site t."""
+        """Begin proposals that equal the current inputs before site t."""
         self._from = self._at = self._n_before + t
-        fewer = self._from - self._same
-        for kept, new, (place, _) in zip(self._kept, self._new, self._dims, strict=False):
+        fewer = self._from - self._n_shared
+        for current, new, (dim, _) in zip(self._current, self._proposed, self._dims, strict=False):
             if fewer > 0:
-                new.narrow(place, self._same, fewer).copy_(kept.narrow(place, self._same, fewer))
-        self._same = self._from
+                some = (dim, self._n_shared, fewer)
+                new.narrow(*some).copy_(current.narrow(*some))
+        self._n_shared = self._from
 
     @torch.no_grad()
     def row(self) -> torch.Tensor:
         """Return l of the proposals' next site, [W, n_values]."""
-        return self._log_p(self._new[1][self._at - 1])
+        return self._log_p(self._proposed[1][self._at - 1])
 
     @torch.no_grad()
     def extend(self, values: torch.Tensor) -> None:
@@ -137,58 +138,60 @@ class KVCache:
         """Append values, int64 [W, k]; yield l of the sites after each, some [k', W, V] a time."""
         begin = self._at
         self._run(self._tokens(values))
-        yield from self._rows(self._new[1], begin, self._at)
+        yield from self._rows(self._proposed[1], begin, self._at)
 
     @torch.no_grad()
     def current_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
-        """Yield l at what is kept, of sites begin to end - 1, some [k', W, n_values] a time."""
+        """Yield l of the current inputs at sites begin to end - 1, in parts [k', W, n_values]."""
         place = self._n_before - 1
-        yield from self._rows(self._kept[1], place + begin, place + end)
+        yield from self._rows(self._current[1], place + begin, place + end)
 
     @torch.no_grad()
     def accept(self, accepted: torch.Tensor | None) -> None:
-        """Keep the proposals of walkers that are accepted, bool [W]; None: of all."""
-        self.reserve()
+        """Make accepted proposals, bool [W], the current inputs; None: all of them."""
+        self.allocate()
         self.version += 1
         some = (self._from, self._at - self._from)
-        for kept, new, (place, walker) in zip(self._kept, self._new, self._dims, strict=False):
-            _take(accepted, new.narrow(place, *some), kept.narrow(place, *some), walker)
-        _take(accepted, self._new[2], self._kept[2], 2)
+        for current, new, (dim, walker) in zip(
+            self._current, self._proposed, self._dims, strict=False
+        ):
+            _copy_accepted(accepted, new.narrow(dim, *some), current.narrow(dim, *some), walker)
+        _copy_accepted(accepted, self._proposed[2], self._current[2], 2)
         if accepted is None:
-            self._same = self._at
+            self._n_shared = self._at
 
     def _run(self, tokens: torch.Tensor) -> None:
         """Evaluate tokens, int64 [n, W], at the proposals' next positions."""
         with torch.inference_mode():
-            self._evaluate(tokens, self._at)
+            self._run_positions(tokens, self._at)
         self._at += len(tokens)
 
     def _work(self, tokens: torch.Tensor, begin: int) -> torch.Tensor:
         """Evaluate tokens, int64 [n, W], at positions from `begin` on."""
-        kv, hidden, _ = self._new
+        kv, hidden, _ = self._proposed
         some = hidden[begin : begin + len(tokens)]
         return some.copy_(self._decoder.run(tokens, begin, kv))
 
     def _begin_whole(self, x: torch.Tensor) -> None:
-        self._from = self._at = self._same = 0
+        self._from = self._at = self._n_shared = 0
         self._run(torch.cat([self._before, self._tokens(x)[:-1]]))
 
     def _score(self, x: torch.Tensor, t: int) -> None:
-        """Write down the proposals' scores at the sites from t on."""
-        t, scores = max(t, self._first), self._new[2]
+        """Store the proposals' scores at the sites from t on."""
+        t, scores = max(t, self._first), self._proposed[2]
         if t > self._first:
-            scores[:, : t - self._first] = self._kept[2][:, : t - self._first]
+            scores[:, : t - self._first] = self._current[2][:, : t - self._first]
         tokens = self._tokens(x)  # [D, W]
         place = self._n_before - 1
         for begin, end in self._chunks(t, x.shape[1]):
-            hidden = self._new[1][place + begin : place + end]
+            hidden = self._proposed[1][place + begin : place + end]
             logits = self._decoder.head(hidden).float()  # [k, W, V]
             some = slice(begin - self._first, end - self._first)
             torch.logsumexp(logits, -1, out=scores[0, some])
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
 
     def _z(self) -> torch.Tensor:
-        log_norm, chosen = self._new[2]
+        log_norm, chosen = self._proposed[2]
         z: torch.Tensor = (log_norm - chosen).mean(dim=0)
         return z
 
@@ -197,7 +200,7 @@ class KVCache:
             yield self._log_p(hidden[some_begin:some_end])
 
     def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        most = CHUNK if self._new[1].is_cpu else CHUNK_ELSEWHERE
+        most = CHUNK if self._proposed[1].is_cpu else DEVICE_CHUNK
         width = max(1, most // (self.n_walkers * self._decoder.n_vocab))
         for some in range(begin, end, width):
             yield some, min(some + width, end)
@@ -211,22 +214,22 @@ class KVCache:
         return self._token_ids[x.T]
 
 
-def _take(
-    accepted: torch.Tensor | None, new: torch.Tensor, kept: torch.Tensor, walker_dim: int
+def _copy_accepted(
+    accepted: torch.Tensor | None, new: torch.Tensor, current: torch.Tensor, walker_dim: int
 ) -> None:
-    """Write what is new over what is kept, where accepted."""
+    """Copy the proposed over the current, where accepted."""
     if accepted is None:
-        kept.copy_(new)
+        current.copy_(new)
         return
-    if kept.is_cpu and walker_dim < kept.dim() - 1:  # rows that lie together: only what changes
+    if current.is_cpu and walker_dim < current.dim() - 1:  # contiguous rows: only what changes
         index = accepted.nonzero()[:, 0]
         if len(index):
-            kept.index_copy_(walker_dim, index, new.index_select(walker_dim, index))
+            current.index_copy_(walker_dim, index, new.index_select(walker_dim, index))
         return
-    shape = [1] * kept.dim()
+    shape = [1] * current.dim()
     shape[walker_dim] = -1
     where = accepted.view(shape)
-    if kept.is_cpu:  # five times as fast there; what is not finite in either ends the run anyway
-        kept.lerp_(new, where.to(kept.dtype))
+    if current.is_cpu:  # five times as fast there; numbers that are not finite end the run anyway
+        current.lerp_(new, where.to(current.dtype))
     else:
-        torch.where(where, new, kept, out=kept)
+        torch.where(where, new, current, out=current)

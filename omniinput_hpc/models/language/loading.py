@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.device import amount_free
+from omniinput_hpc.models.device import free_bytes
 from omniinput_hpc.text import first_line
 
 
@@ -73,6 +73,6 @@ def to_device(model: Any, device: str, where: str) -> Any:
     except torch.OutOfMemoryError:
         raise UserError(
             f"{where}: {need / 1e9:.1f} GB of weights do not fit on {device}, which has "
-            f"{amount_free(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
+            f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
             '"bfloat16", may help'
         ) from None

@@ -1,8 +1,7 @@
-"""Cached decoding: prefixes of inputs with the keys and values that they leave behind."""
+"""Drawing sequences value by value: prefixes of inputs with their cached keys and values."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,32 +51,13 @@ class PrefixDecoder:
         """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
         return self._advance(prefixes.cache, self._token_ids[values][:, None])
 
-    def extend_rows(self, prefixes: PrefixCache, values: torch.Tensor) -> torch.Tensor:
-        """Append k values, int64 [n, k], at once; `prefixes` is used up.
-
-        Returns
-        -------
-        float32 [n, k, n_values], log-probabilities of the values after each one
-        """
-        tokens = self._token_ids[values]
-        logits = self._lm(input_ids=tokens, past_key_values=prefixes.cache, use_cache=True).logits
-        log_p: torch.Tensor = logits.float().log_softmax(-1)
-        return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
-
-    def fork(self, prefixes: PrefixCache) -> PrefixCache:
-        """Return a copy, so that both can be extended."""
-        twin = copy.copy(prefixes.cache)
-        # A layer never writes into its tensors, it makes longer ones: they can be shared.
-        twin.layers = [copy.copy(layer) for layer in prefixes.cache.layers]
-        return PrefixCache(twin, prefixes.log_p)
-
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
         """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
         cache = DynamicCache(config=self._lm.config)
         n_values = len(self._token_ids)
         for index, layer in enumerate(prefixes.cache.layers):
-            kept: Any = layer
-            keys, values = (t.repeat_interleave(n_values, 0) for t in (kept.keys, kept.values))
+            layer_: Any = layer
+            keys, values = (t.repeat_interleave(n_values, 0) for t in (layer_.keys, layer_.values))
             cache.update(keys, values, index)
         return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
 

@@ -1,6 +1,6 @@
 """Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
 
-The sites stand between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
+The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
 [PAD] too, and the attention mask is all ones: each token counts.
 """
 
@@ -17,7 +17,7 @@ from omniinput_hpc.models.language.loading import load
 
 
 class SequenceClassifier:
-    """See the module's docstring; `omniinput_hpc.models.Model` says what the methods are."""
+    """A text classifier: see the module's docstring, and `models.protocol` for the methods."""
 
     def __init__(self, options: Options, device: str) -> None:
         folder = hf_folder.resolve(options.path)
@@ -87,5 +87,5 @@ class SequenceClassifier:
 
 
 def build(options: Options, device: str) -> SequenceClassifier:
-    """Load a classifier of texts (see `omniinput_hpc.models.build`)."""
+    """Load a classifier of texts (see `models.table.build`)."""
     return SequenceClassifier(options, device)

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from omniinput_hpc import rescore  # noqa: E402
 from omniinput_hpc.cli import run  # noqa: E402
-from omniinput_hpc.models.device import most_held  # noqa: E402
+from omniinput_hpc.models.device import peak_bytes  # noqa: E402
 
 RULE = ["--rule", "toy_rules:begins_with_zero"]
 SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
@@ -127,7 +127,7 @@ def main(folder, toml):
             code, text, seconds = called(reader, path)
             touched = stamps(files) != before
             print(json.dumps([path.stem, name, code, text, seconds, touched]), flush=True)
-    megabytes = most_held("cpu") / 2**20  # ru_maxrss also knows the parent's
+    megabytes = peak_bytes("cpu") / 2**20  # ru_maxrss also knows the parent's
     print(json.dumps({"megabytes": megabytes, "readers": list(readers)}), flush=True)
 
 

@@ -72,18 +72,6 @@ def test_cached_decoding_agrees_with_the_full_forward(model):
                 state = model.extend(state, x[:, t])
 
 
-def test_a_fork_is_independent(model):
-    x, other = inputs(model), inputs(model, seed=2)
-    other[:, :3] = x[:, :3]
-    state = model.begin(x[:, :3])
-    twin = model.fork(state)
-    for t in (3, 4):
-        state, twin = model.extend(state, x[:, t]), model.extend(twin, other[:, t])
-    for inputs_, found in ((x, state), (other, twin)):
-        _, log_p = model.conditional_logits(inputs_)
-        torch.testing.assert_close(found.log_p, log_p[:, 5], atol=1e-5, rtol=0)
-
-
 def test_a_gradient_is_the_derivative_by_one_hot(model):
     """Against central differences of z as a function of mixed embeddings and of soft targets."""
     x = inputs(model, 2)
@@ -189,14 +177,6 @@ def test_text_and_note(tmp_path):
 def test_the_longest_input_is_as_long_as_the_positions(folder):
     options = CausalLm(kind="causal-lm", path=str(folder), length=POSITIONS)
     assert causal_lm.build(options, "cpu").output(torch.zeros((1, POSITIONS)).long()).isfinite()
-
-
-@pytest.mark.parametrize("t", [0, 1, 4])
-def test_rows_at_once_are_those_of_the_whole_input(model, t):
-    x = inputs(model)
-    rows = model.extend_rows(model.begin(x[:, :t]), x[:, t:-1])
-    _, expected = model.conditional_logits(x)
-    torch.testing.assert_close(rows, expected[:, t + 1 :], atol=1e-5, rtol=0)
 
 
 def test_kernels_see_the_same_gradient_in_factors(model, monkeypatch):

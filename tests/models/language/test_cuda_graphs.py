@@ -89,9 +89,9 @@ class Gpu:
 def recorded(model):
     """Return a KV cache whose evaluations are recorded, and what records them."""
     kv_cache = KVCache(model._decoder, model.token_ids, model._before, D, W)
-    room = torch.zeros(kv_cache._new[1].shape[:2], dtype=torch.int64)
-    kv_cache._evaluate = GraphCache(kv_cache._work, room, gpu=Gpu())
-    return kv_cache, kv_cache._evaluate
+    room = torch.zeros(kv_cache._proposed[1].shape[:2], dtype=torch.int64)
+    kv_cache._run_positions = GraphCache(kv_cache._work, room, gpu=Gpu())
+    return kv_cache, kv_cache._run_positions
 
 
 def moves_of(kv_cache, model, n_moves):

@@ -27,7 +27,7 @@ from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm, hf_decoder
 from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
 from omniinput_hpc.models.language.gpt2_decoder import Gpt2Decoder
-from omniinput_hpc.models.language.hf_decoder import HfDecoder, KeptLayer
+from omniinput_hpc.models.language.hf_decoder import FixedCacheLayer, HfDecoder
 from omniinput_hpc.models.language.kv_cache import KVCache
 from omniinput_hpc.sampling.walkers import Walkers
 
@@ -73,8 +73,8 @@ def random_model(config, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("what", FITS)
 def test_models_that_fit(what, dtype):
-    decoder = hf_decoder.find(random_model(FITS[what], dtype), T)
-    kv, hidden = decoder.memory(5)
+    decoder = hf_decoder.make(random_model(FITS[what], dtype), T)
+    kv, hidden = decoder.allocate(5)
     assert kv.dtype == hidden.dtype == dtype and kv.shape[:3] == (2, 5, T)
     assert hidden.shape == (T, 5, 16)
 
@@ -82,8 +82,8 @@ def test_models_that_fit(what, dtype):
 @pytest.mark.parametrize("what", CHANGED)
 def test_logits_are_the_models_own(what):
     lm = random_model(CHANGED[what])
-    decoder, tokens = hf_decoder.find(lm, T), torch.arange(2 * T).view(T, 2) % V
-    hidden = decoder.run(tokens, 0, decoder.memory(2)[0])
+    decoder, tokens = hf_decoder.make(lm, T), torch.arange(2 * T).view(T, 2) % V
+    hidden = decoder.run(tokens, 0, decoder.allocate(2)[0])
     logits = decoder.head(hidden)
     torch.testing.assert_close(logits, lm(input_ids=tokens.T).logits.transpose(0, 1))
     torch.testing.assert_close(decoder.head(hidden[3]), logits[3])  # as `KVCache.row` asks for it
@@ -100,7 +100,7 @@ def test_logits_of_more_than_the_last_hidden_state_do_not_fit(caplog):
 
     lm.register_forward_hook(plus_the_tokens, with_kwargs=True)
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
-        assert hf_decoder.find(lm, T) is None
+        assert hf_decoder.make(lm, T) is None
     assert "depend on more than the last hidden state" in caplog.text
 
 
@@ -126,7 +126,7 @@ def test_the_device_is_asked_for_nothing(kind, monkeypatch):
 
     kv_cache.evaluate(x)
     move()
-    monkeypatch.setattr(KeptLayer, "go_back", lambda self, seen: bool(self.keys.any()))
+    monkeypatch.setattr(FixedCacheLayer, "truncate", lambda self, seen: bool(self.keys.any()))
     with pytest.raises(RuntimeError, match=r"(?i)meta"):  # nothing is there to be asked for
         move()
 
@@ -135,13 +135,13 @@ def test_the_device_is_asked_for_nothing(kind, monkeypatch):
 def test_models_that_do_not_fit_say_so(what, caplog):
     config, reason = UNFIT[what]
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
-        assert hf_decoder.find(random_model(config), T) is None
+        assert hf_decoder.make(random_model(config), T) is None
     (line,) = [r.message for r in caplog.records if r.name == "omniinput_hpc"]
     assert "whole inputs are evaluated in every move" in line and reason in line
 
 
 def test_models_that_do_not_fit_have_no_kv_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(hf_decoder, "CLOSE", {torch.float32: -1.0})
+    monkeypatch.setattr(hf_decoder, "MAX_DISTANCE", {torch.float32: -1.0})
     model = build(tmp_path, "llama")
     assert model.kv_cache is None
     assert model.output(torch.zeros((2, 7)).long()).isfinite().all()
@@ -178,16 +178,16 @@ def one_layer_late(self, seen):
     [
         ("get_seq_length", from_0_in_each_piece),
         ("update", never_written),
-        ("go_back", one_layer_late),
+        ("truncate", one_layer_late),
     ],
 )
 @pytest.mark.parametrize("kind", ["llama", "olmo2", "gpt-neox"])
 def test_what_is_wrong_is_found_out(tmp_path, monkeypatch, caplog, kind, name, wrong, dtype):
     """Positions from 0 in each piece, stale keys, and keys in the wrong place."""
-    monkeypatch.setattr(KeptLayer, name, wrong)
+    monkeypatch.setattr(FixedCacheLayer, name, wrong)
     lm = build(tmp_path, kind, dtype=str(dtype).removeprefix("torch.")).lm
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
-        assert hf_decoder.find(lm, T) is None
+        assert hf_decoder.make(lm, T) is None
     assert "other outputs than as a whole" in caplog.text
 
 
@@ -195,7 +195,7 @@ def test_nothing_grows_and_nothing_is_copied(tmp_path):
     model = build(tmp_path, "llama")
     decoder = model._decoder
     assert isinstance(decoder, HfDecoder)
-    kv, _ = decoder.memory(3)
+    kv, _ = decoder.allocate(3)
     tokens = torch.randint(V, (6, 3))
     decoder.run(tokens, 0, kv)
     before = kv.clone()
@@ -276,7 +276,9 @@ def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kerne
             place(self, x_wd, z_w)
 
     monkeypatch.setattr(Walkers, "place", placed_unless_there)
-    monkeypatch.setattr(CausalLanguageModel, "_follow", alone)  # else other rungs' moves show
+    monkeypatch.setattr(
+        CausalLanguageModel, "_shared_kv_cache", alone
+    )  # else other rungs' moves show
     for rounds in (1, 2, 3, 4):
         path = sample(tmp_path, "stopped", kernel, rounds)
     with pytest.raises(AssertionError, match="differ in"):

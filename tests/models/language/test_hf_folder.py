@@ -71,7 +71,7 @@ def test_what_is_refused(folder):
     config = folder / "config.json"
     text = config.read_text()
     config.write_text(json.dumps({**json.loads(text), "auto_map": {"AutoModel": "evil.py"}}))
-    assert "code of its own" in refused(folder)
+    assert "requires custom code" in refused(folder)
     config.write_text("{")
     assert "not valid JSON" in refused(folder)
     config.write_text("[]")

@@ -19,7 +19,7 @@ KEYS = [{}, {"prefix": [3, 7, 2]}, {"tokens": "no-special"}]
 def heads(request, monkeypatch):
     """A decoder, GPT-2 with both ways of attending, and how close it must be."""
     if request.param == "gpt2, large heads":
-        monkeypatch.setattr(gpt2_decoder, "TINY_HEAD", 0)
+        monkeypatch.setattr(gpt2_decoder, "MAX_TINY_HEAD", 0)
     return request.param.partition(",")[0]
 
 
@@ -132,7 +132,7 @@ def test_what_was_rejected_leaves_a_trace_where_it_is_not_copied_back(tmp_path):
     y = (x + 1) % model.n_values
     kv_cache.propose(torch.cat([x[:, :2], y[:, 2:]], dim=1), 2)
     kv_cache.accept(torch.zeros(4, dtype=torch.bool))
-    kv_cache._same = D - 1  # wrong: from site 2 on they differ
+    kv_cache._n_shared = D - 1  # wrong: from site 2 on they differ
     late = torch.cat([x[:, :5], y[:, 5:]], dim=1)
     assert not torch.equal(kv_cache.propose(late, 5), model.output(late))
 
@@ -151,12 +151,12 @@ def test_room_is_taken_once(tmp_path):
     kv_cache = kv_cache_of(model, 6)
     x = torch.randint(model.n_values, (6, D), generator=g)
     kv_cache.evaluate(x)
-    places = [t.data_ptr() for t in (*kv_cache._kept, *kv_cache._new)]
+    places = [t.data_ptr() for t in (*kv_cache._current, *kv_cache._proposed)]
     for t in range(D):
         kv_cache.propose(x, t)
         kv_cache.accept(torch.arange(6) < 3)
     kv_cache.evaluate(x)
-    assert places == [t.data_ptr() for t in (*kv_cache._kept, *kv_cache._new)]
+    assert places == [t.data_ptr() for t in (*kv_cache._current, *kv_cache._proposed)]
 
 
 @pytest.mark.parametrize("heads", ["gpt2, tiny heads", "llama"], indirect=True)

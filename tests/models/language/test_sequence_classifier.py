@@ -82,7 +82,7 @@ def test_what_is_refused(folder, tmp_path):
     assert "has 2 classes" in refused(folder, target=2)
     assert "beyond the 16 positions" in refused(folder, length=17)
     three = save_classifier(tmp_path, n_classes=3)
-    assert "wants two classes" in refused(three, output="difference")
+    assert "requires two classes" in refused(three, output="difference")
     (three / "vocab.txt").write_text("a\nb\n")
     assert "cannot be read as a tokenizer: sep_token not found" in refused(three)
     (three / "vocab.txt").unlink()
