@@ -140,17 +140,7 @@ class CausalLanguageModel:
 
     @torch.no_grad()
     def target_rows(self, rest: Rest, site: torch.Tensor) -> torch.Tensor:
-        """Return the target part of the gradient at one site of each walker.
-
-        Parameters
-        ----------
-        rest : as `output_and_factors` returns it
-        site : int64 [W]
-
-        Returns
-        -------
-        float32 [W, n_values]
-        """
+        """Return the target part of the gradient, float32 [W, n_values], at sites, int64 [W]."""
         h, log_norm = rest
         walker = torch.arange(len(site), device=site.device)
         row = (site - self.predicted_from).clamp_min(0)
@@ -250,12 +240,10 @@ class CausalLanguageModel:
         return embedded.requires_grad_()
 
     def _no_prefix(self) -> dict[str, Any]:
-        """Return the arguments that tell a decoder that its input has no prefix.
-
-        Without an (empty) cache transformers looks for packed sequences, and waits for the device.
-        """
+        """Return the arguments that tell a decoder that its input has no prefix."""
         if self._decoder is None:
             return {"use_cache": False}
+        # Without an (empty) cache transformers looks for packed sequences, which synchronizes
         return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:

@@ -17,12 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import DynamicCache
-from transformers.cache_utils import (
-    Cache,
-    CacheLayerMixin,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-)
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 log = logging.getLogger("omniinput_hpc")
@@ -189,10 +184,7 @@ class HfDecoder:
 def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
     """Evaluate two tokens; return what is like hidden states, like keys, and each layer's heads.
 
-    Raises
-    ------
-    UnsupportedDecoder
-        The model caches something else than keys and values of every token.
+    It raises `UnsupportedDecoder` if the model caches anything else of a token.
     """
     if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
         raise UnsupportedDecoder("it takes no keys and values")
@@ -215,10 +207,7 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
 def try_out(decoder: HfDecoder, lm: Any) -> None:
     """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
 
-    Raises
-    ------
-    UnsupportedDecoder
-        They differ, or the logits depend on more than the last hidden state.
+    It raises `UnsupportedDecoder` if they differ or need more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
     t = len(hidden)
@@ -246,11 +235,7 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
     """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
 
     Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
-
-    Raises
-    ------
-    UnsupportedDecoder
-        The logits depend on more than the last hidden state.
+    It raises `UnsupportedDecoder` if the logits depend on more than that.
     """
     logits = lm(input_ids=tokens.T, use_cache=False).logits
     states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
