@@ -51,7 +51,7 @@ class Kernel(Protocol):
         ...
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once: what is carried on is in the state, what is counted in info."""
+        """Move every walker once; return the new state, and which moves were accepted."""
         ...
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel carries on, what it reports, and what all kernels share."""
+"""The state of walkers, the report of a move, and the acceptance step that kernels share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decoders over cached keys and values: the protocol, and GPT-2 written for speed on a CPU.
 
 A decoder evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and
-values of the positions before them, and writes down its own. The bits of GPT-2's depend neither on
+values of the positions before them, and stores their own. The bits of GPT-2's depend neither on
 n nor on the other walkers. `hf_decoder` serves all other architectures.
 """
 
@@ -105,7 +105,7 @@ class Gpt2Decoder:
     def __init__(self, lm: GPT2LMHeadModel, n_positions: int) -> None:
         body: Any = lm.transformer
         self._n_positions, self._n_heads = n_positions, lm.config.n_head
-        self._tokens, self._places = body.wte.weight, body.wpe.weight[:n_positions, None]
+        self._tokens, self._positions = body.wte.weight, body.wpe.weight[:n_positions, None]
         self._norm = body.ln_f
         self._gelu = _gelu_kind(lm)
         self._layers = [Layer(block) for block in body.h]
@@ -135,7 +135,7 @@ class Gpt2Decoder:
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Evaluate some positions (see `Decoder.run`)."""
         end = begin + len(tokens)
-        x = F.embedding(tokens, self._tokens) + self._places[begin:end]  # [n, W, E]
+        x = F.embedding(tokens, self._tokens) + self._positions[begin:end]  # [n, W, E]
         attend = self._attend_tiny if self._tiny else self._attend
         for index, layer in enumerate(self._layers):
             a = _normalize(x, layer.norm_1)
@@ -165,7 +165,7 @@ class Gpt2Decoder:
         return mixed.reshape(n, n_walkers, e)
 
     def _attend_tiny(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Do the same with kv [2, T, E, W]: products of heads as small as these cost only calls."""
+        """Attend with kv [2, T, E, W]: for tiny heads, matrix products are mostly call overhead."""
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-2]
         across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
         kv[:, begin : begin + n] = across[:, 1:].transpose(0, 1)
@@ -202,7 +202,7 @@ def _gelu_kind(lm: Any) -> str:
 
 
 def is_gpt2(lm: Any) -> bool:
-    """Whether `Gpt2Decoder` computes what this model computes: a GPT-2 of the usual kind."""
+    """Whether `Gpt2Decoder` can evaluate this model: a GPT-2 without its rarer options."""
     config = lm.config
     return (
         type(lm) is GPT2LMHeadModel

@@ -125,10 +125,10 @@ class Text:
 
     def note(self, x_nd: NDArray[np.integer]) -> list[str]:
         """Return "", or a remark on an input that, as text, would be given other tokens."""
-        v = self._vocabulary
-        if v is None:
-            return [""] * len(x_nd)
-        same = [v.encode(v.decode(row)) == row for row in self._rows(x_nd)]
+        vocabulary, rows = self._vocabulary, self._rows(x_nd)
+        if vocabulary is None:
+            return [""] * len(rows)
+        same = [vocabulary.encode(vocabulary.decode(row)) == row for row in rows]
         return ["" if is_same else OTHER_TOKENS for is_same in same]
 
     def _rows(self, x_nd: NDArray[np.integer]) -> list[list[int]]:
@@ -140,9 +140,8 @@ OTHER_TOKENS = "this text tokenizes to other tokens"
 
 def _special_tokens(folder: Path) -> list[str]:
     named = _named_tokens(folder)
-    return sorted(
-        {named.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad")} - {None, ""}
-    )
+    texts = (named.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad"))
+    return sorted({text for text in texts if text})
 
 
 def _named_tokens(folder: Path) -> dict[str, Any]:
