@@ -90,15 +90,10 @@ EFFORTS = {
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
 # which then learned to tell chains from data instead of the distribution of the data.
-_SMALL_ENERGY_EFFORT = EnergyEffort(
+SMALL_ENERGY_EFFORT = EnergyEffort(
     steps=250, moves=40, chains=64, batch=64, rate=2e-3, fresh=0.02, tether=3e-3
 )
-ENERGY_EFFORTS = {
-    ("mlp", True): _SMALL_ENERGY_EFFORT,
-    ("resnet", True): _SMALL_ENERGY_EFFORT,
-    ("mlp", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-    ("resnet", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-}
+ENERGY_EFFORT = EnergyEffort(steps=50_000, moves=50, rate=2e-4)
 
 
 def train_and_save(
@@ -121,7 +116,7 @@ def train_and_save(
     """
     train, test = data
     if training == "energy":
-        effort = ENERGY_EFFORTS[architecture.name, small]
+        effort = SMALL_ENERGY_EFFORT if small else ENERGY_EFFORT
         network = train_energy_model(architecture, train.only(1), effort, seed, folder.name)
     else:
         network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
