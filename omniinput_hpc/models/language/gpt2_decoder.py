@@ -52,7 +52,7 @@ class Decoder(Protocol):
 
 
 class Linear:
-    """A linear map x W^T + b, by oneDNN's kernels on a CPU, fused with the operation after it."""
+    """A linear map x W^T + b, W [out, in], by oneDNN on a CPU, fused with what comes after it."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
