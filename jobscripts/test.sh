@@ -2,7 +2,7 @@
 # All checks and tests, all set-up included (see setup.sh): bash jobscripts/test.sh
 #
 # Every stage runs, also after one has failed; the last line says which failed, and the exit code is
-# then 1. The reports (one junit file a rank) are kept on failure only.
+# then 1. The serial tests run in two halves side by side, the SLURM tests beside the MPI tests. The reports (one junit file a rank) are kept on failure only.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -13,14 +13,47 @@ mpi_test_limit=120 # seconds for one MPI test
 failed=()
 
 stage() { # stage NAME COMMAND...
-    local start=$SECONDS code=0 result=passed
+    local start=$SECONDS code=0
     printf -- '--- %s\n' "$1"
     "${@:2}" </dev/null || code=$?
-    if [[ $code != 0 ]]; then
-        result="FAILED (exit code $code)"
+    end_stage "$1" "$code" $((SECONDS - start))
+}
+
+end_stage() { # end_stage NAME CODE SECONDS
+    local result=passed
+    if [[ $2 != 0 ]]; then
+        result="FAILED (exit code $2)"
         failed+=("$1")
     fi
-    printf -- '--- %s: %s after %d s\n\n' "$1" "$result" $((SECONDS - start))
+    printf -- '--- %s: %s after %d s\n\n' "$1" "$result" "$3"
+}
+
+# A stage beside those between `begin` and `finish`: what it prints comes when it has ended. In the
+# background a shell ignores SIGINT, which its commands undo (env --default-signal).
+begin() { # begin NAME COMMAND...
+    beside=$1 beside_start=$SECONDS
+    "${@:2}" </dev/null >"$reports/beside.log" 2>&1 &
+    beside_job=$!
+}
+
+finish() {
+    local code=0
+    wait "$beside_job" || code=$?
+    printf -- '--- %s (beside the above)\n' "$beside"
+    cat "$reports/beside.log"
+    end_stage "$beside" "$code" $((SECONDS - beside_start))
+}
+
+# The serial tests in two halves, one a core. Whatever is not named here is in the second half.
+first_half=(tests/analysis tests/annotation tests/campaigns tests/cli tests/config tests/plots
+    tests/report tests/results)
+serial_pytest() { # serial_pytest HALF ARGUMENTS...
+    env --default-signal=INT "$python" -m pytest -p no:cacheprovider \
+        --durations=25 --durations-min=1 --junitxml="$reports/serial-$1.xml" "${@:2}"
+}
+first_serial_pytest() { serial_pytest 1 "${first_half[@]}"; }
+second_serial_pytest() {
+    serial_pytest 2 "${first_half[@]/#/--ignore=}" --ignore=tests/mpi --ignore=tests/slurm tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
@@ -60,16 +93,21 @@ install_browser() { # for tests/annotation; they skip themselves, and the last l
     [[ -z $browser_not_run ]] || echo "BROWSER TESTS NOT RUN: $browser_not_run"
 }
 
-slurm_not_run=''
 slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mostly asleep
     local check=("$python" tests/slurm/cluster.py --check)
     if [[ $EUID == 0 ]] && command -v apt-get >/dev/null && ! "${check[@]}" >/dev/null; then
         echo "installing slurm-wlm and munge with apt-get"
         apt_install slurm-wlm munge >>"$log" 2>&1 || true
     fi
-    slurm_not_run=$("${check[@]}") || { echo "NOT RUN: ${slurm_not_run:=the check failed}"; return 0; }
+    if ! "${check[@]}" >"$reports/slurm-not-run"; then
+        [[ -s $reports/slurm-not-run ]] || echo "the check failed" >"$reports/slurm-not-run"
+        echo "NOT RUN: $(cat "$reports/slurm-not-run")"
+        return 0
+    fi
+    : >"$reports/slurm-not-run"
     # SIGINT: the tests end their SLURM; -rP: the log of the job that was stopped and went on
-    timeout -s INT -k 30 330 "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
+    env --default-signal=INT timeout -s INT -k 30 330 \
+        "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
 }
 
 check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
@@ -82,11 +120,14 @@ install_browser
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
-stage "serial tests" "$python" -m pytest --ignore=tests/mpi --ignore=tests/slurm --junitxml="$reports/serial.xml" tests
+begin "serial tests, second half" second_serial_pytest
+stage "serial tests, first half" first_serial_pytest
+finish
+begin "SLURM tests" slurm_pytest
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"
 done
-stage "SLURM tests" slurm_pytest
+finish
 stage "test counts" check_counts
 
 if [[ ${#failed[@]} != 0 ]]; then
@@ -95,5 +136,6 @@ if [[ ${#failed[@]} != 0 ]]; then
     echo "===== FAILED: ${names:2} (${SECONDS} s) ====="
     exit 1
 fi
+slurm_not_run=$(cat "$reports/slurm-not-run")
 echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}${browser_not_run:+; browser tests not run: $browser_not_run}; ${SECONDS} s ====="
 rm -r "$reports"

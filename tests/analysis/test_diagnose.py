@@ -21,6 +21,7 @@ def run_path(tmp_path_factory):
     return folder / "run.h5"
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_file(run_path):
     with open_run(run_path) as run:
         d = diagnosis.diagnose(run)

@@ -94,6 +94,7 @@ def test_a_run_that_holds_nothing_is_named(script, name, call):
     assert not results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_one_round_gives_results_or_a_plain_message(script, call):
     code, out, err, _ = call(script, "one.h5")
@@ -103,6 +104,7 @@ def test_one_round_gives_results_or_a_plain_message(script, call):
         assert is_plain(code, err, ""), (code, err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if s != "normalize.py"])
 def test_the_good_run_is_good(script, call):
     """The states above fail for what they are, not for the arguments.
@@ -113,6 +115,7 @@ def test_the_good_run_is_good(script, call):
     assert (code, err) == (0, "") and results and out
 
 
+@pytest.mark.slow
 def test_a_large_run_is_analysed_in_bounded_memory(tmp_path):
     """6 GiB (of holes), 420 MiB of outputs: under half of these above what a small run takes."""
     path = ROOT / "tests" / "benchmarks" / "large_run.py"

@@ -82,6 +82,7 @@ def test_a_score_taken_back_and_a_word_said_again(tmp_path, scored):
     assert 1 in changed and after.score_ai[0, 1] == 0.125
 
 
+@pytest.mark.slow
 def test_precision_recall_from_scores(tmp_path, inside, scored):
     code, out, err = inside(
         "precision_recall.py", "lattice.h5", "--scores", *scored[1], "--exact", "exact.csv"
@@ -107,6 +108,7 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
     assert code == 0 and (np.diff(columns["threshold"]) < 0).all()
 
 
+@pytest.mark.slow
 def test_annotators(tmp_path, inside, scored):
     code, out, err = inside("annotators.py", "lattice.h5", "--scores", *scored[1])
     assert (code, err) == (0, "")
@@ -128,6 +130,7 @@ def test_annotators(tmp_path, inside, scored):
     assert code == 0 and "alpha: not known" in out
 
 
+@pytest.mark.slow
 def test_next_scores(tmp_path, inside, scored):
     code, out, err = inside("next_scores.py", "lattice.h5", "--scores", *scored[1], "--budget", 90)
     assert (code, err) == (0, "")
@@ -147,6 +150,7 @@ def _rows(out):
             and line.strip()[0].isdigit()]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_models_by_peoples_scores(tmp_path, inside):
     """The second model's inputs get 0.4 times the score: worse; scores by the same rule: alike."""
     for name, fingerprint, seed in (("one", "exact", 1), ("two", "another", 2)):
@@ -171,6 +175,7 @@ def test_two_models_by_peoples_scores(tmp_path, inside):
     assert is_plain(code, err, "none of the score files is of the model of two.h5")
 
 
+@pytest.mark.slow
 def test_users_mistakes_get_one_plain_line(tmp_path, inside, scored):
     run, paths = scored
     write_run(tmp_path / "empty.h5", rounds=2, committed=0)
@@ -202,6 +207,7 @@ def mark_as_judge(path):
     path.write_text("".join(json.dumps({**line, "judge": "rule x:y"}) + "\n" for line in lines))
 
 
+@pytest.mark.slow
 def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
     mark_as_judge(tmp_path / scored[1][2])
     n = len(COARSE) - 1
@@ -225,6 +231,7 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
     assert is_plain(code, err, "one person's scores alone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["precision_recall.py", "annotators.py", "next_scores.py"])
 def test_people_and_judges_are_not_averaged(tmp_path, inside, scored, script):
     mark_as_judge(tmp_path / scored[1][2])

@@ -13,6 +13,8 @@ from script_tools import is_plain, is_png
 
 from omniinput_hpc.results.tables import read_table
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 RULE = "def first_is_zero(x):\n    return (x[:, 0] == 0) * 1.0\ndef wrong(x):\n    return x[:, 0]\n"
 

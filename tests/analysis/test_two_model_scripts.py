@@ -16,6 +16,8 @@ from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 RULE = "from model_pair import is_right\n"
 CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'
 

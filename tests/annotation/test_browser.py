@@ -17,7 +17,7 @@ from task_files import make_tasks
 
 from omniinput_hpc.annotation.scores import read_scores, scores_path
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.slow]
 
 
 def press(driver, key):

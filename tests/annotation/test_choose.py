@@ -141,6 +141,7 @@ def test_choose_draws_in_every_bin_and_reports_it(run, density):
     assert [c.x.tolist() for c in again] == [c.x.tolist() for c in chosen]
 
 
+@pytest.mark.slow
 def test_the_log_weights_of_a_uniform_draw_give_r(run, density):
     chosen, _ = choose.choose(run, density, EDGES, 10**6, "uniform", seed=1)
     for b, r in enumerate(exact_r()):

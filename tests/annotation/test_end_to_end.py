@@ -13,6 +13,8 @@ from omniinput_hpc.annotation.tasks import read_key, read_tasks
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.digits import nearest_is_one
 
+pytestmark = pytest.mark.slow
+
 SHORT = [
     "run.rounds=1", "run.burn_in=1", "sampler.walkers=16", "samples.every=5",
     "ladder.betas=[-1.5, -0.6, 0.0]",

@@ -138,6 +138,7 @@ def test_the_page_tells_nothing_of_z_the_bin_or_others(server, tasks):
     assert sorted(seen) == sorted(tasks.ids) and seen != sorted(seen) and "log_weight" in key
 
 
+@pytest.mark.slow
 def test_scoring_going_back_undoing_and_resuming(folder):
     tasks = make_tasks(folder, 6, name="resume")
     path = scores_path(tasks.path, "ana")
@@ -189,6 +190,7 @@ def test_a_full_disk_is_said_and_loses_nothing(folder):
     assert read_scores(path, tasks).by_id() == {first["id"]: 0.5, second["id"]: 1.0}
 
 
+@pytest.mark.slow
 def test_the_token_stays_the_same_and_private(folder, tasks):
     with Server(tasks.path, "tok") as server:
         token = server.token
@@ -222,6 +224,7 @@ def refused(*arguments):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_plain_line(server, tasks, folder):
     words = refused(tasks.path, "--annotator", "ana")
     assert "is being written by another process" in words
@@ -243,6 +246,7 @@ def test_scores_of_another_run_are_refused_and_kept(folder):
     assert "foreign" in path.read_text()
 
 
+@pytest.mark.slow
 def test_the_guideline_is_shown_as_text_where_it_holds_html(folder):
     tasks = make_tasks(folder, 2, name="guide")
     guideline = folder / "g.md"
@@ -271,6 +275,7 @@ def test_the_order_is_the_annotators_own_and_repeats_are_apart(folder):
             place[task.text] = i
 
 
+@pytest.mark.slow
 def test_saving_is_quick(folder):
     tasks = make_tasks(folder, 60, name="quick")
     with Server(tasks.path, "ana") as server:

@@ -1,6 +1,9 @@
 """Two annotators on one folder, their servers killed at random: a short version of the campaign."""
 
+import pytest
 from annotation_page import kill_campaign
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_acknowledged_score_is_in_the_files(tmp_path):

@@ -2,11 +2,13 @@
 
 import subprocess
 
+import pytest
 from run_tools import LATTICE, ROOT, contents, run
 
 from omniinput_hpc.runfile.reader import open_run
 
 
+@pytest.mark.slow
 def test_another_analysis_resumes_with_the_same_bytes(tmp_path):
     """A run that began without the table goes on with one, then with another, as if without."""
     toml = tmp_path / "a.toml"

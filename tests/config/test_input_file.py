@@ -228,6 +228,7 @@ VALUES = st.recursive(
 PATHS = st.sampled_from([f"{t}.{k}" for t, table in GOOD.items() for k in table] + [*GOOD])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(PATHS, VALUES)
 def test_any_value_anywhere_is_taken_or_refused_in_words(path, value):

@@ -18,6 +18,7 @@ def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):
     code = run.main([str(file), "--check", "--set", f"run.output={tmp_path / 'run.h5'}"])

@@ -42,6 +42,7 @@ def after_a_swap(kernel, x, z):
     return kernel.start(x, z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrix_is_exact(ensemble, ordered):
@@ -49,6 +50,7 @@ def test_transition_matrix_is_exact(ensemble, ordered):
     check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
 @pytest.mark.parametrize("u", [0.0, 0.3, 0.9])
@@ -57,6 +59,7 @@ def test_a_shared_proposal_beta_is_exact_whatever_it_is(ensemble, ordered, u):
     check_exact(kernel, COUPLED, ensemble, DRAWS, choices=[u])
 
 
+@pytest.mark.slow
 def test_a_language_model_s_gradient_will_do():
     kernel = DiscreteLangevin(options(), AUTOREGRESSIVE, 64)
     draws = [Draw(3, value_at(site)) for site in range(3)]
@@ -70,6 +73,7 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
     check_alone(kernel, COUPLED, ensemble, 3, n_walkers=n_walkers)
 
 
+@pytest.mark.slow
 def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     """64 x 4 numbers, one site, are worked on at once."""
     for ordered in (False, True):
@@ -154,6 +158,7 @@ def mean_over_sites(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decide", [without_proposal_term, mean_over_sites])
 def test_wrong_acceptances_fail(decide, monkeypatch):
     monkeypatch.setattr(discrete_langevin, "decide", decide)
@@ -221,6 +226,7 @@ class BetaOnOneSide(DiscreteLangevin):
         return super()._log_probability(gradient, x, slope * 0 + 1.0, to)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "ensemble"),
     [

@@ -57,6 +57,7 @@ def rejected(kernel, x, z):
     return new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [COUPLED, AUTOREGRESSIVE])
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrix_is_exact(model, ensemble):
@@ -71,11 +72,13 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
     check_alone(kernel, COUPLED, ensemble, 2, n_walkers=n_walkers)
 
 
+@pytest.mark.slow
 def test_what_a_rejected_move_leaves_in_the_cache_is_exact():
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
     check_exact(kernel, COUPLED, Canonical(1.0), DRAWS, start=rejected)
 
 
+@pytest.mark.slow
 def test_what_was_cached_at_another_beta_is_not_used():
     def at_another_beta(kernel, x, z):
         new = rejected(kernel, x, z)
@@ -109,6 +112,7 @@ def test_what_an_accepted_move_leaves_in_the_cache_is_as_new():
     assert some > 100
 
 
+@pytest.mark.slow
 def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     """Of 256 x 3 x 4 numbers, 40 are worked on at once."""
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
@@ -118,6 +122,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     assert (found == expected).all()
 
 
+@pytest.mark.slow
 def test_it_is_accepted_more_than_uniform_moves():
     def accepted(options, draws):
         kernel = kernels.build(options, COUPLED, 64)
@@ -149,6 +154,7 @@ def mean_over_the_batch(ensemble, z, z_new, log_proposal_ratio, u):
     return u.log() < ensemble.log_weight(z_new) - ensemble.log_weight(z) + log_proposal_ratio.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decide", [without_proposal_term, mean_over_the_batch])
 def test_wrong_acceptances_fail(decide, monkeypatch):
     monkeypatch.setattr(gibbs_with_gradients, "decide", decide)
@@ -202,6 +208,7 @@ class NoSlopeAtTheNewOutput(GibbsWithGradients):
         return super().step(state, OneSlope(ensemble, state.z), stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "ensemble"),
     [

@@ -6,7 +6,8 @@ wants, and these are compared with what every rank's junit file says has passed:
 
     python tests/mpi/check_counts.py REPORTS SIZE...
 
-reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial.xml``.
+reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial-*.xml``, the parts
+of the serial tests: every file of them must be in one part, and in one alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+RUN_APART = {"mpi", "slurm"}
 NEVER_UNDER_MPI = {"mpi_skip", "mpi_break", "mpi_xfail"}  # pytest-mpi's: skipped, or not to pass
 
 
@@ -99,6 +101,25 @@ def problems_of_size(folder: Path, size: int, fitting: list[str]) -> list[str]:
     return problems
 
 
+def problems_of_serial(reports: list[Path]) -> list[str]:
+    """Return what is wrong with the parts that the serial tests were run in."""
+    parts = []
+    for report in reports:
+        cases = ET.parse(report).iter("testcase")
+        # of a module that skips itself only the name is given
+        parts.append({case.get("classname") or case.get("name") or "" for case in cases})
+    problems = []
+    for path in sorted(HERE.parent.rglob("test_*.py")):
+        room, *_ = path.relative_to(HERE.parent).parts
+        if room in RUN_APART:
+            continue
+        name = junit_name(str(path.relative_to(HERE.parents[1])))
+        times = sum(any(c == name or c.startswith(name + ".") for c in part) for part in parts)
+        if times != 1:
+            problems.append(f"{name} is in {times} parts of the serial tests")
+    return problems
+
+
 def main(reports: Path, sizes: list[int]) -> int:
     """Check all sizes; the last line printed is the summary for the end of the test run."""
     min_sizes = collect(HERE)
@@ -115,11 +136,13 @@ def main(reports: Path, sizes: list[int]) -> int:
         verdict = "see the errors below" if found else "all passed on every rank"
         print(f"{size} ranks: {len(fitting)} tests fit; {verdict}")
         problems += [f"{size} ranks, {problem}" for problem in found]
+    serial_reports = sorted(reports.glob("serial-*.xml"))
+    problems += problems_of_serial(serial_reports)
     for problem in problems:
         print("error:", problem)
     if problems:
         return 1
-    serial = len(outcomes(reports / "serial.xml")[0])
+    serial = sum(len(outcomes(report)[0]) for report in serial_reports)
     by_size = ", ".join(f"{count} on {size}" for size, count in zip(sizes, counts, strict=True))
     print(f"{serial + sum(counts)} passed: {serial} serial; under MPI {by_size} ranks")
     return 0

@@ -16,6 +16,7 @@ WHY_NOT = slurm.missing()
 SECONDS = 240  # for all jobs together, before the tests give up
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(bool(WHY_NOT), reason=f"no SLURM here: {WHY_NOT}"),
     pytest.mark.timeout(SECONDS + 60),
 ]

@@ -6,6 +6,8 @@ from bad_inputs.table import cases, is_refused, left_alone, places
 
 from omniinput_hpc.cli import run
 
+pytestmark = pytest.mark.slow
+
 FEW = (
     "--set run.rondes=3", "--set ladder.betas=[0.0, 1.0, 2.0]", "[wang_landau] windows apart",
     "[kernel] a part without gradients", "line: no such file",

@@ -4,6 +4,8 @@ import h5py
 import pytest
 from faults.campaign import launch, shim
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def library(tmp_path):

@@ -18,6 +18,8 @@ from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.slow
+
 MEGABYTES, SECONDS = 600, 8.0
 """Of all readers of all files in one process; of one reader on one file."""
 

@@ -6,6 +6,8 @@ import h5py
 import pytest
 from kills.campaign import CHAIN, Campaign
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_by_twenty_kills(tmp_path):

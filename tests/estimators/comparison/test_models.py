@@ -36,6 +36,7 @@ def found():
     return [compare_models(a, b) for a, b in curves]
 
 
+@pytest.mark.slow
 def test_the_intervals_hold_the_exact_difference_and_ratio(found):
     least, _ = binom.interval(0.999, N_RUNS, 0.95)
     difference = ratio = 0
@@ -54,6 +55,7 @@ def test_the_better_model_is_named(found):
     assert any(line.startswith("AUPR ratio, A over B") for line in describe(found[0], "A", "B"))
 
 
+@pytest.mark.slow
 def test_one_model_twice_cannot_be_told_apart():
     words = [verdict(compare_models(curve_of("good", 2 * s + 900), curve_of("good", 2 * s + 901)),
                      "A", "B") for s in range(8)]  # fmt: skip

@@ -56,6 +56,7 @@ def many(request):
     return found
 
 
+@pytest.mark.slow
 def test_every_normalization_covers_the_exact_ratio(many):
     """95% intervals hold the truth in a share of the runs that binomial chance allows."""
     truth = log_count("good", LOW, HIGH) - log_count("worse", LOW, HIGH)

@@ -21,6 +21,7 @@ def compare(one, other):
     return type(found)(**{**vars(found), "inputs_p": p, "inputs_where": where, "n_features": n})
 
 
+@pytest.mark.slow
 def test_chances_are_uniform_where_both_are_right():
     """Also with another ladder; treating bins as independent would not give this."""
     chances, inputs = [], []

@@ -45,6 +45,7 @@ def test_absolute_density_within_its_errors():
     assert 0.5 < np.median((result.log_g_error_b / result.block_error_b)[10:20]) < 2.0
 
 
+@pytest.mark.slow
 def test_hundreds_of_nats():
     """200 sites, log g from 0 to 274 nats, absolute at its middle alone: errors hold on the way.
 
@@ -172,6 +173,7 @@ def test_fewer_than_50_effective_counts_get_an_upper_bound():
     assert one[0] == pytest.approx(np.log(4.744), abs=1e-3)  # Garwood: 1 seen, below 4.744 in 95%
 
 
+@pytest.mark.slow
 def test_upper_bounds_hold():
     """Of bins with few counts the truth lies below the bound in 95%, below the estimate in fewer.
 

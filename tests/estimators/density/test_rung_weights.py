@@ -218,6 +218,7 @@ def test_draws_that_were_not_all_recorded_are_refused():
         density_of_run(run)
 
 
+@pytest.mark.slow
 def test_chi_square_per_bin_follows_its_law():
     """60 runs of independent draws: mean within 4 sigmas of 15/13, spread as foretold by half."""
     exact = Exact(EXACT, np.full(len(EXACT), np.nan))
@@ -263,6 +264,7 @@ def inputs_of(z_rks, rng):
     return x_rksd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flat", "gaussian", "ancestral"])
 def test_inputs_are_chosen_by_the_weights_of_their_own_laws(kind):
     """The mean score of 3,000 draws a bin is the exact one within 0.06."""

@@ -33,6 +33,7 @@ def is_right(covered):
     return bool((covered >= 107 / RUNS).all() and 110 / RUNS <= covered.mean() < 0.995)
 
 
+@pytest.mark.slow
 def test_intervals_cover_in_95_percent_of_the_runs(coverage, capsys, monkeypatch):
     runs = [coverage.estimates(coverage.synthetic_run(seed)) for seed in range(5000, 5000 + RUNS)]
     monkeypatch.setattr(coverage, "estimates", lambda row: row)

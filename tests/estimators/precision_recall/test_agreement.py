@@ -52,6 +52,7 @@ def test_alpha_where_it_is_not_defined():
         assert np.isnan([got.alpha, got.low, got.high]).all()
 
 
+@pytest.mark.slow
 def test_the_interval_covers():
     """150 tables of 60 items: the 95% interval holds the many-item alpha, within 4 sigmas."""
     truth = np.mean([krippendorff_alpha(noisy(4000, 0.3, 900 + i)).alpha for i in range(3)])
@@ -121,6 +122,7 @@ def test_a_shift_and_a_reversal_come_back():
                    people_lines(data, [None] * 3 + ["rule x"], found))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_person_is_compared_with_the_others_only():
     given = np.random.default_rng(2).random((3, 2000))  # people of no agreement at all
     found = compare_with_people(scored(given), [None] * 3)
@@ -129,6 +131,7 @@ def test_a_person_is_compared_with_the_others_only():
     assert with_self > 0.5
 
 
+@pytest.mark.slow
 def test_errors_of_the_bias_cover():
     rng, inside = np.random.default_rng(3), 0
     for trial in range(300):

@@ -49,6 +49,7 @@ def test_greedy_allocation_is_the_best_of_all(seed):
     assert (c_b / (n_b + worth_b * 3)).sum() > best
 
 
+@pytest.mark.slow
 def test_scores_where_the_table_says_beat_scores_spread_evenly():
     """The AUPR of many repetitions with a second helping of scores, both ways."""
     density = a_density(1, walkers=16, moves=40)

@@ -288,6 +288,7 @@ def test_bins_without_samples_are_flagged():
         curve_of(run)
 
 
+@pytest.mark.slow
 def test_coverage_of_the_95_percent_intervals():
     """Independent tiny runs: the share of intervals that hold the truth, within 3.5 sigmas of 95%.
 

@@ -195,6 +195,7 @@ def coverage(n_runs, seed=1000, **options):
     return dict(zip(names, held.mean(axis=0), strict=True)), narrow.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"per_bin": 40}, {"per_bin": 40, "law": "uniform", "beta": 1.0}]
 )

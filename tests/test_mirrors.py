@@ -1,0 +1,124 @@
+"""Every module has a test file of its own, tests/ROOM/test_MODULE.py, or the table names another.
+
+The table is by room: what file tests which of the room's modules.
+"""
+
+import ast
+
+from run_tools import ROOT
+
+PACKAGE = ROOT / "omniinput_hpc"
+OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "helpers", "mpi", "slurm"}
+TESTED_ELSEWHERE = {
+    "": {"config/test_input_file.py": ["errors"]},
+    "annotation": {
+        "annotation/test_end_to_end.py": ["join"],
+        "annotation/test_tasks.py": ["jsonl"],
+        "annotation/test_page.py": ["security", "server", "session"],
+        "annotation/test_choose.py": ["task_set"],
+    },
+    "annotation/judges": {
+        "annotation/test_judges.py": [
+            "__init__", "fid", "language", "networks", "rule", "table",
+        ],
+    },
+    "cli": {"cli/test_run.py": ["common"]},
+    "config": {
+        "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
+    },
+    "estimators": {"estimators/density/test_density.py": ["__init__"]},
+    "estimators/comparison": {
+        "estimators/comparison/test_normalization.py": ["input_counts"],
+        "results/test_tables.py": ["to_exact"],
+    },
+    "estimators/precision_recall": {"analysis/test_score_scripts.py": ["annotators"]},
+    "kernels": {
+        "kernels/test_table.py": ["__init__"],
+        "kernels/test_contributing_example.py": ["state"],
+    },
+    "kernels/parts": {
+        "kernels/test_gibbs_with_gradients.py": ["categorical", "gradients"],
+        "kernels/test_lm_conditional.py": ["conditionals", "spans"],
+    },
+    "models": {
+        "cli/test_run.py": ["checked", "custom", "protocol", "table"],
+        "models/language/test_fits.py": ["device"],
+        "annotation/test_display.py": ["display"],
+        "test_enumerate.py": ["batches"],
+        "test_rescore.py": ["input_space"],
+    },
+    "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
+    "models/language": {
+        "models/language/test_kv_cache.py": ["gpt2_decoder"],
+        "models/language/test_fits.py": ["loading"],
+        "models/language/test_causal_lm.py": ["prefix_cache"],
+        "models/language/test_hf_folder.py": ["tokenizer"],
+    },
+    "parallel": {"mpi/test_comm.py": ["comm"]},
+    "plots": {
+        "analysis/test_scripts.py": ["density", "precision_recall"],
+        "analysis/test_two_model_scripts.py": ["comparison"],
+        "analysis/test_diagnose.py": ["diagnosis"],
+        "analysis/test_score_scripts.py": ["scores"],
+        "results/test_representatives.py": ["representatives"],
+    },
+    "report": {"report/test_report.py": ["content", "page", "sections"]},
+    "results": {
+        "analysis/test_two_model_scripts.py": ["comparison"],
+        "analysis/test_score_scripts.py": ["score_tables"],
+    },
+    "runfile": {
+        "test_rescore.py": ["rescored"],
+        "cli/test_doctor.py": ["trial_file"],
+        "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
+    },
+    "sampling": {
+        "kernels/test_independent.py": ["anchors"],
+        "mpi/test_exchange.py": ["exchange"],
+        "kernels/test_no_waiting.py": ["walkers"],
+    },
+    "zoo": {
+        "config/test_inputs.py": ["english"],
+        "sampling/test_toy.py": ["toy"],
+        "zoo/test_digits.py": ["image_training"],
+        "zoo/test_image_data.py": ["images"],
+    },
+}  # fmt: skip
+
+
+def modules():
+    """Yield room and name of each module that holds a function or a class."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body):
+            yield path.parent.relative_to(PACKAGE).as_posix().replace(".", ""), path.stem
+
+
+def has_own_file(room, name):
+    return (ROOT / "tests" / room / f"test_{name}.py").is_file()
+
+
+def elsewhere(room, name):
+    """Return the test files that the table names for a module."""
+    return [file for file, names in TESTED_ELSEWHERE.get(room, {}).items() if name in names]
+
+
+def test_every_module_has_tests():
+    alone = [m for m in modules() if not has_own_file(*m) and not elsewhere(*m)]
+    assert alone == []
+
+
+def test_the_table_names_what_is_there_and_needs_it():
+    known = set(modules())
+    for room, files in TESTED_ELSEWHERE.items():
+        for file, names in files.items():
+            assert (ROOT / "tests" / file).is_file(), file
+            assert {(room, name) for name in names} <= known, (room, names)
+    needless = [m for m in known if has_own_file(*m) and elsewhere(*m)]
+    assert needless == []
+
+
+def test_folders_of_tests_are_rooms_or_these():
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert there - {"__pycache__"} <= rooms | OTHER_FOLDERS
