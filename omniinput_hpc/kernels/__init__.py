@@ -51,7 +51,7 @@ class Kernel(Protocol):
         ...
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once: what is carried on is in the state, what is counted in info."""
+        """Move every walker once; return the new state, and which moves were accepted."""
         ...
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
@@ -62,10 +62,7 @@ class Kernel(Protocol):
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     """Make the kernel that the input file names, for one rung.
 
-    Raises
-    ------
-    UserError
-        The model lacks what the kernel needs, or the options do not fit the model.
+    A `UserError` says what the model lacks, or which option does not fit the model.
     """
     if isinstance(options, MixtureOptions):
         kernels = [build(part, model, n_walkers) for part in options.parts]

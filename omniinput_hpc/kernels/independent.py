@@ -24,7 +24,7 @@ MAX_TRIES = 10_000
 
 
 class _IndependentSampler(Untuned):
-    """What the independent samplers have in common."""
+    """What the independent samplers have in common: nothing is cached."""
 
     parts: tuple[str, ...] = ("draw",)
 
@@ -33,10 +33,6 @@ class _IndependentSampler(Untuned):
         self._model, self._offers = model, offers_of(model)
         self._first = self._offers.predicted_from
         self.uniforms_per_move = n_walkers * model.n_sites
-
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; nothing is cached."""
-        return State(x, z)
 
 
 class UniformSampler(_IndependentSampler):
@@ -68,16 +64,10 @@ def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw values with probabilities exp(log_weight), by inverting the cumulative sums.
+    """Draw values with probabilities exp(log_weight), [W, V], by inverting the cumulative sums.
 
-    Parameters
-    ----------
-    log_weight : float64 [W, V]
-    u : float64 [W], uniform in [0, 1)
-
-    Returns
-    -------
-    int64 [W], the values, V where u is at least the sum; float64 [W], the sums
+    u is float64 [W], uniform in [0, 1). Returned are the values, int64 [W], V where u is at least
+    the sum, and the sums, float64 [W].
     """
     cumulative = log_weight.exp().cumsum(dim=1)  # [W, V]
     value = torch.searchsorted(cumulative, u[:, None], right=True).squeeze(1)
@@ -88,17 +78,8 @@ class AncestralSampler(_IndependentSampler):
     """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
 
     q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
-    that log q, kept for every b of the ladder, is an exact importance weight.
-
-    Parameters
-    ----------
-    model : with `conditional_logits`
-    beta_k : the ladder's betas
-
-    Raises
-    ------
-    UserError
-        The model has no conditionals.
+    that log q, kept for every b of the ladder `beta_k`, is an exact importance weight. The model
+    must have `conditional_logits`, else a `UserError` says so.
     """
 
     def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
@@ -134,12 +115,8 @@ class AutoregressiveSampler(_IndependentSampler):
 
     Where values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
     into the missing rest is rejected whole and drawn again, so that the accepted ones have
-    probabilities proportional to prod_t exp(l_t[x_t]).
-
-    Raises
-    ------
-    UserError
-        The model has no conditionals.
+    probabilities proportional to prod_t exp(l_t[x_t]). The model must have `conditional_logits`,
+    else a `UserError` says so.
     """
 
     def __init__(self, model: Any, n_walkers: int) -> None:

@@ -86,12 +86,11 @@ class LmConditional(Untuned):
         self._flip = self.parts.index("flip")
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
 
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; the cache needs the ensemble, so the first step makes it."""
-        return State(x, z)
-
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once: one span is redrawn, and what follows it is evaluated."""
+        """Move every walker once: one span is redrawn, and what follows it is evaluated.
+
+        The cache depends on the ensemble, so the first step makes it.
+        """
         x, z = state.x, state.z
         span = self._schedule.draw(stream.choices(3))
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
@@ -168,19 +167,16 @@ class LmConditional(Untuned):
         return log_p, log_sums(rows, b).T
 
     def _propose(
-        self,
-        x: torch.Tensor,
-        b: torch.Tensor,
-        cache: Cache,
-        span: Span,
-        stream: DeviceStream,
+        self, x: torch.Tensor, b: torch.Tensor, cache: Cache, span: Span, stream: DeviceStream
     ) -> Proposal:
         """Redraw a span, and evaluate what follows it."""
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
         ahead = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
         old_row, canonical = None, cache.beta is not None
         if not canonical and span.part != self._flip:
-            old_row = ahead.unchanged()
+            old_row = conditionals.of_current(
+                self._conditional_logits, self._kv_cache, x, span.begin
+            )
         for t in range(span.begin, span.end):
             u = stream.uniform(len(x))
             row = ahead.row() if t >= self._first else None

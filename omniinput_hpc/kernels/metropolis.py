@@ -43,10 +43,6 @@ class Metropolis(Untuned):
             draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
 
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; the first step fills the KV cache."""
-        return State(x, z)
-
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once: one forward pass of the model, or part of one."""
         self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))

@@ -1,4 +1,4 @@
-"""What a kernel carries on, what it reports, and what all kernels share."""
+"""The state of walkers, the report of a move, and the acceptance step that kernels share."""
 
 from __future__ import annotations
 
@@ -47,15 +47,14 @@ class Info:
 
 
 class Untuned:
-    """A kernel that tunes nothing.
-
-    Attributes
-    ----------
-    tuned : float64 [0]
-    """
+    """A kernel that tunes nothing (`tuned` is float64 [0]) and starts with an empty cache."""
 
     def __init__(self) -> None:
         self.tuned: NDArray[np.float64] = np.empty(0)
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers, with an empty cache."""
+        return State(x, z)
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Do nothing."""
@@ -70,11 +69,8 @@ def decide(
 ) -> torch.Tensor:
     """Return which proposals are accepted, bool [W] (Hastings 1970, eq. 1.6).
 
-    Parameters
-    ----------
-    z, z_new : [W], the model's outputs
-    log_proposal_ratio : float64 [W], ln q(x | x') - ln q(x' | x); 0 for a symmetric proposal
-    u : float64 [W], uniform in [0, 1)
+    Given are the outputs z and z_new, [W]; ln q(x | x') - ln q(x' | x), float64 [W], or 0 for a
+    symmetric proposal; and u, float64 [W], uniform in [0, 1).
     """
     log_ratio: torch.Tensor = ensemble.log_weight(z_new.double()) - ensemble.log_weight(z.double())
     return u.log() < log_ratio + log_proposal_ratio

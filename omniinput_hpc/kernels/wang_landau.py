@@ -88,10 +88,8 @@ class WangLandauEnsemble:
         self._set_outside_beta(self._first_outside_beta)
         self._share_inside = torch.ones((), dtype=torch.float64, device=device)
         at = entry.clamp(first + 1, end)
-        self._low, self._high = (
-            (at - SLOPE_REACH).clamp(min=first + 1),
-            (at + SLOPE_REACH).clamp(max=end),
-        )
+        self._low = (at - SLOPE_REACH).clamp(min=first + 1)
+        self._high = (at + SLOPE_REACH).clamp(max=end)
         self._reach = (self._high - self._low).clamp(min=1) * width
         self._s = torch.zeros(n_bins + 2, dtype=torch.float64, device=device)
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
@@ -133,9 +131,8 @@ class WangLandauEnsemble:
     def begin_move(self, stream: DeviceStream, z: torch.Tensor) -> None:
         """Draw the proposal's beta where it is no slope; forward and backward share it.
 
-        The directional way looks at the histogram, so that its transition
-        probabilities are not fixed: it is used while learning only (PAPERS.md, "Readings that need
-        care").
+        The directional way looks at the histogram, so that its transition probabilities are not
+        fixed: it is used while learning only (PAPERS.md, "Readings that need care").
         """
         limits = self._options.proposal_beta
         if limits is None:

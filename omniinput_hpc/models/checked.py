@@ -98,12 +98,9 @@ class CheckedModel:
         return [" ".join(map(str, row)) for row in x.tolist()]
 
     def raise_if_nonfinite(self) -> None:
-        """Raise if any z was NaN or infinite since the last call (synchronizes).
+        """Raise `NonFiniteOutput`, which names the first such input, if any z was not finite.
 
-        Raises
-        ------
-        NonFiniteOutput
-            Names the model and the first such input.
+        It synchronizes with the device.
         """
         if self._bad_w is None or self._x_bad is None or not bool(self._bad_w.any()):
             return
@@ -117,16 +114,9 @@ class CheckedModel:
 
 
 def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
-    """Evaluate a model once and check what comes back.
+    """Evaluate a model once; return z, float32 [W].
 
-    Returns
-    -------
-    float32 [W], the outputs
-
-    Raises
-    ------
-    UserError
-        z has the wrong shape or type, or the device has too little memory.
+    A `UserError` says that z has the wrong shape or type, or that the device lacks memory.
     """
     try:
         z = model.output(x)

@@ -23,22 +23,12 @@ def preflight(options: PythonModel) -> dict[str, Any]:
     """Check that the factory's module is there; the rest is known once the model is built."""
     plugins.check_module(options.factory, KEY)
     text = json.dumps(options.options, sort_keys=True, default=str)
-    return {
-        "fingerprint": f"python:{options.factory}:{text}",
-        "n_values": None,
-        "n_sites": None,
-        "bytes": None,
-    }
+    unknown = dict.fromkeys(("n_values", "n_sites", "bytes"))
+    return {"fingerprint": f"python:{options.factory}:{text}", **unknown}
 
 
 def build(options: PythonModel, device: str) -> Any:
-    """Call the user's factory and check what it returns.
-
-    Raises
-    ------
-    UserError
-        There is no such function, or it does not return a model.
-    """
+    """Call the user's factory; a `UserError` if there is none or it does not return a model."""
     model = plugins.call(options.factory, KEY, "model.options", options.options, device=device)
     where = f"{KEY} {options.factory}"
     for attribute, least in (("n_values", 2), ("n_sites", 1)):
@@ -59,9 +49,8 @@ def display(options: PythonModel) -> Display:
     model = build(options, "cpu")
     render = offers_of(model).render
     if render is None:
-        return Display(
-            "text", values_as_text, None, f"{options.factory} has no render: values shown"
-        )
+        note = f"{options.factory} has no render: values shown"
+        return Display("text", values_as_text, None, note)
     from omniinput_hpc.models.batches import render_values  # imports torch
 
     def show(x_nd: Values) -> list[Any]:

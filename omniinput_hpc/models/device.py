@@ -16,10 +16,7 @@ from omniinput_hpc.errors import UserError
 def choose(requested: str, local_rank: int, threads: int) -> str:
     """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
 
-    Raises
-    ------
-    UserError
-        A GPU is requested and torch sees none.
+    A `UserError` says that a GPU is requested and torch sees none.
     """
     torch.set_num_threads(threads)
     # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
@@ -36,17 +33,10 @@ def choose(requested: str, local_rank: int, threads: int) -> str:
 
 
 def try_out(local_rank: int) -> tuple[str, str, str]:
-    """Sum numbers on the device that a rank gets, and describe the device.
+    """Sum numbers on the device that a rank gets (`ArithmeticError` if wrong), and describe it.
 
-    Returns
-    -------
-    its name; what identifies it if it is a GPU, else ""; "unseen" if the host has a GPU that torch
-    does not see, else ""
-
-    Raises
-    ------
-    ArithmeticError
-        The sum is wrong.
+    Returned are its name; what identifies it if it is a GPU, else ""; and "unseen" if the host has
+    a GPU that torch does not see, else "".
     """
     name, gpu, unseen = choose("auto", local_rank, 1), "", ""
     total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())

@@ -49,16 +49,9 @@ def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) 
 
 
 def vocabulary_of(path: str) -> str | None:
-    """Return a hash of a model's tokens by number; None where it has no readable list of them.
+    """Return a hash of the tokens of the model at ``model.path``; None without a list of them.
 
-    Parameters
-    ----------
-    path : ``model.path``: a folder, or the name of a hub's model in the local cache
-
-    Raises
-    ------
-    UserError
-        The tokenizer's files are broken.
+    A `UserError` says that the tokenizer's files are broken.
     """
     try:
         folder = hf_folder.resolve(path)
@@ -72,13 +65,7 @@ def vocabulary_of(path: str) -> str | None:
 
 
 def require_same(a: Space, b: Space) -> None:
-    """Check that two models have one space of inputs.
-
-    Raises
-    ------
-    UserError
-        They have not; the message says in what they differ.
-    """
+    """Raise a `UserError` that says in what two models' spaces of inputs differ, if they do."""
     reason = None
     if a.n_values != b.n_values:
         reason = f"{a.name} has {a.n_values:,} values a site, {b.name} {b.n_values:,}"

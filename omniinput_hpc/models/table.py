@@ -19,12 +19,8 @@ from omniinput_hpc.models.display import Display, values_as_text
 from omniinput_hpc.models.protocol import Model
 
 TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
-"""By how much z may differ on another machine or in other pieces, by the type of the weights."""
+"""By how much z may differ on another machine or in other batches, by the type of the weights."""
 NO_UNIT = "output z (the model's own unit)"
-
-
-def _nll_label(model: Mapping[str, Any]) -> str:
-    return "output z, mean NLL (nats per token)"
 
 
 def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]], str]:
@@ -65,8 +61,8 @@ class ModelKind:
 # fmt: off
 KINDS = {
     "causal-lm": ModelKind(
-        options_of.CausalLm, "language.causal_lm", "language.hf_folder", _nll_label,
-        has_tokenizer=True),
+        options_of.CausalLm, "language.causal_lm", "language.hf_folder",
+        lambda model: "output z, mean NLL (nats per token)", has_tokenizer=True),
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
         _class_label("target", "label")),
@@ -87,10 +83,7 @@ def preflight(config: Config) -> dict[str, Any]:
     "n_values", "n_sites", "bytes" (None where it must be built to know), and "folder", where a
     language model's files are on this machine
 
-    Raises
-    ------
-    UserError
-        Files are missing or do not fit the input file.
+    A `UserError` names files that are missing or do not fit the input file.
     """
     return dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
 
@@ -98,10 +91,7 @@ def preflight(config: Config) -> dict[str, Any]:
 def build(config: Config, device: str, folder: str | None = None) -> Model:
     """Build the model on a device; `folder` is what `preflight` found, where it did.
 
-    Raises
-    ------
-    UserError
-        It cannot be built from what the input file says.
+    A `UserError` says why it cannot be built from what the input file says.
     """
     options = config.model
     if folder is not None:
@@ -113,10 +103,7 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
 def display(config: Mapping[str, Any]) -> Display:
     """Return how people see the inputs of a run, from its parsed input file.
 
-    Raises
-    ------
-    UserError
-        The kind is not known, its options are not valid, or its files are not there.
+    A `UserError` says that the kind is not known, or what is wrong with its options or files.
     """
     table = config.get("model", {})
     kind = table.get("kind")
@@ -139,10 +126,7 @@ def z_label(config: Mapping[str, Any]) -> str:
 
 
 def closeness(config: Config) -> float:
-    """Return by how much an output may differ on another machine, or evaluated in other pieces.
-
-    By the type of the weights, in units of z.
-    """
+    """Return by how much z may differ on another machine, or evaluated in other batches."""
     return TOLERANCES[getattr(config.model, "dtype", "float32")]
 
 

@@ -7,9 +7,7 @@ has 16 channels instead of the papers' 64: an 8 x 8 image has a twelfth of MNIST
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,23 +15,20 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from omniinput_hpc.models.images.files import Architecture, Shape
+from omniinput_hpc.zoo import new_parser
 from omniinput_hpc.zoo.image_data import Images
+from omniinput_hpc.zoo.images import RECIPES
 
 SHAPE = Shape(8, 8, 1, 17)
 # channels of the ResNet, width of the MLP; the CNN has one size
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 16}
+# The recipes of MNIST 0/1, with the papers' test accuracies there.
 MODELS = {
-    "cnn": ("cnn", "plain"),
-    "mlp": ("mlp", "plain"),
-    "res-aug": ("resnet", "noise"),
-    "mlp-aug": ("mlp", "noise"),
-    "cnn-aug": ("cnn", "noise"),
-    "res-gen": ("resnet", "energy"),
-    "mlp-gen": ("mlp", "energy"),
+    name.removesuffix("-mnist"): recipe
+    for name, recipe in RECIPES.items()
+    if name.endswith("-mnist")
 }
 MIN_CORRELATION = 0.7  # real 1s reach 0.8 and more among each other, uniform noise stays below 0.55
-# test accuracy on MNIST 0/1 in percent (S0, section 4), where the papers give it
-PAPERS = {"cnn": 97.87, "mlp": 99.95, "res-aug": 99.95, "mlp-aug": 99.91, "cnn-aug": 99.33}
 
 
 def digits(*labels: int) -> Images:
@@ -53,23 +48,10 @@ def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """Score inputs by a rule: 1 where an image is close to a handwritten 1, else 0.
 
     Close: its correlation with the nearest of scikit-learn's images of a 1 is at least 0.7, and
-    above that with the nearest image of any other digit. No person looked at the images.
-
-    Parameters
-    ----------
-    x : integers [n, 64], 0 to 16
-
-    Returns
-    -------
-    float64 [n]
+    above that with the nearest image of any other digit. No person looked at the images. x are
+    integers [n, 64], 0 to 16; returned are float64 [n].
     """
-    images = digits()
-    known, ones = _standardized(images.x), images.y == 1
-    nearest = [
-        (part[:, ones].max(axis=1), part[:, ~ones].max(axis=1))
-        for part in (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
-    ]
-    one, other = (np.concatenate(kind) for kind in zip(*nearest, strict=True))
+    one, other = _nearest(x)
     return ((one >= MIN_CORRELATION) & (one > other)).astype(np.float64)
 
 
@@ -78,18 +60,21 @@ def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
     Nearest: by correlation, however small it is. x integers [n, 64]; returns float64 [n].
     """
-    images = digits()
-    known, ones = _standardized(images.x), images.y == 1
-    right = []
-    for i in range(0, len(x), 4096):
-        near = _standardized(x[i : i + 4096]) @ known.T
-        right.append(near[:, ones].max(axis=1) > near[:, ~ones].max(axis=1))
-    return np.concatenate(right).astype(np.float64)
+    one, other = _nearest(x)
+    return (one > other).astype(np.float64)
 
 
 def pictures_of_ones() -> NDArray[np.uint8]:
     """Return scikit-learn's images of a 1 as a person sees them, uint8 [n, 8, 8]."""
     return SHAPE.pixels(digits(1).x)
+
+
+def _nearest(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """Return the largest correlations with an image of a 1, and of another digit: [2, n]."""
+    images = digits()
+    known, ones = _standardized(images.x), images.y == 1
+    parts = (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
+    return np.hstack([(part[:, ones].max(axis=1), part[:, ~ones].max(axis=1)) for part in parts])
 
 
 def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -101,11 +86,8 @@ def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
 def main() -> int:
     """Command line of ``python -m omniinput_hpc.zoo.digits``."""
-    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.digits", description=__doc__)
+    parser = new_parser("digits", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--output", type=Path, default=Path("inputs/models"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     unknown = [name for name in args.models if name not in MODELS]
     if unknown:
@@ -118,14 +100,13 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     for name in args.models or MODELS:
         begin = time.monotonic()
-        kind, training = MODELS[name]
-        train, test = split(digits(0, 1))
+        recipe = MODELS[name]
         line = train_and_save(
             folder=args.output / f"digits-{name}",
-            architecture=Architecture(kind, SHAPE, 1, SIZES[kind]),
-            training=training,
-            data=(train, test),
-            papers=PAPERS.get(name),
+            architecture=Architecture(recipe.architecture, SHAPE, 1, SIZES[recipe.architecture]),
+            training=recipe.training,
+            data=split(digits(0, 1)),
+            papers=recipe.papers,
             small=True,
             seed=args.seed,
         )

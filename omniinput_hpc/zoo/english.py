@@ -25,8 +25,11 @@ from typing import Any
 import torch
 from tokenizers import ByteLevelBPETokenizer
 from tqdm import trange
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
+
+from omniinput_hpc.zoo import new_parser
+from omniinput_hpc.zoo.training import build_gpt2, cosine_rate, descend
 
 # Not in every installation (Debian packs them apart), or not written for people to read.
 EXCLUDED_FOLDERS = {
@@ -104,21 +107,10 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 def build_model(width: int, layers: int, dropout: float) -> GPT2LMHeadModel:
     """Return the untrained model: heads of 32, input and output embedding tied."""
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=N_VALUES,
-            n_positions=WINDOW,
-            n_embd=width,
-            n_layer=layers,
-            n_head=width // 32,
-            resid_pdrop=dropout,
-            embd_pdrop=dropout,
-            attn_pdrop=dropout,
-            activation_function="gelu_pytorch_tanh",
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    )
+    return build_gpt2(
+        dropout, vocab_size=N_VALUES, n_positions=WINDOW, n_embd=width, n_layer=layers,
+        n_head=width // 32, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor:
@@ -141,13 +133,6 @@ def held_out_nll(model: GPT2LMHeadModel, stream: torch.Tensor, length: int) -> f
     nll = [model(part, labels=part).loss.item() * len(part) for part in x.split(64)]
     model.train(was_training)
     return float(sum(nll) / len(x))
-
-
-def learning_rate(step: int, steps: int) -> float:
-    """Return the rate of a step: a linear warm-up times a cosine to zero."""
-    return (
-        2e-3 * min(1.0, (step + 1) / WARM_UP_STEPS) * 0.5 * (1 + math.cos(math.pi * step / steps))
-    )
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -174,38 +159,28 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     bar = trange(args.steps, unit="step", mininterval=10)
     model.train()
     for step in bar:
-        optimizer.param_groups[0]["lr"] = learning_rate(step, args.steps)
+        optimizer.param_groups[0]["lr"] = cosine_rate(step, args.steps, WARM_UP_STEPS)
         starts = torch.randint(len(train_stream) - WINDOW + 1, (BATCH_SIZE,))
         x = windows(train_stream, starts, WINDOW)
         loss = model(x, labels=x, use_cache=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        descend(loss, optimizer)
         late = time.monotonic() - begin > 60 * args.minutes or step + 1 == args.last_step
         if (step + 1) % 200 == 0 or step + 1 == args.steps or late:
             nll = held_out_nll(model, held_stream, WINDOW)
             bar.set_postfix_str(f"loss {loss.item():.3f}, held out {nll:.3f}")
             if nll < report["held_out_nll"]:
-                report |= _figures(model, held_stream, nll, step + 1)
+                short = held_out_nll(model, held_stream, SHORT_LENGTH)
+                report |= {
+                    "best_step": step + 1,
+                    "held_out_nll": round(nll, 4),
+                    "held_out_perplexity": round(math.exp(nll), 2),
+                    f"held_out_nll_of_{SHORT_LENGTH}_tokens": round(short, 4),
+                }
                 _save(model, folder, report)
         if late:
             bar.write(f"stopped at step {step + 1} of {args.steps}")
             break
     return report
-
-
-def _figures(
-    model: GPT2LMHeadModel, held_stream: torch.Tensor, nll: float, step: int
-) -> dict[str, Any]:
-    return {
-        "best_step": step,
-        "held_out_nll": round(nll, 4),
-        "held_out_perplexity": round(math.exp(nll), 2),
-        f"held_out_nll_of_{SHORT_LENGTH}_tokens": round(
-            held_out_nll(model, held_stream, SHORT_LENGTH), 4
-        ),
-    }
 
 
 def _save(model: GPT2LMHeadModel, folder: Path, report: dict[str, Any]) -> None:
@@ -217,18 +192,13 @@ def _save(model: GPT2LMHeadModel, folder: Path, report: dict[str, Any]) -> None:
 
 def main() -> int:
     """Command line of ``python -m omniinput_hpc.zoo.english``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m omniinput_hpc.zoo.english", description=__doc__
-    )
-    parser.add_argument("--output", type=Path, default=Path("inputs/models/english"))
+    parser = new_parser("english", __doc__, "english")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--last-step", type=int, help="stop there; the rates stay those of --steps")
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.15)
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

@@ -22,20 +22,16 @@ MNIST_SHAPE, CIFAR_SHAPE = Shape(28, 28, 1, 256), Shape(32, 32, 3, 256)
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 # where each IDX data set comes from, and how its files are called ({part}: train or test)
-IDX_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "mnist": ("MNIST, http://yann.lecun.com/exdb/mnist", ("{old}-{what}",)),
-    "fashion": (
-        "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist", ("{old}-{what}",)
-    ),
-    "kuzushiji": ("Kuzushiji-MNIST, http://codh.rois.ac.jp/kmnist", ("{old}-{what}",)),
+IDX_SETS = {
+    "mnist": ("MNIST, http://yann.lecun.com/exdb/mnist", "{old}-{what}"),
+    "fashion": ("Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist", "{old}-{what}"),
+    "kuzushiji": ("Kuzushiji-MNIST, http://codh.rois.ac.jp/kmnist", "{old}-{what}"),
     "emnist": (
         "EMNIST (gzip.zip), https://www.nist.gov/itl/products-and-services/emnist-dataset",
-        ("emnist-byclass-{part}-{what}",),
+        "emnist-byclass-{part}-{what}",
     ),
-    "qmnist": (
-        "QMNIST, https://github.com/facebookresearch/qmnist", ("qmnist-{part}-{what}",)
-    ),
-}  # fmt: skip
+    "qmnist": ("QMNIST, https://github.com/facebookresearch/qmnist", "qmnist-{part}-{what}"),
+}
 _IMAGES = ("images-idx3-ubyte",)
 _LABELS = ("labels-idx1-ubyte", "labels-idx2-int")
 
@@ -66,10 +62,7 @@ class Images:
 def read_idx(path: Path) -> NDArray[Any]:
     """Return the array of an IDX file, gzipped or not (LeCun's MNIST page gives the format).
 
-    Raises
-    ------
-    UserError
-        No such file, no IDX file, or one that is cut short or too long.
+    A `UserError` says that there is no such file, or what is wrong with its header or length.
     """
     try:
         content = path.read_bytes()
@@ -97,13 +90,7 @@ def read_idx(path: Path) -> NDArray[Any]:
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
-    """Return an IDX file's images as inputs, uint8 [n, 784].
-
-    Raises
-    ------
-    UserError
-        See `read_idx`; or what it holds are no 28 x 28 images.
-    """
+    """Return an IDX file's 28 x 28 images as inputs, uint8 [n, 784]; errors as `read_idx`."""
     array = read_idx(path)
     if array.ndim != 3 or array.dtype != np.uint8 or array.shape[1:] != (28, 28):
         raise UserError(
@@ -115,16 +102,9 @@ def read_images(path: Path) -> NDArray[np.uint8]:
 
 
 def read_idx_set(folder: Path, name: str, part: str) -> Images:
-    """Return one of `IDX_SETS` from its folder.
+    """Return the "train" or "test" part of one of `IDX_SETS` from its folder.
 
-    Parameters
-    ----------
-    part : "train" or "test"
-
-    Raises
-    ------
-    UserError
-        Files are missing, broken, of the wrong kind, or do not belong together.
+    A `UserError` names files that are missing, broken, of the wrong kind, or of other sets.
     """
     images, labels = (_find(folder, name, part, what) for what in (_IMAGES, _LABELS))
     x, y = read_images(images), read_idx(labels)
@@ -138,9 +118,9 @@ def read_idx_set(folder: Path, name: str, part: str) -> Images:
 
 
 def _find(folder: Path, name: str, part: str, what: tuple[str, ...]) -> Path:
-    source, patterns = IDX_SETS[name]
+    source, pattern = IDX_SETS[name]
     old = "t10k" if part == "test" else part
-    stems = [p.format(old=old, part=part, what=w) for p in patterns for w in what]
+    stems = [pattern.format(old=old, part=part, what=w) for w in what]
     for stem in stems:
         for file in (folder / stem, folder / f"{stem}.gz", folder / stem.replace("-idx", ".idx")):
             if file.is_file():
@@ -153,10 +133,8 @@ def _find(folder: Path, name: str, part: str, what: tuple[str, ...]) -> Path:
 def read_cifar(folder: Path, n_classes: int, part: str) -> Images:
     """Return CIFAR-10 (`n_classes` 10) or CIFAR-100 (100: fine labels) from its binary version.
 
-    Raises
-    ------
-    UserError
-        Files are missing, cut short, or of the pickled version, which is never loaded.
+    A `UserError` names files that are missing, cut short, or of the pickled version, which is
+    never loaded.
     """
     names = ["train.bin"] if part == "train" else ["test.bin"]
     n_labels, per_file = 2, 50_000 if part == "train" else 10_000

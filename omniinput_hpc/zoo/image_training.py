@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import ImageClassifier
@@ -31,6 +29,10 @@ from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
 from omniinput_hpc.models.images.networks import ImageNetwork
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.zoo.image_data import Images
+from omniinput_hpc.zoo.training import OneCycle
+
+MAX_NORM = 5.0
+"""Norm that the gradient of the loss is clipped to."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,10 @@ EFFORTS = {
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
 # which then learned to tell chains from data instead of the distribution of the data.
-_SMALL_ENERGY_EFFORT = EnergyEffort(
+SMALL_ENERGY_EFFORT = EnergyEffort(
     steps=250, moves=40, chains=64, batch=64, rate=2e-3, fresh=0.02, tether=3e-3
 )
-ENERGY_EFFORTS = {
-    ("mlp", True): _SMALL_ENERGY_EFFORT,
-    ("resnet", True): _SMALL_ENERGY_EFFORT,
-    ("mlp", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-    ("resnet", False): EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-}
+ENERGY_EFFORT = EnergyEffort(steps=50_000, moves=50, rate=2e-4)
 
 
 def train_and_save(
@@ -119,7 +116,7 @@ def train_and_save(
     """
     train, test = data
     if training == "energy":
-        effort = ENERGY_EFFORTS[architecture.name, small]
+        effort = SMALL_ENERGY_EFFORT if small else ENERGY_EFFORT
         network = train_energy_model(architecture, train.only(1), effort, seed, folder.name)
     else:
         network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
@@ -137,7 +134,10 @@ def _evaluate(
     if training == "energy":
         f = outputs_of(network, test.x)[:, 0]
         auroc = float(roc_auc_score(test.y == 1, f.numpy()))
-        noise = _mean_at_noise(network)
+        shape = network.architecture.shape
+        random = torch.Generator().manual_seed(0)
+        x = torch.randint(shape.n_values, (200, shape.n_sites), generator=random)
+        noise = float(network(x).mean())
         mean = float(f[torch.from_numpy(test.y == 1)].mean())
         about = {"test_auroc": round(auroc, 6), "mean_log_likelihood_of_test_ones": round(mean, 3)}
         return about, (
@@ -150,13 +150,6 @@ def _evaluate(
     if papers is not None:
         about["papers_test_accuracy"] = papers / 100
     return about, f"{100 * reached:.2f} % of {len(test)} test images right{comparison}"
-
-
-def _mean_at_noise(network: ImageNetwork) -> float:
-    shape = network.architecture.shape
-    random = torch.Generator().manual_seed(0)
-    x = torch.randint(shape.n_values, (200, shape.n_sites), generator=random)
-    return float(network(x).mean())
 
 
 def add_noise(x: torch.Tensor, n_values: int, generator: torch.Generator) -> torch.Tensor:
@@ -186,21 +179,14 @@ def shift_and_mirror(
 def train_classifier(
     architecture: Architecture, images: Images, effort: Effort, seed: int, name: str
 ) -> ImageNetwork:
-    """Train a classifier: binary cross-entropy for one output, cross-entropy for several.
-
-    Parameters
-    ----------
-    images : classes 0 and 1 where the network has one output (its logit is that of class 1)
-    """
+    """Train a classifier: binary cross-entropy for one output (of class 1), else cross-entropy."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     network = ImageNetwork(architecture)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=effort.rate, weight_decay=1e-2)
     x_all, y_all = torch.from_numpy(images.x.astype(np.int64)), torch.from_numpy(images.y)
     n_batches = math.ceil(len(x_all) / effort.batch)
-    total = effort.epochs * n_batches
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, effort.rate, total_steps=total)
-    with progress(total, name) as bar:
+    training = OneCycle(network, effort.rate, effort.epochs * n_batches, name, decay=1e-2)
+    with training.bar:
         for _ in range(effort.epochs):
             order = torch.randperm(len(x_all), generator=generator)
             for chosen in order.chunk(n_batches):
@@ -210,13 +196,7 @@ def train_classifier(
                 if effort.noise:
                     x = add_noise(x, architecture.shape.n_values, generator)
                 loss = loss_of(network(x), y_all[chosen])
-                optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-                optimizer.step()
-                schedule.step()
-                bar.update()
-            bar.set_postfix(loss=f"{loss.item():.4f}", refresh=False)
+                training.step(loss, MAX_NORM, loss=f"{loss.item():.4f}")
     return network.eval().requires_grad_(False)
 
 
@@ -230,11 +210,7 @@ def loss_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def outputs_of(network: ImageNetwork, x: NDArray[np.uint8], batch: int = 500) -> torch.Tensor:
     """Return the outputs of inputs x, integers [n, D]: float32 [n, n_outputs]."""
-    parts = [
-        network(torch.from_numpy(x[i : i + batch].astype(np.int64)))
-        for i in range(0, len(x), batch)
-    ]
-    return torch.cat(parts)
+    return torch.cat([network(part) for part in torch.from_numpy(x.astype(np.int64)).split(batch)])
 
 
 def accuracy(network: ImageNetwork, images: Images) -> float:
@@ -245,12 +221,7 @@ def accuracy(network: ImageNetwork, images: Images) -> float:
 
 
 def save(folder: Path, network: ImageNetwork, about: dict[str, Any], half: bool) -> None:
-    """Write model.safetensors, in half precision if `half`, and model.json beside it.
-
-    Parameters
-    ----------
-    about : facts about the training, stored in model.json
-    """
+    """Write model.safetensors, in half precision if `half`, and model.json with what is `about`."""
     folder.mkdir(parents=True, exist_ok=True)
     state = network.state_dict()
     tensors = {k: (v.half() if half else v).contiguous() for k, v in state.items()}
@@ -260,26 +231,17 @@ def save(folder: Path, network: ImageNetwork, about: dict[str, Any], half: bool)
     (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
 
-def progress(total: int, name: str) -> tqdm[Any]:
-    """Return a progress bar; in a log file, one line a minute."""
-    quiet = not sys.stderr.isatty()
-    return tqdm(total=total, desc=name, mininterval=60 if quiet else 0.2, leave=not quiet)
-
-
 def train_energy_model(
     architecture: Architecture, images: Images, effort: EnergyEffort, seed: int, name: str
 ) -> ImageNetwork:
     """Train a network whose output is the log-likelihood of images, up to a constant."""
     torch.manual_seed(seed)
     network = ImageNetwork(architecture)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=effort.rate, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, effort.rate, total_steps=effort.steps, pct_start=0.1
-    )
+    training = OneCycle(network, effort.rate, effort.steps, name, decay=1e-2, pct_start=0.1)
     data = torch.from_numpy(images.x.astype(np.int64))
     chains = _Chains(network, effort.chains, seed)
     random = torch.Generator().manual_seed(seed)
-    with progress(effort.steps, name) as bar:
+    with training.bar:
         for step in range(effort.steps):
             samples = chains.advance(effort.moves, effort.fresh, step)
             chosen = torch.randint(len(data), (effort.batch,), generator=random)
@@ -287,14 +249,8 @@ def train_energy_model(
             f_data, f_samples = network(data[chosen])[:, 0], network(samples)[:, 0]
             scale = f_data.square().mean() + f_samples.square().mean()
             loss = f_samples.mean() - f_data.mean() + effort.tether * scale
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-            optimizer.step()
-            schedule.step()
-            bar.update()
             means = {"data": f"{f_data.mean():.2f}", "samples": f"{f_samples.mean():.2f}"}
-            bar.set_postfix(means, refresh=False)
+            training.step(loss, MAX_NORM, **means)
     return network.eval().requires_grad_(False)
 
 
@@ -308,9 +264,8 @@ class _Chains:
             kind="image-classifier", path="(in training)", target="log-likelihood"
         )
         self._model = classifier.ImageClassifier(network.pixels, network.body, shape, options)
-        self._kernel = kernels.build(
-            GibbsWithGradients(name="gibbs-with-gradients"), self._model, n
-        )
+        table = GibbsWithGradients(name="gibbs-with-gradients")
+        self._kernel = kernels.build(table, self._model, n)
         self._x = self._random(n, 0)
 
     def _random(self, n: int, step: int) -> torch.Tensor:
@@ -322,9 +277,8 @@ class _Chains:
         """Return the chains, int64 [n, D], after some moves under the network as it is now."""
         self._network.eval().requires_grad_(False)
         x, n = self._x, len(self._x)
-        restarted = np.flatnonzero(
-            rng.generator(self._seed, "choices", step).random(n) < (fresh if step else 0.0)
-        )
+        u = rng.generator(self._seed, "choices", step).random(n)
+        restarted = np.flatnonzero(u < (fresh if step else 0.0))
         x[restarted] = self._random(len(restarted), step + 1)
         block = moves * self._kernel.uniforms_per_move
         generator = rng.generator(self._seed, "moves", step)

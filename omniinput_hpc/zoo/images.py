@@ -6,20 +6,14 @@ folder and writes inputs/models/cnn-mnist, which inputs/cnn-mnist.toml samples.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
-from omniinput_hpc.models.images.files import Architecture, Shape
-from omniinput_hpc.zoo.image_data import (
-    CIFAR_SHAPE,
-    MNIST_SHAPE,
-    Images,
-    read_cifar,
-    read_idx_set,
-)
+from omniinput_hpc.models.images.files import Architecture
+from omniinput_hpc.zoo import new_parser
+from omniinput_hpc.zoo.image_data import CIFAR_SHAPE, MNIST_SHAPE, Images, read_cifar, read_idx_set
 
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
 
@@ -60,10 +54,7 @@ RECIPES = {
 def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     """Return training and test images: of classes 0 and 1 where the model has one output.
 
-    Raises
-    ------
-    UserError
-        Files are missing (what to fetch is said) or broken.
+    A `UserError` says which file is missing and where to fetch it, or which one is broken.
     """
     if recipe.data == "mnist":
         train, test = (read_idx_set(folder, "mnist", part) for part in ("train", "test"))
@@ -73,19 +64,12 @@ def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     return (train.only(0, 1), test.only(0, 1)) if recipe.classes == 1 else (train, test)
 
 
-def shape_of(recipe: Recipe) -> Shape:
-    """Return the shape of a recipe's images."""
-    return MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Command line of ``python -m omniinput_hpc.zoo.images``."""
-    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.images", description=__doc__)
+    parser = new_parser("images", __doc__, "RECIPE")
+    parser.set_defaults(output=None)
     parser.add_argument("recipe", choices=RECIPES, metavar="RECIPE", help=", ".join(RECIPES))
     parser.add_argument("--data", type=Path, required=True, help="the folder with the data's files")
-    parser.add_argument("--output", type=Path, help="default: inputs/models/RECIPE")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(arguments)
     recipe = RECIPES[args.recipe]
     try:
@@ -99,10 +83,10 @@ def main(arguments: list[str] | None = None) -> int:
     from omniinput_hpc.zoo.image_training import train_and_save
 
     torch.set_num_threads(args.threads)
-    size = SIZES[recipe.architecture]
+    size, shape = SIZES[recipe.architecture], MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
     line = train_and_save(
-        folder=args.output or Path("inputs/models") / args.recipe,
-        architecture=Architecture(recipe.architecture, shape_of(recipe), recipe.classes, size),
+        folder=args.output or Path("inputs/models", args.recipe),
+        architecture=Architecture(recipe.architecture, shape, recipe.classes, size),
         training=recipe.training,
         data=data,
         papers=recipe.papers,

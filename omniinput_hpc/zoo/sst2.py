@@ -7,7 +7,6 @@ inputs/distilbert-66.toml and inputs/distilbert-10.toml sample.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
@@ -18,6 +17,7 @@ from typing import Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.zoo import new_parser
 
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
@@ -42,16 +42,9 @@ class Effort:
 
 
 def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
-    """Return the sentences and their classes, 0 negative and 1 positive.
+    """Return the sentences of "train" or "test" (GLUE's dev.tsv), and their classes, 0 and 1.
 
-    Parameters
-    ----------
-    part : "train" or "test" (GLUE's dev.tsv)
-
-    Raises
-    ------
-    UserError
-        The file is missing (what to fetch is said), or is no table ``sentence``, ``label``.
+    A `UserError` says what to fetch where the file is missing, or which line is wrong.
     """
     path = folder / FILES[part]
     try:
@@ -75,14 +68,11 @@ def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of ``python -m omniinput_hpc.zoo.sst2``: 0 done, 2 bad input."""
-    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.sst2", description=__doc__)
+    parser = new_parser("sst2", __doc__, "distilbert-sst2")
     parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv and dev.tsv")
     parser.add_argument("--base", default=BASE, help=f"folder or cached name (default {BASE})")
-    parser.add_argument("--output", type=Path, default=Path("inputs/models/distilbert-sst2"))
     parser.add_argument("--epochs", type=int, default=Effort.epochs)
     parser.add_argument("--rate", type=float, default=Effort.rate)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(arguments)
     try:
         train, test = read_sst2(args.data, "train"), read_sst2(args.data, "test")
@@ -117,7 +107,7 @@ def train_and_save(
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from omniinput_hpc.zoo.image_training import progress
+    from omniinput_hpc.zoo.training import OneCycle
 
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
@@ -130,24 +120,17 @@ def train_and_save(
     sentences, classes = train
     y = torch.tensor(classes)
     n_batches = math.ceil(len(y) / effort.batch)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=effort.rate, weight_decay=0.01)
-    total = effort.epochs * n_batches
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, effort.rate, total_steps=total, pct_start=0.1, anneal_strategy="linear"
-    )
+    training = OneCycle(
+        model, effort.rate, effort.epochs * n_batches, output.name, decay=0.01, pct_start=0.1,
+        anneal_strategy="linear",
+    )  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
-    with progress(total, output.name) as bar:
+    with training.bar:
         for _ in range(effort.epochs):
             for chosen in torch.randperm(len(y), generator=generator).chunk(n_batches):
                 batch = _encode(tokenizer, [sentences[i] for i in chosen.tolist()]).to(device)
                 loss = model(**batch, labels=y[chosen].to(device)).loss
-                optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                bar.update()
-                bar.set_postfix(loss=f"{loss.item():.4f}", refresh=False)
+                training.step(loss, 1.0, loss=f"{loss.item():.4f}")
     reached = accuracy(model, tokenizer, *test)
     model.to("cpu").save_pretrained(output)
     tokenizer.save_pretrained(output)

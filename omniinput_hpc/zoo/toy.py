@@ -10,15 +10,15 @@ that 99.9% validity is within reach of minutes on two cores.
 
 from __future__ import annotations
 
-import argparse
 import logging
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from omniinput_hpc.zoo import new_parser
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -35,25 +35,13 @@ WARM_UP_STEPS = 300
 def is_valid(x: NDArray[np.integer]) -> NDArray[np.float64]:
     """Score inputs by the Toy's rule: 1 where the digits' sum is divisible by 30, else 0.
 
-    Parameters
-    ----------
-    x : integer array [n, 8], digits 0 to 9
-
-    Returns
-    -------
-    float64 array [n]
+    x are integers [n, 8], 0 to 9; returned are float64 [n].
     """
     return np.asarray(x.sum(axis=1, dtype=np.int64) % DIVISOR == 0, dtype=np.float64)
 
 
 def completions() -> NDArray[np.int64]:
-    """Count the ways to complete a prefix to a valid sequence.
-
-    Returns
-    -------
-    int64 array [9, 73]
-        Entry [t, s]: valid completions of a prefix of t digits that sum to s.
-    """
+    """Count the valid completions of a prefix of t digits that sum to s: int64 [9, 73], [t, s]."""
     largest = N_DIGITS * (N_VALUES - 1)
     count_ts = np.zeros((N_DIGITS + 1, largest + 1), dtype=np.int64)
     count_ts[N_DIGITS, ::DIVISOR] = 1
@@ -66,11 +54,8 @@ def completions() -> NDArray[np.int64]:
 def next_digit_probabilities() -> NDArray[np.float64]:
     """Return the exact distribution of the next digit of a uniformly drawn valid sequence.
 
-    Returns
-    -------
-    float64 array [8, 73, 10]
-        Entry [t, s, v]: probability that digit t is v after t digits with sum s; all zero where
-        no valid sequence begins so.
+    Entry [t, s, v], of float64 [8, 73, 10], is the probability that digit t is v after t digits
+    with sum s; all zero where no valid sequence begins so.
     """
     count_ts = completions()
     p_tsv = np.zeros((N_DIGITS, count_ts.shape[1], N_VALUES))
@@ -83,23 +68,12 @@ def next_digit_probabilities() -> NDArray[np.float64]:
 
 def build_model(width: int = 32) -> GPT2LMHeadModel:
     """Return the untrained Toy: 6 layers, 4 heads, 10 tokens, 8 positions."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from omniinput_hpc.zoo.training import build_gpt2
 
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=N_VALUES,
-            n_positions=N_DIGITS,
-            n_embd=width,
-            n_layer=6,
-            n_head=4,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            activation_function="gelu_pytorch_tanh",
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    )
+    return build_gpt2(
+        0.0, vocab_size=N_VALUES, n_positions=N_DIGITS, n_embd=width, n_layer=6, n_head=4,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
 
 
 def draw_prefixes(
@@ -109,11 +83,8 @@ def draw_prefixes(
 
     Half follow the uniform distribution over valid sequences; the other half choose each digit
     uniformly among the possible ones, which shows the model the rare sums 0 and 60 as well.
-
-    Returns
-    -------
-    x : int64 [n, 8]
-    target : float32 [n, 7, 10], the distribution of digits 1 to 7 given those before
+    Returned are the sequences, int64 [n, 8], and the distributions of digits 1 to 7 given those
+    before, float32 [n, 7, 10].
     """
     uniform_tsv = (p_tsv > 0) / np.maximum((p_tsv > 0).sum(axis=2, keepdims=True), 1)
     p_htsv = np.stack([p_tsv, uniform_tsv]).cumsum(axis=3)
@@ -149,14 +120,12 @@ def train(
 ) -> float:
     """Train for a number of steps, or until the time is over, and save to a folder.
 
-    `half` saves the weights as float16, in half the space; they are loaded as float32.
-
-    Returns
-    -------
-    float
-        The valid share among 20,000 generated sequences.
+    `half` saves the weights as float16, in half the space; they are loaded as float32. Returned is
+    the valid share among 20,000 generated sequences.
     """
     import torch
+
+    from omniinput_hpc.zoo.training import cosine_rate, descend
 
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -165,18 +134,13 @@ def train(
     p_tsv = next_digit_probabilities()
     begin = time.monotonic()
     for step in range(steps):
-        lr = 2e-3 * min(1.0, (step + 1) / WARM_UP_STEPS)
-        lr *= 0.5 * (1 + math.cos(math.pi * step / steps))
-        optimizer.param_groups[0]["lr"] = lr
+        optimizer.param_groups[0]["lr"] = cosine_rate(step, steps, WARM_UP_STEPS)
         x, target = draw_prefixes(p_tsv, BATCH_SIZE, rng)
         logits = model(torch.from_numpy(x[:, :-1]), use_cache=False).logits
         t = torch.from_numpy(target)
         entropy = -(t * t.clamp_min(1e-30).log()).sum(-1).mean()
         loss = -(t * logits.log_softmax(-1)).sum(-1).mean() - entropy
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        descend(loss, optimizer)
         elapsed = time.monotonic() - begin
         if step % 250 == 0 or step == steps - 1:
             share = share_valid(model, 5000, seed)
@@ -195,14 +159,11 @@ def train(
 
 def main() -> int:
     """Command line of ``python -m omniinput_hpc.zoo.toy``."""
-    parser = argparse.ArgumentParser(prog="python -m omniinput_hpc.zoo.toy", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("inputs/models/toy"))
+    parser = new_parser("toy", __doc__, "toy")
     parser.add_argument("--steps", type=int, default=18_000)
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--half", action="store_true", help="save the weights as float16")
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
 
     import torch

@@ -29,7 +29,7 @@ def test_weights_reach_what_is_stored_beside_them(name):
     folder = ROOT / "inputs/models" / f"digits-{name}"
     network, about = classifier.load(folder), json.loads((folder / "model.json").read_text())
     _, test = digits.split(digits.digits(0, 1))
-    if digits.MODELS[name][1] == "energy":
+    if digits.MODELS[name].training == "energy":
         auroc = roc_auc_score(test.y == 1, outputs_of(network, test.x)[:, 0].numpy())
         assert auroc == pytest.approx(about["test_auroc"], abs=1e-3)
         assert auroc > 0.98

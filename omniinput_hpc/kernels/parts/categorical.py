@@ -45,10 +45,6 @@ def draw_by_blocks(
     u : float64 [R], uniform in [0, 1)
     n : how many scores a row has
     scores_at : returns the scores of each row at some indices, [R, BLOCK_SIZE] of int64 alike
-
-    Returns
-    -------
-    int64 [R], the indices, nondecreasing in u; float64 [R], ln of the sums of exp(scores)
     """
     cumulative = sums.cumsum(dim=-1, dtype=torch.float64)  # [R, n_blocks]
     total = cumulative[:, -1:]
@@ -67,16 +63,10 @@ def draw_by_blocks(
 
 
 def draw(scores: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """Draw one index per row with probability proportional to exp(scores).
+    """Draw one index per row, int64 [...], with probability proportional to exp(scores), [..., n].
 
-    Parameters
-    ----------
-    scores : [..., n]; -inf is never drawn
-    u : float64 [...], uniform in [0, 1)
-
-    Returns
-    -------
-    int64 [...], nondecreasing in u (the inverse of the cumulative distribution)
+    Scores of -inf are never drawn. The index does not decrease with u, float64 [...], uniform in
+    [0, 1): the cumulative distribution is inverted.
     """
     p = (scores - scores.amax(dim=-1, keepdim=True)).exp_()
     cumulative = p.cumsum(dim=-1, dtype=torch.float64)

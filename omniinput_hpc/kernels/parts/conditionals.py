@@ -34,18 +34,9 @@ class Conditionals(Protocol):
         """Append values, int64 [W, k]; yield rows t + 1 to t + k of l, some [k', W, n_values]."""
         ...
 
-    def unchanged(self) -> Conditionals:
-        """Return the conditionals of the inputs before the proposal, at this place."""
-        ...
-
 
 class Whole:
-    """By ``conditional_logits``: the whole input is evaluated for every row.
-
-    Parameters
-    ----------
-    x : int64 [W, D], of which the first t sites are the prefix
-    """
+    """By ``conditional_logits``: the whole input x, int64 [W, D], is evaluated for every row."""
 
     def __init__(self, conditional_logits: OutputAndMore, x: torch.Tensor, t: int) -> None:
         self._conditional_logits, self._x, self._t = conditional_logits, x.clone(), t
@@ -66,36 +57,8 @@ class Whole:
         self._t = end
         yield self._rows(begin + 1, end + 1).transpose(0, 1)
 
-    def unchanged(self) -> Whole:
-        """Return the same at this place."""
-        return Whole(self._conditional_logits, self._x, self._t)
-
     def _rows(self, begin: int, end: int) -> torch.Tensor:
         return self._conditional_logits(self._x)[1][:, begin:end]
-
-
-class Cached:
-    """By a `KVCache`, which also keeps the current inputs."""
-
-    def __init__(self, kv_cache: KVCache, t: int) -> None:
-        self._kv_cache, self._t = kv_cache, t
-        kv_cache.begin(t)
-
-    def row(self) -> torch.Tensor:
-        """Return row t of l, [W, n_values]."""
-        return self._kv_cache.row()
-
-    def extend(self, values: torch.Tensor) -> None:
-        """Append one value, int64 [W]."""
-        self._kv_cache.extend(values)
-
-    def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Append values, int64 [W, k]; yield rows t + 1 to t + k of l."""
-        yield from self._kv_cache.rows_after(values)
-
-    def unchanged(self) -> Current:
-        """Return the rows of the current inputs from this place on."""
-        return Current(self._kv_cache, self._t)
 
 
 class Current:
@@ -119,10 +82,6 @@ class Current:
         self._t += values.shape[1]
         yield from self._kv_cache.current_rows(begin, self._t + 1)
 
-    def unchanged(self) -> Current:
-        """Return the same at this place."""
-        return Current(self._kv_cache, self._t)
-
 
 def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCache | None:
     """Return the model's KV cache of W inputs, the current one if it fits; None if it has none."""
@@ -145,26 +104,27 @@ def rows_of(
 def begin(
     conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, t: int
 ) -> Conditionals:
-    """Return the conditionals that follow the first t sites of x, int64 [W, D].
+    """Return the conditionals of proposals that share the first t sites of x, int64 [W, D].
 
     x must be the current inputs of the KV cache, if there is one.
     """
-    if kv_cache is not None:
-        return Cached(kv_cache, t)
-    return Whole(conditional_logits, x, t)
+    if kv_cache is None:
+        return Whole(conditional_logits, x, t)
+    kv_cache.begin(t)
+    return kv_cache
+
+
+def of_current(
+    conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, t: int
+) -> Conditionals:
+    """Return the conditionals of the current inputs x, int64 [W, D], after the first t sites."""
+    return Whole(conditional_logits, x, t) if kv_cache is None else Current(kv_cache, t)
 
 
 def require_conditionals(model: Model, needed_by: str, remedy: str) -> OutputAndMore:
     """Return the model's ``conditional_logits``.
 
-    Parameters
-    ----------
-    needed_by, remedy : the key of the input file that needs them, and what to do, for the message
-
-    Raises
-    ------
-    UserError
-        The model is not autoregressive.
+    Where it has none, a `UserError` names `needed_by`, a key of the input file, and the remedy.
     """
     found = offers_of(model).conditional_logits
     if found is None:

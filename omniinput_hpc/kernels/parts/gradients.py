@@ -40,12 +40,7 @@ class Gradient(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """A gradient stored in full.
-
-    Attributes
-    ----------
-    g : [W, D, n_values]
-    """
+    """A gradient stored in full, g [W, D, n_values]."""
 
     g: torch.Tensor
 
@@ -105,14 +100,7 @@ class Factored:
 class Differentiable:
     """A model whose gradient is evaluated, in factors where it would be large.
 
-    Parameters
-    ----------
-    kernel : name of the kernel, for messages
-
-    Raises
-    ------
-    UserError
-        The model has no gradient.
+    Where the model has no gradient, a `UserError` says that `kernel` needs one.
     """
 
     def __init__(self, model: Model, kernel: str) -> None:
@@ -126,13 +114,7 @@ class Differentiable:
         self._n_sites, self._n_values = model.n_sites, model.n_values
 
     def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
-        """Return z [W] and the gradient at x, int64 [W, D].
-
-        Raises
-        ------
-        UserError
-            The model's gradient has the wrong shape.
-        """
+        """Return z [W] and the gradient at x, int64 [W, D]; a `UserError` if its shape is wrong."""
         if self._factors is not None and x.numel() * self._n_values > MAX_DENSE_ELEMENTS:
             embedding = self._factors.embedding()
             if embedding is not None:

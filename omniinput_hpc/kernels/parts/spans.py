@@ -28,10 +28,7 @@ class Span:
 class SpanSchedule:
     """The distribution of spans among D sites.
 
-    Raises
-    ------
-    UserError
-            A length is above D, or no move ever changes some site.
+    A `UserError` says that a length is above D, or that no move would change some site.
     """
 
     def __init__(self, options: Options, n_sites: int) -> None:
@@ -76,10 +73,7 @@ def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] |
 def _log_uniform(
     low: int, high: int, longest: float = 0.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return lengths low to high and their cumulative probabilities, proportional to 1/length.
-
-    A share `longest` is added for the longest one.
-    """
+    """Return lengths and cumulative p, proportional to 1/length; `longest` goes to the last."""
     lengths = np.arange(low, high + 1)
     p = (1 - longest) / lengths / np.sum(1 / lengths)
     p[-1] += longest

@@ -77,11 +77,7 @@ class ScaledPixels:
 class ImageClassifier:
     """An image classifier: see the module's docstring, and `models.protocol` for the methods.
 
-    Parameters
-    ----------
-    pixels, body : the network's parts
-    shape : of the images
-    options : target, label, sign
+    `pixels` and `body` are the network's parts; of the options, target, label and sign are used.
     """
 
     def __init__(self, pixels: Pixels, body: Body, shape: Shape, options: Options) -> None:
@@ -132,10 +128,7 @@ def build(options: Options, device: str) -> ImageClassifier:
 def load(folder: Path) -> ImageNetwork:
     """Return the network of a folder, in float32, without gradients for its weights.
 
-    Raises
-    ------
-    UserError
-        Its files are missing, broken, do not fit each other, or hold numbers that are not finite.
+    A `UserError` names files that are missing, broken, do not fit each other, or are not finite.
     """
     network = ImageNetwork(read_architecture(folder))
     load_weights(network, folder / WEIGHTS, f"{folder / DESCRIPTION}")
@@ -145,10 +138,7 @@ def load(folder: Path) -> ImageNetwork:
 def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
     """Put the weights of a safetensors file into a network, in float32, and freeze it.
 
-    Raises
-    ------
-    UserError
-        The file is broken, has other tensors than the network, or numbers that are not finite.
+    A `UserError` says that the file is broken, of another network, or has NaN or infinite numbers.
     """
     try:
         tensors = load_file(file)
@@ -168,17 +158,10 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
 def custom_network(
     factory: str, options: dict[str, Any], weights: Path, device: str, key: str = "model.factory ="
 ) -> nn.Module:
-    """Call the user's factory, and give its network the weights of a safetensors file.
+    """Call the user's ``module:function``, and give its network the weights of a safetensors file.
 
-    Parameters
-    ----------
-    factory, options : ``module:function`` and its keyword arguments
-    key : what the user gave the factory by
-
-    Raises
-    ------
-    UserError
-        There is no such function, it returns no network, or the weights do not fit.
+    A `UserError` says that there is no such function (given by `key`), that it returns no network,
+    or that the weights do not fit.
     """
     network = plugins.call(factory, key, "model.options", options)
     where = f"{key} {factory}"

@@ -12,7 +12,7 @@ reached) are for people.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,8 @@ class Architecture:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `read_architecture` reads."""
-        return {
-            "architecture": self.name,
-            "height": self.shape.height,
-            "width": self.shape.width,
-            "channels": self.shape.channels,
-            "n_values": self.shape.n_values,
-            "n_outputs": self.n_outputs,
-            "size": self.size,
-        }
+        numbers = {"n_outputs": self.n_outputs, "size": self.size}
+        return {"architecture": self.name, **asdict(self.shape), **numbers}
 
 
 def preflight(options: ImageClassifier) -> dict[str, Any]:
@@ -110,13 +103,7 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
 
 
 def check_factory(weights: Path, factory: str, path_key: str, factory_key: str) -> None:
-    """Check that a factory's weights and its module are there.
-
-    Raises
-    ------
-    UserError
-        They are not, or the weights are no .safetensors file.
-    """
+    """Raise a `UserError` if a factory's weights or module are missing, or need unpickling."""
     if not weights.is_file():
         raise UserError(f"{path_key} {weights}: no such file")
     plugins.check_module(factory, factory_key)
@@ -135,13 +122,7 @@ def display(options: ImageClassifier) -> Display:
 
 
 def shape_of(options: ImageClassifier) -> Shape:
-    """Return the shape of the images that a model takes.
-
-    Raises
-    ------
-    UserError
-        The model's folder is not what it must be, or the shape is not one of pictures.
-    """
+    """Return the shape of a model's images; a `UserError` if its folder or the shape is wrong."""
     if options.factory is None:
         return read_architecture(Path(options.path).expanduser()).shape
     assert options.shape is not None and options.n_values is not None
@@ -155,10 +136,8 @@ def shape_of(options: ImageClassifier) -> Shape:
 def check_label(options: ImageClassifier, n_outputs: int) -> None:
     """Check the class that the input file chose.
 
-    Raises
-    ------
-    UserError
-        There is no such class, or a log-softmax of a single number, or a log-likelihood of many.
+    A `UserError` says that there is no such class, or that the number of outputs excludes the
+    target: one for a log-softmax, several for a log-likelihood.
     """
     if options.label >= n_outputs:
         raise UserError(
@@ -178,13 +157,7 @@ def check_label(options: ImageClassifier, n_outputs: int) -> None:
 
 
 def read_architecture(folder: Path) -> Architecture:
-    """Read and check model.json.
-
-    Raises
-    ------
-    UserError
-        The folder or a file is missing, or does not say what it must.
-    """
+    """Read and check model.json; a `UserError` names what is missing or wrong."""
     if not folder.is_dir():
         raise UserError(
             f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "

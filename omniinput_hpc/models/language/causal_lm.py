@@ -1,8 +1,8 @@
 """Language models: any decoder that Hugging Face's AutoModelForCausalLM loads from a folder.
 
 z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them:
-of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them where a
-prefix of fixed tokens stands in front (``predicted_from = 0``). Where only some tokens are allowed,
+of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them after a
+prefix of fixed tokens (``predicted_from = 0``). Where only some tokens are allowed,
 values are numbers of allowed tokens, and probabilities are still those among all tokens.
 """
 
@@ -140,17 +140,7 @@ class CausalLanguageModel:
 
     @torch.no_grad()
     def target_rows(self, rest: Rest, site: torch.Tensor) -> torch.Tensor:
-        """Return the target part of the gradient at one site of each walker.
-
-        Parameters
-        ----------
-        rest : as `output_and_factors` returns it
-        site : int64 [W]
-
-        Returns
-        -------
-        float32 [W, n_values]
-        """
+        """Return the target part of the gradient, float32 [W, n_values], at sites, int64 [W]."""
         h, log_norm = rest
         walker = torch.arange(len(site), device=site.device)
         row = (site - self.predicted_from).clamp_min(0)
@@ -229,14 +219,14 @@ class CausalLanguageModel:
         return self._text.note(x.cpu().numpy())
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the tokens that the model is given, int64 [W, P + D]."""
+        """Return the prefix and the inputs as tokens, int64 [W, P + D]."""
         return torch.cat([self._before.expand(len(x), -1), self.token_ids[x]], dim=1)
 
     def _predicted(self, tokens: torch.Tensor) -> torch.Tensor:
         return tokens[:, tokens.shape[1] - self.n_sites + self.predicted_from :, None]
 
     def _predicting(self, at_positions: torch.Tensor) -> torch.Tensor:
-        """Return [W, m, ...] of what there is at the positions 0 to P + D - 2."""
+        """Return those of the positions 0 to P + D - 2 that predict a site: [W, m, ...]."""
         return at_positions[:, max(0, len(self._before) - 1) :]
 
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -250,12 +240,10 @@ class CausalLanguageModel:
         return embedded.requires_grad_()
 
     def _no_prefix(self) -> dict[str, Any]:
-        """Return the arguments that tell a decoder that its input has no prefix.
-
-        Without an (empty) cache transformers looks for packed sequences, and waits for the device.
-        """
+        """Return the arguments that tell a decoder that its input has no prefix."""
         if self._decoder is None:
             return {"use_cache": False}
+        # Without an (empty) cache transformers looks for packed sequences, which synchronizes
         return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Decoders over cached keys and values: the protocol, and GPT-2 written for speed on a CPU.
 
 A decoder evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and
-values of the positions before them, and writes down its own. The bits of GPT-2's depend neither on
+values of the positions before them, and stores their own. The bits of GPT-2's depend neither on
 n nor on the other walkers. `hf_decoder` serves all other architectures.
 """
 
@@ -44,67 +44,52 @@ class Decoder(Protocol):
         ...
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Evaluate some positions.
+        """Return the hidden states [n, W, E] of tokens, int64 [n, W], at positions from `begin` on.
 
-        Parameters
-        ----------
-        tokens : int64 [n, W], of positions begin to begin + n - 1
-        kv : keys and values of all positions; those before `begin` are used, theirs are written
-
-        Returns
-        -------
-        hidden states, [n, W, E]
+        kv are the keys and values of all positions: those before `begin` are read, the tokens' own
+        are written.
         """
         ...
 
 
 class Linear:
-    """A linear map, by oneDNN's kernels on a CPU, which also takes what follows it.
-
-    Parameters
-    ----------
-    weight : [out, in]
-    bias : [out], or None
-    """
+    """A linear map x W^T + b, W [out, in], by oneDNN on a CPU, fused with what comes after it."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self._packed = packs(weight)
         if self._packed:
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(
-                self.weight.contiguous(), PACKED_ROWS
-            )
+            reorder = torch.ops.mkldnn._reorder_linear_weight
+            self.weight = reorder(self.weight.contiguous(), PACKED_ROWS)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return x W^T + b."""
         if not self._packed:
             return F.linear(x, self.weight, self.bias)
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.weight, self.bias, "none", [], ""
-        )
-        return y
+        return self._onednn(x, "none", "")
 
     def gelu(self, x: torch.Tensor, kind: str) -> torch.Tensor:
         """Return gelu(x W^T + b), `kind` "tanh" or "none" (exact)."""
         if not self._packed:
             return F.gelu(F.linear(x, self.weight, self.bias), approximate=kind)
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.weight, self.bias, "gelu", [], kind
-        )
-        return y
+        return self._onednn(x, "gelu", kind)
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return x W^T + b + other."""
         if not self._packed:
             return F.linear(x, self.weight, self.bias).add_(other)
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            x, other, self.weight, self.bias, "add"
-        )
+        fused = torch.ops.mkldnn._linear_pointwise.binary
+        y: torch.Tensor = fused(x, other, self.weight, self.bias, "add")
+        return y
+
+    def _onednn(self, x: torch.Tensor, after: str, kind: str) -> torch.Tensor:
+        fused = torch.ops.mkldnn._linear_pointwise
+        y: torch.Tensor = fused(x, self.weight, self.bias, after, [], kind)
         return y
 
 
 def packs(weight: torch.Tensor) -> bool:
-    """Whether oneDNN's kernels are there for these weights."""
+    """Whether oneDNN has kernels for these weights."""
     usable = weight.device.type == "cpu" and weight.dtype == torch.float32
     return usable and torch.backends.mkldnn.is_available()
 
@@ -143,7 +128,7 @@ class Gpt2Decoder:
     def __init__(self, lm: GPT2LMHeadModel, n_positions: int) -> None:
         body: Any = lm.transformer
         self._n_positions, self._n_heads = n_positions, lm.config.n_head
-        self._tokens, self._places = body.wte.weight, body.wpe.weight[:n_positions, None]
+        self._tokens, self._positions = body.wte.weight, body.wpe.weight[:n_positions, None]
         self._norm = body.ln_f
         self._gelu = _gelu_kind(lm)
         self._layers = [Layer(block) for block in body.h]
@@ -172,7 +157,7 @@ class Gpt2Decoder:
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Evaluate some positions (see `Decoder.run`)."""
         end = begin + len(tokens)
-        x = F.embedding(tokens, self._tokens) + self._places[begin:end]  # [n, W, E]
+        x = F.embedding(tokens, self._tokens) + self._positions[begin:end]  # [n, W, E]
         attend = self._attend_tiny if self._tiny else self._attend
         for index, layer in enumerate(self._layers):
             a = _normalize(x, layer.norm_1)
@@ -183,10 +168,8 @@ class Gpt2Decoder:
         return _normalize(x, self._norm)
 
     def _attend(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Attend from qkv [n, W, 3 E] to kv [2, T, W, E]: [n, W, E].
-
-        Always to all T positions under a mask, so that the sums' order does not depend on n.
-        """
+        """Attend from qkv [n, W, 3 E] to kv [2, T, W, E]: [n, W, E]."""
+        # Always to all T positions under a mask, so that the sums' order does not depend on n
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-1]
         kv[0, begin : begin + n] = qkv[..., e : 2 * e]
         kv[1, begin : begin + n] = qkv[..., 2 * e :]
@@ -204,7 +187,7 @@ class Gpt2Decoder:
         return mixed.reshape(n, n_walkers, e)
 
     def _attend_tiny(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Do the same with kv [2, T, E, W]: products of heads as small as these cost only calls."""
+        """Attend with kv [2, T, E, W]: for tiny heads, matrix products are mostly call overhead."""
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-2]
         across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
         kv[:, begin : begin + n] = across[:, 1:].transpose(0, 1)
@@ -241,7 +224,7 @@ def _gelu_kind(lm: Any) -> str:
 
 
 def is_gpt2(lm: Any) -> bool:
-    """Whether `Gpt2Decoder` computes what this model computes: a GPT-2 of the usual kind."""
+    """Whether `Gpt2Decoder` can evaluate this model: a GPT-2 without its rarer options."""
     config = lm.config
     return (
         type(lm) is GPT2LMHeadModel

@@ -17,12 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import DynamicCache
-from transformers.cache_utils import (
-    Cache,
-    CacheLayerMixin,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-)
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 log = logging.getLogger("omniinput_hpc")
@@ -34,9 +29,9 @@ MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 were 0.002 and 0.017 apart in half precision."""
 
 FOREIGN_ERRORS = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
-"""What a model may raise that expects another kind of cache: anything, as its code is not ours.
-Whole inputs are then evaluated, which is slower and as correct, and `make` logs it. Our own faults
-would be caught here, too: so the tests require a decoder of each architecture known to fit."""
+"""What a model may raise that expects another kind of cache. The fallback, full forward passes, is
+slower and as correct, and `make` logs it. Our own faults would be caught here, too: so the tests
+require a decoder of each architecture known to fit."""
 
 
 class UnsupportedDecoder(Exception):
@@ -54,7 +49,7 @@ class HeadShapes:
 
     @property
     def width(self) -> int:
-        """Numbers in all."""
+        """Numbers cached per token."""
         return self.n_keys * self.key_size + self.n_values * self.value_size
 
 
@@ -114,7 +109,7 @@ class GivenHiddenStates(nn.Module):
     """Replaces a decoder's body, and returns the hidden states that it is given."""
 
     def forward(self, inputs_embeds: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
-        """Return them."""
+        """Return them as a decoder's output."""
         return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
 
 
@@ -153,11 +148,11 @@ class HfDecoder:
         self._body, self._n_positions = lm.base_model, n_positions
         self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
-        self._hidden, self._kept, heads = probe(lm)
+        self._hidden, self._keys, heads = probe(lm)
         self._width = max(h.width for h in heads)
         self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
-        self._placed: torch.Tensor | None = None
+        self._buffer: torch.Tensor | None = None
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, [..., V], of hidden states [..., E]."""
@@ -170,15 +165,15 @@ class HfDecoder:
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, W, T, those of all heads], and hidden states."""
         t = self._n_positions
-        kv = self._kept.new_zeros((len(self._layers), n_walkers, t, self._width))
+        kv = self._keys.new_zeros((len(self._layers), n_walkers, t, self._width))
         return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Evaluate some positions (see `Decoder.run`)."""
-        if self._placed is not kv:
+        if self._buffer is not kv:
             for layer, buffer in zip(self._layers, kv, strict=True):
                 layer.use_buffer(buffer)
-            self._placed = kv
+            self._buffer = kv
         for layer in self._layers:
             layer.truncate(begin)
         done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
@@ -187,12 +182,9 @@ class HfDecoder:
 
 
 def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
-    """Evaluate two tokens; return what is like hidden states, like keys, and each layer's heads.
+    """Evaluate two tokens; return hidden states, keys (for their types), and each layer's heads.
 
-    Raises
-    ------
-    UnsupportedDecoder
-        The model caches something else than keys and values of every token.
+    It raises `UnsupportedDecoder` if the model caches anything else of a token.
     """
     if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
         raise UnsupportedDecoder("it takes no keys and values")
@@ -215,10 +207,7 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
 def try_out(decoder: HfDecoder, lm: Any) -> None:
     """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
 
-    Raises
-    ------
-    UnsupportedDecoder
-        They differ, or the logits depend on more than the last hidden state.
+    It raises `UnsupportedDecoder` if they differ or need more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
     t = len(hidden)
@@ -246,11 +235,7 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
     """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
 
     Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
-
-    Raises
-    ------
-    UnsupportedDecoder
-        The logits depend on more than the last hidden state.
+    It raises `UnsupportedDecoder` if the logits depend on more than that.
     """
     logits = lm(input_ids=tokens.T, use_cache=False).logits
     states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state

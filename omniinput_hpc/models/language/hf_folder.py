@@ -68,14 +68,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
 def resolve(path: str, key: str = "model.path") -> Path:
     """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
 
-    Parameters
-    ----------
-    key : what the user calls the path
-
-    Raises
-    ------
-    UserError
-        Neither is there.
+    Where neither is there, a `UserError` names the path by its key.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -102,18 +95,13 @@ def resolve(path: str, key: str = "model.path") -> Path:
 
 def download_command(name: str) -> str:
     """Return the command that fetches a hub's model into the cache."""
-    return f"hf download {name} " + " ".join(
-        f"--include '{pattern}'" for pattern in DOWNLOADED_FILES
-    )
+    return " ".join((f"hf download {name}", *(f"--include '{p}'" for p in DOWNLOADED_FILES)))
 
 
 def read_settings(folder: Path, name: str) -> dict[str, Any]:
     """Return the table that a JSON file of a model folder holds.
 
-    Raises
-    ------
-    UserError
-        The file is missing, broken, or holds something else.
+    A `UserError` says that the file is missing, broken, or holds something else.
     """
     file = folder / name
     try:
@@ -132,16 +120,13 @@ def read_settings(folder: Path, name: str) -> dict[str, Any]:
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the parsed config.json of a model folder.
 
-    Raises
-    ------
-    UserError
-        The folder or the file is missing or broken, or requires custom code.
+    A `UserError` says that the file is missing or broken, or that the model requires custom code.
     """
     config = read_settings(folder, "config.json")
     if "auto_map" in config:
         raise UserError(
             f"{folder} requires custom code (auto_map, trust_remote_code), which is never run; "
-            " many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
+            "many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
         )
     return config
 
@@ -149,10 +134,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def weight_files(folder: Path, path: str = "") -> list[Path]:
     """Return the safetensors files of a model folder, sorted.
 
-    Raises
-    ------
-    UserError
-        There are none; weights that need unpickling are named as such.
+    Where there are none, a `UserError` says so; it names weights that need unpickling.
     """
     weights = sorted(folder.glob("*.safetensors"))
     if weights:
@@ -168,13 +150,7 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
 
 
 def check_vocabulary(folder: Path, n_vocab: int) -> None:
-    """Check that the model has a number for each token (more are fine: padding).
-
-    Raises
-    ------
-    UserError
-        The tokenizer has tokens that the model lacks.
-    """
+    """Raise a `UserError` if the tokenizer has tokens that the model lacks (fewer: padding)."""
     found = tokenizer.read(folder)
     largest = max(found.ids.values(), default=0) if found else 0
     if largest >= n_vocab:
@@ -185,22 +161,14 @@ def check_vocabulary(folder: Path, n_vocab: int) -> None:
         )
 
 
-def allowed_tokens(folder: Path, n_vocab: int) -> NDArray[np.int64]:
-    """Return the ids of the tokens that are neither special nor padding of the vocabulary.
+def site_tokens(options: CausalLm, folder: Path, n_vocab: int) -> NDArray[np.int64]:
+    """Return the token of each value that a site may take, int64 [n_values], ascending.
 
-    Parameters
-    ----------
-    n_vocab : numbers that the model gives per site
-
-    Returns
-    -------
-    int64 [n_allowed], ascending: the token of each value of ``tokens = "no-special"``
-
-    Raises
-    ------
-    UserError
-        The folder has no tokenizer that says which they are.
+    They are all n_vocab tokens of the model, or those that are neither special nor padding of the
+    vocabulary. A `UserError` says that the folder has no tokenizer to tell which those are.
     """
+    if options.tokens == "all":
+        return np.arange(n_vocab)
     found = tokenizer.require(folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
     if len(ids) < 2:
@@ -208,21 +176,8 @@ def allowed_tokens(folder: Path, n_vocab: int) -> NDArray[np.int64]:
     return np.array(ids, dtype=np.int64)
 
 
-def site_tokens(options: CausalLm, folder: Path, n_vocab: int) -> NDArray[np.int64]:
-    """Return the token id of each value that a site may take, int64 [n_values]."""
-    if options.tokens == "all":
-        return np.arange(n_vocab)
-    return allowed_tokens(folder, n_vocab)
-
-
 def prefix_ids(options: CausalLm, folder: Path, n_vocab: int) -> list[int]:
-    """Return the ids of the prefix's tokens.
-
-    Raises
-    ------
-    UserError
-        A token is none of the model's, or a text cannot be tokenized.
-    """
+    """Return the ids of the prefix's tokens; a `UserError` names what is no token of the model."""
     prefix = options.prefix
     if prefix is None:
         return []
@@ -242,13 +197,7 @@ def fixed_ids(folder: Path) -> tuple[int, int]:
 
 
 def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
-    """Check that a classifier has the class that z is of.
-
-    Raises
-    ------
-    UserError
-        It has not, or the output is a difference of two and there are more.
-    """
+    """Raise a `UserError` if a classifier lacks the target class, or the two of a difference."""
     if options.target >= n_classes:
         raise UserError(
             f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
@@ -261,13 +210,7 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
 
 
 def text_of(options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int) -> tokenizer.Text:
-    """Return what shows inputs as text, without torch.
-
-    Parameters
-    ----------
-    folder : as `resolve` finds it
-    n_vocab : ``vocab_size`` of config.json
-    """
+    """Return what shows inputs as text, without torch; `n_vocab` is config.json's vocab_size."""
     found = tokenizer.read(folder)
     if isinstance(options, CausalLm):
         tokens = site_tokens(options, folder, n_vocab)
@@ -309,13 +252,7 @@ def fingerprint(files: list[Path]) -> str:
 
 
 def _numbers(weights: list[Path]) -> int:
-    """Return how many numbers files of safetensors hold, from their headers.
-
-    Raises
-    ------
-    UserError
-        A file is no safetensors file.
-    """
+    """Return how many numbers safetensors files hold; a `UserError` names one that is broken."""
     total = 0
     for file in weights:
         try:

@@ -1,4 +1,4 @@
-"""KV cache: W inputs are evaluated once; of a proposal, only what follows the first change is."""
+"""KV cache: of a proposal, only the positions after the first changed site are evaluated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class KVCache:
             self._run_positions = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
         self._current: tuple[torch.Tensor, ...] = ()
         self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
-        self._n_shared = 0  # positions before it are alike in both
+        self._n_shared = 0  # positions before it are equal in both
         self._from = self._at = 0  # where the proposal begins, and its next position
         self.version = 0
 
@@ -143,8 +143,8 @@ class KVCache:
     @torch.no_grad()
     def current_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
         """Yield l of the current inputs at sites begin to end - 1, in parts [k', W, n_values]."""
-        place = self._n_before - 1
-        yield from self._rows(self._current[1], place + begin, place + end)
+        offset = self._n_before - 1
+        yield from self._rows(self._current[1], offset + begin, offset + end)
 
     @torch.no_grad()
     def accept(self, accepted: torch.Tensor | None) -> None:
@@ -182,9 +182,9 @@ class KVCache:
         if t > self._first:
             scores[:, : t - self._first] = self._current[2][:, : t - self._first]
         tokens = self._tokens(x)  # [D, W]
-        place = self._n_before - 1
+        offset = self._n_before - 1
         for begin, end in self._chunks(t, x.shape[1]):
-            hidden = self._proposed[1][place + begin : place + end]
+            hidden = self._proposed[1][offset + begin : offset + end]
             logits = self._decoder.head(hidden).float()  # [k, W, V]
             some = slice(begin - self._first, end - self._first)
             torch.logsumexp(logits, -1, out=scores[0, some])

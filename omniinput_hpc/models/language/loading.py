@@ -18,17 +18,10 @@ from omniinput_hpc.text import first_line
 
 
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
-    """Return a model in evaluation mode, without gradients for its weights.
+    """Return a model of one of transformers' Auto classes, in evaluation mode and frozen.
 
-    Parameters
-    ----------
-    kind : one of transformers' Auto classes
-    dtype : "float32", "bfloat16", "float16"
-
-    Raises
-    ------
-    UserError
-        It cannot be loaded, lacks weights, has weights that are not finite, or does not fit.
+    A `UserError` says that it cannot be loaded, lacks weights, has weights that are not finite in
+    dtype ("float32", "bfloat16", "float16"), or does not fit on the device.
     """
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -60,13 +53,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
 
 
 def to_device(model: Any, device: str, where: str) -> Any:
-    """Return the model on a device.
-
-    Raises
-    ------
-    UserError
-        It does not fit.
-    """
+    """Return the model on a device; a `UserError` if it does not fit."""
     need = sum(p.numel() * p.element_size() for p in model.parameters())
     try:
         return model.to(device)

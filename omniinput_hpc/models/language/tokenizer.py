@@ -49,28 +49,16 @@ class Vocabulary:
     def id_of(self, role: str, default: str) -> int:
         """Return the id of the token in a role ("cls_token"), by the folder's settings.
 
-        Raises
-        ------
-        UserError
-            The vocabulary has no such token.
+        A `UserError` says that the vocabulary has no such token.
         """
-        settings = {**_read(self.folder / "tokenizer_config.json")}
-        settings.update(_read(self.folder / "special_tokens_map.json"))
-        named = settings.get(role) or default
-        token = named.get("content") if isinstance(named, dict) else named
+        token = _named_tokens(self.folder).get(role) or default
         if token not in self.ids:
             raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
         return self.ids[token]
 
 
 def read(folder: Path) -> Vocabulary | None:
-    """Return the vocabulary of a folder; None where it has no file of one that is read here.
-
-    Raises
-    ------
-    UserError
-        A file of it is broken.
-    """
+    """Return the vocabulary of a folder, None without a file of one; a `UserError` if broken."""
     from tokenizers import Tokenizer
     from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
@@ -96,13 +84,7 @@ def read(folder: Path) -> Vocabulary | None:
 
 
 def require(folder: Path, key: str) -> Vocabulary:
-    """Return the vocabulary of a folder.
-
-    Raises
-    ------
-    UserError
-        It has none; `key` is what needs it.
-    """
+    """Return the vocabulary of a folder; a `UserError` says that it has none and `key` needs it."""
     found = read(folder)
     if found is not None:
         return found
@@ -142,17 +124,12 @@ class Text:
         return [self._vocabulary.decode(row) for row in self._rows(x_nd)]
 
     def note(self, x_nd: NDArray[np.integer]) -> list[str]:
-        """Return "" or, where an input's text tokenizes to other tokens, a remark that says so.
-
-        Such an input cannot be given to the model as text.
-        """
-        vocabulary = self._vocabulary
+        """Return "", or a remark on an input that, as text, would be given other tokens."""
+        vocabulary, rows = self._vocabulary, self._rows(x_nd)
         if vocabulary is None:
-            return [""] * len(x_nd)
-        return [
-            "" if vocabulary.encode(vocabulary.decode(row)) == row else OTHER_TOKENS
-            for row in self._rows(x_nd)
-        ]
+            return [""] * len(rows)
+        same = [vocabulary.encode(vocabulary.decode(row)) == row for row in rows]
+        return ["" if is_same else OTHER_TOKENS for is_same in same]
 
     def _rows(self, x_nd: NDArray[np.integer]) -> list[list[int]]:
         return [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
@@ -162,11 +139,16 @@ OTHER_TOKENS = "this text tokenizes to other tokens"
 
 
 def _special_tokens(folder: Path) -> list[str]:
-    settings = {**_read(folder / "tokenizer_config.json")}
-    settings.update(_read(folder / "special_tokens_map.json"))
-    named = [settings.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad")]
-    texts = [token.get("content") if isinstance(token, dict) else token for token in named]
+    named = _named_tokens(folder)
+    texts = (named.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad"))
     return sorted({text for text in texts if text})
+
+
+def _named_tokens(folder: Path) -> dict[str, Any]:
+    """Return the settings of a folder, with each token's text, by its role ("cls_token")."""
+    files = ("tokenizer_config.json", "special_tokens_map.json")
+    settings = {key: value for file in files for key, value in _read(folder / file).items()}
+    return {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}
 
 
 def _read(file: Path) -> dict[str, Any]:

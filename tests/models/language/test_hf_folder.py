@@ -40,7 +40,7 @@ def test_preflight_reads_the_files_without_torch(folder):
 
 
 def test_allowed_tokens_are_neither_special_nor_padding(folder):
-    allowed = hf_folder.allowed_tokens(folder, V)
+    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V)
     assert allowed.tolist() == list(range(2, len(WORDS)))
     about = hf_folder.preflight(options(folder, tokens="no-special"))
     assert about["n_values"] == len(WORDS) - 2
