@@ -52,7 +52,7 @@ def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     integers [n, 64], 0 to 16; returned are float64 [n].
     """
     one, other = _nearest(x)
-    return ((one >= MIN_CORRELATION) & (one > other)).astype(np.float64)
+    return np.asarray((one >= MIN_CORRELATION) & (one > other), dtype=np.float64)
 
 
 def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -61,7 +61,7 @@ def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     Nearest: by correlation, however small it is. x integers [n, 64]; returns float64 [n].
     """
     one, other = _nearest(x)
-    return (one > other).astype(np.float64)
+    return np.asarray(one > other, dtype=np.float64)
 
 
 def pictures_of_ones() -> NDArray[np.uint8]:

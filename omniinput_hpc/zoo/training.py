@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
 
 
-def build_gpt2(dropout: float, **config: int | None) -> GPT2LMHeadModel:
+def build_gpt2(dropout: float, **config: Any) -> GPT2LMHeadModel:
     """Return an untrained GPT-2; `config` is the rest of transformers' GPT2Config."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    rates: Any = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
     settings = GPT2Config(activation_function="gelu_pytorch_tanh", **rates, **config)
     return GPT2LMHeadModel(settings)
 
