@@ -11,6 +11,7 @@ from language_folders import DECODERS
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import CausalLm, WangLandau
+from omniinput_hpc.config import kernels as config_kernels
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
     GibbsWithGradients,
@@ -73,6 +74,10 @@ ENSEMBLES = {
     "gaussian": lambda: Gaussian(1.0, 0.5, 3.0),
     "flat": lambda: WangLandauEnsemble(EDGES, (0, 100), WangLandau(), META, W),
 }
+
+
+def test_every_kernel_of_the_table_is_moved_here():
+    assert set(config_kernels.KERNELS) <= {type(options) for options in KERNELS.values()}
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama"], indirect=True)
