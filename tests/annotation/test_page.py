@@ -173,6 +173,7 @@ def test_scoring_going_back_undoing_and_resuming(folder):
     assert not path.with_name(path.name + ".lock").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_loses_nothing(folder):
     tasks = make_tasks(folder, 3, name="full")
     path = scores_path(tasks.path, "ana")
@@ -261,6 +262,7 @@ def test_the_guideline_is_shown_as_text_where_it_holds_html(folder):
     assert line.guideline and len(line.guideline) == 12
 
 
+@pytest.mark.slow
 def test_the_order_is_the_annotators_own_and_repeats_are_apart(folder):
     texts = [f"t{i}" for i in range(60)] + [f"t{i}" for i in range(15)]
     made = [Task(f"{i:x}", text=text) for i, text in enumerate(texts)]

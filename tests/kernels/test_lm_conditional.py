@@ -91,6 +91,7 @@ def test_a_kv_cache_and_other_predicted_sites_are_exact(predicted_from, ensemble
         check_exact(kernel, model, ensemble, draws, CHOICES, False, moved_elsewhere)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [Canonical(2.0), Canonical(-1.0), Tabulated()])
 def test_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
     for span in SPANS:
@@ -102,6 +103,7 @@ def test_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
         np.testing.assert_allclose(cached, whole, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
 def test_many_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
     """What is kept through acceptances and rejections is never stale."""
@@ -110,6 +112,7 @@ def test_many_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble):
     torch.testing.assert_close(ends[0].z, ends[1].z)
 
 
+@pytest.mark.slow
 def test_a_kv_cache_that_keeps_every_proposal_fails(monkeypatch):
     def accept(self, accepted):
         self.kept, self.version = self.new, self.version + 1
@@ -374,6 +377,7 @@ class PositionByState(LmConditional):
         return State(x, MODEL.output(x)), Info(accepted)
 
 
+@pytest.mark.slow
 def test_a_state_dependent_position_that_is_not_paid_for_fails():
     draw = Draw(3, lambda x, x_new: torch.where(x[:, 1] < 1, x_new[:, 1], x_new[:, 2]))
     kernel = PositionByState(options(), MODEL, 64)

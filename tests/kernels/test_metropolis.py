@@ -84,6 +84,7 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
+@pytest.mark.slow
 def test_transition_matrices_on_a_kv_cache_are_exact():
     """All walkers change the same site; each site alone is exact, together they go everywhere."""
     together, draws = np.zeros((27, 27)), [Draw(2, shift_of_value(3))]

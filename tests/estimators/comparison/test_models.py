@@ -13,6 +13,8 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 
+pytestmark = pytest.mark.slow
+
 N_RUNS = 24
 
 
@@ -36,7 +38,6 @@ def found():
     return [compare_models(a, b) for a, b in curves]
 
 
-@pytest.mark.slow
 def test_the_intervals_hold_the_exact_difference_and_ratio(found):
     least, _ = binom.interval(0.999, N_RUNS, 0.95)
     difference = ratio = 0
@@ -55,7 +56,6 @@ def test_the_better_model_is_named(found):
     assert any(line.startswith("AUPR ratio, A over B") for line in describe(found[0], "A", "B"))
 
 
-@pytest.mark.slow
 def test_one_model_twice_cannot_be_told_apart():
     words = [verdict(compare_models(curve_of("good", 2 * s + 900), curve_of("good", 2 * s + 901)),
                      "A", "B") for s in range(8)]  # fmt: skip

@@ -22,6 +22,7 @@ def exact():
     return np.log(model.count_l().sum()) - np.logaddexp.reduce(log_w)
 
 
+@pytest.mark.slow
 def test_the_constants_apart_are_the_exact_ones():
     scores = []
     for seed in range(12):

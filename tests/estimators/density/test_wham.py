@@ -92,6 +92,7 @@ def test_agrees_with_a_fixed_point_iteration(small):
     assert np.isneginf(solution.log_g_b[~seen]).all()
 
 
+@pytest.mark.slow
 def test_agrees_with_a_brute_force_maximum_of_the_likelihood(small):
     counts_kb, log_w_kb, _ = small
     seen = counts_kb.any(axis=0)
