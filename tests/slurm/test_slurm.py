@@ -154,7 +154,7 @@ def test_stops_before_the_time_limit_and_goes_on_until_complete(jobs, tmp_path):
     assert text.count("SIGUSR1: asking the run to stop") == restarts
     assert text.count("rounds committed; queueing it again") == restarts
     assert "[rank 0] stopped early (SIGUSR1); everything committed is safe" in text
-    resumed = [int(n) for n in re.findall(r"goes on after (\d+) of 145 rounds", text)]
+    resumed = [int(n) for n in re.findall(r"resumes after (\d+) of 145 rounds", text)]
     assert resumed and resumed[0] > 0 and resumed == sorted(resumed)
     assert ": complete\n" in text
     assert "TIME LIMIT" not in text
