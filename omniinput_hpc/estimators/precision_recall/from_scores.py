@@ -278,8 +278,7 @@ def scored_curve(
 
     Parameters
     ----------
-    density : of the run, in its own bins
-    scored : scores of its inputs
+    density, scored : of one run, the density in its own bins
     side : "low" or "high"
     fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
         side; a bin between with less is counted and marked as thin.
