@@ -192,7 +192,7 @@ def test_other_weights_are_refused(capfd, tmp_path):
     data[-1] ^= 1
     weights.write_bytes(data)
     code, text = call(capfd, ROOT / "inputs/toy.toml", *words)
-    assert (code, "files or options are others" in text) == (2, True), text
+    assert (code, "files or options have changed" in text) == (2, True), text
 
 
 def test_a_read_only_folder_is_bad_input(capfd, toml, monkeypatch):

@@ -289,7 +289,7 @@ def test_good_ends_leave_no_lock(toml, tmp_path, monkeypatch):
     def cannot(*arguments):
         raise UserError("found out late")
 
-    monkeypatch.setattr(launch, "_prepare_file", cannot)
+    monkeypatch.setattr("omniinput_hpc.sampling.build.prepare_file", cannot)
     assert launch.main([str(toml), "--set", "run.rounds=6"]) == 2
     assert len(made) == 3
     assert only_the_run_is_left(tmp_path)

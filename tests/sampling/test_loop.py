@@ -1,6 +1,5 @@
 """The central loop: the order of a round, totals, and what a stop drops."""
 
-import logging
 from collections import Counter
 
 import numpy as np
@@ -147,13 +146,13 @@ def test_a_lost_walker_is_not_committed(tmp_path, monkeypatch):
         assert (done.rounds, done.burn_in_committed) == (0, 0)
 
 
-def test_warnings_name_the_rungs(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("omniinput_hpc"), "propagate", True)
+def test_warnings_name_the_rungs(tmp_path, log_lines):
     run = begin(config_of(tmp_path, *SMALL))
     run.totals.moves_k2[:] = [[10, 10], [10, 0], [0, 0], [10, 1]]
     run.totals.swaps_k2[:] = [[8, 1], [8, 0], [0, 0]]
+    log_lines.clear()
     loop.warn(run)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert log_lines == [
         "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
         "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
     ]

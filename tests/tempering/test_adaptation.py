@@ -1,7 +1,5 @@
 """What burn-in finds out about the ladder: swaps counted in stages, betas moved, a report."""
 
-import logging
-
 import numpy as np
 import pytest
 
@@ -75,19 +73,18 @@ def test_resuming_moves_the_same_betas(stopped):
     assert (stored == first.swaps_k2).all()  # resuming took a copy
 
 
-def report(tuning, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("omniinput_hpc"), "propagate", True)
-    with caplog.at_level(logging.INFO, logger="omniinput_hpc"):
-        tuning.report(BETA_K)
-    return [record.getMessage() for record in caplog.records]
+def report(tuning, log_lines):
+    log_lines.clear()
+    tuning.report(BETA_K)
+    return log_lines
 
 
 @pytest.mark.parametrize("tune", [True, False])
-def test_the_report_names_lambda_and_the_worst_pair(caplog, monkeypatch, tune):
+def test_the_report_names_lambda_and_the_worst_pair(log_lines, tune):
     tuning = LadderTuning(5, BURN_IN, tune, (0.0,))
     swaps_k2 = np.array([[10, 2], [10, 9], [10, 9], [10, 3]])
     tuning.after_round(-2, BETA_K, swaps_k2, MOMENTS_K3)
-    assert report(tuning, caplog, monkeypatch) == [
+    assert report(tuning, log_lines) == [
         "ladder after burn-in: Lambda = 1.70, so that about 4 rungs are best (1 + 2 Lambda); "
         "there are 5; rungs 0 and 1 reject most, 80%",
         ("tuned betas" if tune else "betas") + ": -4, -1, 0, 1, 4",
@@ -95,6 +92,6 @@ def test_the_report_names_lambda_and_the_worst_pair(caplog, monkeypatch, tune):
     ]
 
 
-def test_without_swaps_there_is_no_report(caplog, monkeypatch):
-    assert report(LadderTuning(5, BURN_IN, True, (0.0,)), caplog, monkeypatch) == []
-    assert report(LadderTuning(1, BURN_IN, True, (0.0,)), caplog, monkeypatch) == []
+def test_without_swaps_there_is_no_report(log_lines):
+    assert report(LadderTuning(5, BURN_IN, True, (0.0,)), log_lines) == []
+    assert report(LadderTuning(1, BURN_IN, True, (0.0,)), log_lines) == []
