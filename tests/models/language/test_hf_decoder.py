@@ -274,7 +274,7 @@ def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kerne
     place = Walkers.place
 
     def placed_unless_there(self, x_wd, z_w):
-        state = self._buffer
+        state = self._placed
         if state is None or (state.x.numpy() != x_wd).any():
             place(self, x_wd, z_w)
 
