@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from _common import add_key, new_parser, run_script, write_results
+from _common import add_key, new_parser, run_script
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import z_label
-from omniinput_hpc.results.tables import describe_run, read_table
+from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.results.score_tables import fid_columns
+from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -38,12 +38,7 @@ def main(arguments: list[str]) -> None:
     columns = agreement.people_columns(joined.scored, joined.judges, found)
     lines = agreement.people_lines(joined.scored, joined.judges, found)
     if options.fid:
-        _, fid = read_table(options.fid, ["run", "z_lower", "fid", "fid_of_reference"])
-        mine = fid["run"] == options.fid_run
-        near = np.abs(columns["z_lower"][:, None] - fid["z_lower"][mine]) < 1e-6
-        for name in ("fid", "fid_of_reference"):
-            value = np.append(fid[name][mine], np.nan)
-            columns[name] = value[np.where(near.any(axis=1), near.argmax(axis=1), -1)]
+        columns |= fid_columns(options.fid, options.fid_run, columns["z_lower"])
         lines.append(agreement.fid_line(columns["r_people"], columns["fid"]))
 
     figure = agreement_figure(columns, found, label)

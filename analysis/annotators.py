@@ -6,12 +6,13 @@ Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
 from __future__ import annotations
 
 import numpy as np
-from _common import add_score_options, curve_from_scores, new_parser, run_script, write_results
+from _common import add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> None:
 
     with open_run(options.run) as run:
         density = density_of_run(run)
-        joined, result = curve_from_scores(run, density, options)
+        joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
     settled = convergence(density, joined.scored, options.side, fewest_lanes=options.fewest_lanes)
 

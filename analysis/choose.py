@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from _common import add_range, beside, new_parser, run_script
+from _common import add_range, new_parser, run_script
 
 from omniinput_hpc.annotation import choose
 from omniinput_hpc.annotation.display import shown_of
@@ -16,6 +16,7 @@ from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, 
 from omniinput_hpc.annotation.tasks import key_path
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 
 

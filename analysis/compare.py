@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from _common import add_range, add_score_options, new_parser, run_script, write_results
+from _common import add_range, add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.plots.style import write_results, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -45,11 +45,8 @@ def main(arguments: list[str]) -> None:
             figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
             lines, columns = lines + two.lines, two.columns
         else:
-            fewest = (options.fewest_inputs, options.fewest_lanes)
-            by = (options.rule, options.scores, options.key, options.side, fewest)
-            pairs = zip(runs, densities, strict=True)
-            curves = [comparison.curve_of(run, density, *by) for run, density in pairs]
             ending = "compared"
+            curves = comparison.curves_of(runs, densities, curve_options(options))
             several = comparison.compare_with_first(runs, densities, names, curves, options.range)
             absolute = all(density.absolute for density in densities)
             figure = models_figure(several.curves, several.comparisons, absolute)

@@ -5,10 +5,10 @@ Writes RUN.diagnose.csv and .png.
 
 from __future__ import annotations
 
-from _common import new_parser, run_script, write_results
+from _common import new_parser, run_script
 
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
-from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.plots.style import write_results, z_label
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run

@@ -6,14 +6,16 @@ recall; both densities must be absolute.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
+from _common import add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.allocation import allocate, range_of
+from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
-from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.results.tables import beside, write_table
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -33,8 +35,8 @@ def main(arguments: list[str]) -> None:
         scores.append(options.against_scores or options.scores)
     for path, files in zip(paths, scores, strict=True):
         with open_run(path) as run:
-            options.scores = files
-            results.append(curve_from_scores(run, density_of_run(run), options)[1])
+            by = replace(curve_options(options), scores=files)
+            results.append(curve_by_scores(run, density_of_run(run), by)[1])
     found = allocate(results, options.budget, options.side, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
         lines = allocation_lines(path.name, result, allocation, options.budget)

@@ -5,14 +5,13 @@ Each run must have been rescored by the other model first (python -m omniinput_h
 
 from __future__ import annotations
 
-import numpy as np
-from _common import add_range, new_parser, run_script, write_results
+from _common import add_range, new_parser, run_script
 
 from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import z_label
-from omniinput_hpc.results.comparison import read_pairs, require_one_space
+from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.results.comparison import normalized_columns, read_pairs, require_one_space
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
 
@@ -40,14 +39,7 @@ def main(arguments: list[str]) -> None:
         lines += [f"{name}: {line}" for line in verdict_lines(density)]
 
     shift = 0.0 if best.shift is None else float(best.shift.value)
-    parts = [(d, np.flatnonzero(d.count_b), s) for d, s in ((a, 0.0), (b, shift))]
-    columns = {
-        "model": np.concatenate([np.full(len(i), m + 1) for m, (_, i, _) in enumerate(parts)]),
-        "z_lower": np.concatenate([d.edges[i] for d, i, _ in parts]),
-        "z_upper": np.concatenate([d.edges[i + 1] for d, i, _ in parts]),
-        "log_g": np.concatenate([d.log_g_b[i] + s for d, i, s in parts]),
-        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i, _ in parts]),
-    }
+    columns = normalized_columns((a, b), shift)
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     figure = normalization_figure(a, b, found, names, label)
     name, about = f"normalized.{two.stem}", [scale, *lines, *sources]

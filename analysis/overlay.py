@@ -7,29 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from _common import new_parser, run_script
 
-from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.plots import overlay
 from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
-from omniinput_hpc.runfile.reader import RunReader, open_run
-
-
-def pictures(run: RunReader, n: int) -> list[list[tuple[float, np.ndarray]]]:
-    """Return n recorded inputs of low, of middle and of high z, as pictures."""
-    if run.config["model"]["kind"] != "image-classifier" or not run.rounds or not n:
-        return []
-    rounds = list(run.samples())
-    x = np.concatenate([x.reshape(-1, x.shape[-1]) for x, _ in rounds])
-    z = np.concatenate([z.ravel() for _, z in rounds]).astype(np.float64)
-    shape = shape_of(ImageClassifier.model_validate(run.config["model"]))
-    chosen = overlay.choose_inputs(x, z, n)
-    return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
+from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str]) -> None:
@@ -49,7 +35,7 @@ def main(arguments: list[str]) -> None:
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, shown in zip(options.run, sets_of, strict=True):
         with open_run(path) as run:
-            density, chosen = density_of_run(run), pictures(run, options.inputs)
+            density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
             label = z_label(run.config)
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
     save(overlay.overlay_figure(models), options.output)

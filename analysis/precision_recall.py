@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import add_score_options, beside, curve_from_scores, new_parser, run_script
+from _common import add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.plots.density import rho_r_figure
 from omniinput_hpc.plots.scores import curve_figure, r_figure, roc_figure
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results import tables
+from omniinput_hpc.results.curves import curve_of
 from omniinput_hpc.results.score_tables import summarize_scores
 from omniinput_hpc.runfile.reader import open_run
 
@@ -27,27 +27,23 @@ def main(arguments: list[str]) -> None:
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
     options = parser.parse_args(arguments)
-    side, fewest = options.side, (options.fewest_inputs, options.fewest_lanes)
+    by = curve_options(options)
 
     notes: list[str] = []
     with open_run(options.run) as run:
-        fine = density = density_of_run(run)
+        fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
-        if options.rule:
-            sums = sum_scores(run, density, load_rule(options.rule), fewest[0])
-            curve = rule_curve(density, sums, side, fewest, whole=False)
-            by = options.rule
-        else:
-            joined, result = curve_from_scores(run, density, options)
-            density, curve, by = result.density, result.curve, ", ".join(joined.scored.annotators)
-            notes = [*joined.notes, *summarize_scores(result, joined.scored, side)]
-            exact = coarsen_exact(exact, fine.edges, density.edges) if exact else None
-    truth = compare_curve(density, curve, exact, side) if exact else None
+        found = curve_of(run, fine, by)
+    density, curve = found.density, found.curve
+    if found.joined and found.result:
+        notes = [*found.joined.notes, *summarize_scores(found.result, found.joined.scored, by.side)]
+        exact = coarsen_exact(exact, fine.edges, density.edges) if exact else None
+    truth = compare_curve(density, curve, exact, by.side) if exact else None
 
-    about = tables.describe_curve(curve, side, by, fewest)
+    about = tables.describe_curve(curve, by.side, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
-    tables.write_table(beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
+    tables.write_table(tables.beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
     figures = {
         ".pr.png": curve_figure(density, curve, exact, truth),
         ".roc.png": roc_figure(density, curve),
@@ -57,12 +53,12 @@ def main(arguments: list[str]) -> None:
     elif exact is not None:
         figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
     for ending, figure in figures.items():
-        save(figure, beside(options.run, ending))
+        save(figure, tables.beside(options.run, ending))
 
-    print("\n".join([source, *tables.summarize_curve(density, curve, fewest), *notes]))
+    print("\n".join([source, *tables.summarize_curve(density, curve, by.fewest), *notes]))
     if truth is not None:
         print(truth)
-    print("\n".join(str(beside(options.run, ending)) for ending in (".pr.csv", *figures)))
+    print("\n".join(str(tables.beside(options.run, ending)) for ending in (".pr.csv", *figures)))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import add_score_options, add_shown_options, beside, new_parser, run_script
+from _common import add_score_options, add_shown_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
+from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
 
@@ -29,11 +30,9 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if options.per_bin < 1:
         raise UserError("--per-bin must be 1 or more")
-    fewest = (options.fewest_inputs, options.fewest_lanes)
     report = ReportOptions(
-        options.rule, options.scores or [], options.key, options.side, fewest, options.tasks,
-        options.range, options.width, options.per_bin, options.mask, options.render,
-        one_run=len(options.run) == 1,
+        curve_options(options), options.tasks, options.range, options.width, options.per_bin,
+        options.mask, options.render, one_run=len(options.run) == 1,
     )  # fmt: skip
 
     names = [path.stem for path in options.run]

@@ -5,14 +5,14 @@ They are drawn in proportion to how many inputs of the space each recorded sampl
 
 from __future__ import annotations
 
-from _common import add_shown_options, beside, new_parser, run_script
+from _common import add_shown_options, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
-from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.results.tables import beside, describe_run
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
 

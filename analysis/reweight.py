@@ -8,14 +8,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from _common import new_parser, run_script, write_results
+from _common import new_parser, run_script
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar
 from omniinput_hpc.estimators.density.density import density_of_runs
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.plots.style import write_results, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.runfile.reader import open_run
 

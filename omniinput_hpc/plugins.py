@@ -12,6 +12,15 @@ from typing import Any
 from omniinput_hpc.errors import UserError
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """Return module and function of ``module:function``; a ValueError where it is no such name."""
+    module_name, colon, function_name = name.partition(":")
+    names = [*module_name.split("."), function_name]
+    if not (colon and all(map(str.isidentifier, names))):
+        raise ValueError('expected "module:function"')
+    return module_name, function_name
+
+
 def load_function(name: str, key: str) -> Callable[..., Any]:
     """Import a function.
 
@@ -86,10 +95,10 @@ def check_module(name: str, key: str) -> None:
 
 
 def _split(name: str, key: str) -> tuple[str, str]:
-    module_name, colon, function_name = name.partition(":")
-    if not (module_name and colon and function_name):
-        raise UserError(f'{key} {name}: expected "module:function"')
-    return module_name, function_name
+    try:
+        return split_name(name)
+    except ValueError as error:
+        raise UserError(f"{key} {name}: {error}") from None
 
 
 def _make_current_directory_importable() -> None:

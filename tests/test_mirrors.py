@@ -22,7 +22,7 @@ TESTED_ELSEWHERE = {
             "__init__", "fid", "language", "networks", "rule", "table",
         ],
     },
-    "cli": {"cli/test_run.py": ["common"]},
+    "cli": {"analysis/test_every_script.py": ["scripts"], "cli/test_run.py": ["common"]},
     "config": {
         "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
     },
@@ -65,7 +65,7 @@ TESTED_ELSEWHERE = {
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],
-        "analysis/test_score_scripts.py": ["score_tables"],
+        "analysis/test_score_scripts.py": ["curves", "score_tables"],
     },
     "runfile": {
         "test_rescore.py": ["rescored"],

@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.tasks import DrawMethod
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 NEAR = 0.2
 """Two inputs are near duplicates where at most this share of their sites differs."""
 FEWEST = 30

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.scores import Scores, read_scores
 from omniinput_hpc.annotation.tasks import Key, KeyItem, read_key
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

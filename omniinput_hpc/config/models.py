@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from omniinput_hpc.config.table import Table, WholePositive
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.plugins import split_name
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
 DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
@@ -23,10 +24,7 @@ HUGGING_FACE_PATH = (
 
 
 def _function_name(value: str) -> str:
-    """Return ``module:function`` as it is, or raise ValueError where it is no such name."""
-    module, colon, function = value.partition(":")
-    if not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
-        raise ValueError('expected "module:function"')
+    split_name(value)
     return value
 
 

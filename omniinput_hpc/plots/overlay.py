@@ -33,28 +33,6 @@ class Overlaid:
     sets: dict[str, style.FloatArray]
 
 
-def choose_inputs(
-    x: NDArray[np.integer[Any]], z: style.FloatArray, n: int
-) -> list[NDArray[np.int64]]:
-    """Return indices of n different inputs each with the lowest, middle and highest outputs.
-
-    Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
-    middle are those nearest to the range's middle.
-    """
-    _, first = np.unique(x, axis=0, return_index=True)
-    order = first[np.argsort(z[first], kind="stable")]
-    low, high = z[order[0]], z[order[-1]]
-    wanted = (low, 0.5 * (low + high), high)
-    reach = 0.02 * (high - low)
-    chosen = []
-    for middle in wanted:
-        near = order[np.abs(z[order] - middle) <= reach]
-        if len(near) < n:
-            near = order[np.sort(np.argsort(np.abs(z[order] - middle), kind="stable")[:n])]
-        chosen.append(near[np.linspace(0, len(near) - 1, min(n, len(near))).round().astype(int)])
-    return chosen
-
-
 @style.styled
 def overlay_figure(models: list[Overlaid]) -> Figure:
     """Return log10 of the number of inputs per unit of z, a line for each model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -14,9 +14,10 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.models.table import z_label as z_label
+from omniinput_hpc.results.tables import beside, write_table
 
-FloatArray = NDArray[np.float64]
 P = ParamSpec("P")
 
 # Okabe & Ito's palette, which people with any colour vision can tell apart, without its yellow
@@ -157,3 +158,17 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
+
+
+def write_results(
+    run_path: Path,
+    name: str,
+    comments: Sequence[str],
+    columns: Mapping[str, NDArray],
+    figure: Figure,
+) -> list[str]:
+    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed."""
+    table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
+    write_table(table, comments, columns)
+    save(figure, picture)
+    return [str(table), str(picture)]

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
 from omniinput_hpc.results import representatives
+from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of
 from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -26,10 +23,7 @@ class ReportOptions:
 
     Attributes
     ----------
-    rule : "module:function" that scores inputs, or None
-    scores, key : score files and their key (default: the one beside each)
-    side : the confident end
-    fewest : distinct scored inputs, and lanes that they come from, that a bin needs
+    curve : what the curve is made from; there may be neither a rule nor scores
     tasks : a task file whose inputs are shown (default: they are drawn from the run)
     z_range, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
     masked : whether to mask addresses and phone numbers
@@ -37,11 +31,7 @@ class ReportOptions:
     one_run : whether the report is about one run, so that all score files must be of its model
     """
 
-    rule: str | None
-    scores: Sequence[Path]
-    key: Path | None
-    side: Side
-    fewest: tuple[int, int]
+    curve: CurveOptions
     tasks: Path | None
     z_range: tuple[float, float] | None
     width: float | None
@@ -58,40 +48,26 @@ class Content:
     Attributes
     ----------
     options : what was asked for
-    density : of the run; curve_density : in the curve's bins
-    curve : by the scores of `by`; None without scores
-    joined, result : of annotators' scores, or None
+    density, diagnosis : of the run
+    found : its curve; None without a rule or scores
+    inputs : representative inputs
     """
 
     options: ReportOptions
     density: Density
-    curve_density: Density
     diagnosis: Diagnosis
-    curve: Curve | None
-    by: str
-    joined: Joined | None
-    result: ScoredCurve | None
+    found: RunCurve | None
     inputs: representatives.Representatives
 
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
     """Estimate what the page shows of a run; errors are those of a script on this run alone."""
-    curve_density = density = density_of_run(run)
-    curve, by, joined, result = None, "", None, None
-    scores = options.scores
+    density, by = density_of_run(run), options.curve
     if not options.one_run:  # of several runs, each has its own score files, or none
-        scores = scores_of_model(run.fingerprint, options.scores, options.key)
-    if options.rule:
-        sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
-        curve = rule_curve(density, sums, options.side, options.fewest, whole=False)
-        by = f"the rule {options.rule}"
-    elif scores:
-        joined = join_scores(run.fingerprint, scores, options.key)
-        result = scored_curve(density, joined.scored, options.side, *options.fewest)
-        curve_density, curve = result.density, result.curve
-        by = ", ".join(joined.scored.annotators)
-    inputs, diagnosis = _inputs(run, density, options, scores), diagnose(run)
-    return Content(options, density, curve_density, diagnosis, curve, by, joined, result, inputs)
+        by = by.of_model(run.fingerprint)
+    found = curve_of(run, density, by) if by.rule or by.scores else None
+    inputs = _inputs(run, density, options, by.scores)
+    return Content(options, density, diagnose(run), found, inputs)
 
 
 def _inputs(

@@ -52,7 +52,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         ),
         curve=_curve(content, label, name, number),
         inputs=content.inputs,
-        side=content.options.side,
+        side=content.options.curve.side,
         masked=content.options.masked,
         files=_files(content, tables.describe_run(run), name),
     )
@@ -65,8 +65,9 @@ def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Marku
     """
     rows = []
     for name, (rounds, content) in zip(names, runs, strict=True):
-        curve, aupr, interval = content.curve, DASH, DASH
-        if curve is not None and np.isfinite(curve.aupr):
+        found, aupr, interval = content.found, DASH, DASH
+        if found is not None and np.isfinite(found.curve.aupr):
+            curve = found.curve
             aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
         converged = "yes" if content.density.verdict.converged else "no"
         rows.append([name, rounds, converged, aupr, interval])
@@ -150,9 +151,10 @@ def _without_verdict(said: list[str]) -> list[str]:
 
 def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:
     """Return what is said and drawn of precision and recall; None without scores."""
-    curve, density = content.curve, content.curve_density
-    if curve is None:
+    found = content.found
+    if found is None:
         return None
+    curve, density = found.curve, found.density
     figures = {
         "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
         "Mean score per bin": lambda: r_figure(density, curve, label),
@@ -160,8 +162,8 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
             lambda: roc_figure(density, curve)
         ),
     }
-    joined, result = content.joined, content.result
-    said = _without_verdict(tables.summarize_curve(density, curve, content.options.fewest))
+    joined, result = found.joined, found.result
+    said = _without_verdict(tables.summarize_curve(density, curve, content.options.curve.fewest))
     if joined is not None and result is not None:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
@@ -170,7 +172,8 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
         figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
     drawn = [drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()]
     lines = [*said, last_threshold(density, curve)]
-    return {"by": content.by, "lines": lines, "figures": drawn}
+    by = found.by if joined else f"the rule {found.by}"
+    return {"by": by, "lines": lines, "figures": drawn}
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
@@ -194,12 +197,13 @@ def last_threshold(density: Density, curve: Curve) -> str:
 
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries, to be saved by a link."""
-    density, curve, options = content.density, content.curve, content.options
+    density, found, options = content.density, content.found, content.options
     about = tables.describe_density(density, source)
     files = {"density": tables.table_text(about, tables.density_columns(density))}
-    if curve is not None:
-        about = [*tables.describe_curve(curve, options.side, content.by, options.fewest), *about]
-        files["pr"] = tables.table_text(about, tables.curve_columns(curve))
+    if found is not None:
+        by = options.curve
+        about = [*tables.describe_curve(found.curve, by.side, found.by, by.fewest), *about]
+        files["pr"] = tables.table_text(about, tables.curve_columns(found.curve))
     files["representatives"] = csv_text(content.inputs, source, not options.masked)
     return [
         {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}

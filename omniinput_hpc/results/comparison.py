@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from omniinput_hpc.annotation.join import join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison import models, samplers
@@ -19,10 +17,9 @@ from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
 from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import estimate
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.models import input_space
+from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
@@ -100,6 +97,19 @@ def shift_of(
     return float(result.value), float(result.error), name
 
 
+def normalized_columns(densities: tuple[Density, Density], shift: float) -> Columns:
+    """Return both densities, bins without counts left out, with `shift` added to the second's."""
+    parts = [(d, np.flatnonzero(d.count_b)) for d in densities]
+    shifted = zip(parts, (0.0, shift), strict=True)
+    return {
+        "model": np.concatenate([np.full(len(i), m) for m, (_, i) in enumerate(parts, start=1)]),
+        "z_lower": np.concatenate([d.edges[i] for d, i in parts]),
+        "z_upper": np.concatenate([d.edges[i + 1] for d, i in parts]),
+        "log_g": np.concatenate([d.log_g_b[i] + s for (d, i), s in shifted]),
+        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i in parts]),
+    }
+
+
 @dataclass(frozen=True)
 class SamplerResult:
     """Two runs of one model compared: what is printed, written and drawn.
@@ -132,30 +142,23 @@ def compare_two_samplers(
     return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
 
 
-def curve_of(
-    run: RunReader,
-    density: Density,
-    rule: str | None,
-    scores: Sequence[Path],
-    key: Path | None,
-    side: Side,
-    fewest: tuple[int, int],
-) -> Curve:
-    """Return a run's curve by a rule, or by those score files that are of its model.
+def curves_of(
+    runs: Sequence[RunReader], densities: Sequence[Density], options: CurveOptions
+) -> list[Curve]:
+    """Return the runs' curves by a rule, or each by those score files that are of its model.
 
     Raises
     ------
     UserError
-        None of the score files is.
+        None of the score files is of a run's model.
     """
-    if rule:
-        sums = sum_scores(run, density, load_rule(rule), fewest[0])
-        return rule_curve(density, sums, side, fewest, whole=False)
-    matching = scores_of_model(run.fingerprint, scores, key)
-    if not matching:
-        raise UserError(f"none of the score files is of the model of {run.path}")
-    scored = join_scores(run.fingerprint, matching, key).scored
-    return scored_curve(density, scored, side, *fewest).curve
+    curves = []
+    for run, density in zip(runs, densities, strict=True):
+        its_own = options.of_model(run.fingerprint)
+        if not (its_own.rule or its_own.scores):
+            raise UserError(f"none of the score files is of the model of {run.path}")
+        curves.append(curve_of(run, density, its_own).curve)
+    return curves
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
-from omniinput_hpc.annotation.tasks import Kind, read_key, read_tasks
-from omniinput_hpc.annotation.tasks import key_path as key_beside
+from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
+from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns, table_text
+from omniinput_hpc.runfile.reader import RunReader
 
 PER_BIN, MAX_BINS = 5, 12
 
@@ -158,7 +161,7 @@ def of_tasks(
     `score_of` gives the mean score of the task with an id, None without one.
     """
     tasks = read_tasks(tasks_path)
-    key = read_key(key_beside(tasks_path), tasks.tasks_id)
+    key = read_key(key_path(tasks_path), tasks.tasks_id)
     shown = {task.id: task for task in tasks.tasks}
     lower = key.range[0]
     n_bins = max(1, int(np.ceil((key.range[1] - lower) / key.width - 1e-6)))
@@ -207,3 +210,38 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
     if with_values:
         columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
     return table_text([f"representative inputs: {found.how_drawn}", f"source: {source}"], columns)
+
+
+def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:
+    """Return n recorded inputs of low, of middle and of high z: z and the picture of each.
+
+    Empty for models of other inputs than pictures.
+    """
+    if run.config["model"]["kind"] != "image-classifier" or not run.rounds or not n:
+        return []
+    rounds = list(run.samples())
+    x = np.concatenate([x.reshape(-1, x.shape[-1]) for x, _ in rounds])
+    z = np.concatenate([z.ravel() for _, z in rounds]).astype(np.float64)
+    shape = shape_of(ImageClassifier.model_validate(run.config["model"]))
+    chosen = choose_inputs(x, z, n)
+    return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
+
+
+def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[NDArray[np.int64]]:
+    """Return indices of n different inputs each with the lowest, middle and highest outputs.
+
+    Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
+    middle are those nearest to the range's middle.
+    """
+    _, first = np.unique(x, axis=0, return_index=True)
+    order = first[np.argsort(z[first], kind="stable")]
+    low, high = z[order[0]], z[order[-1]]
+    wanted = (low, 0.5 * (low + high), high)
+    reach = 0.02 * (high - low)
+    chosen = []
+    for middle in wanted:
+        near = order[np.abs(z[order] - middle) <= reach]
+        if len(near) < n:
+            near = order[np.sort(np.argsort(np.abs(z[order] - middle), kind="stable")[:n])]
+        chosen.append(near[np.linspace(0, len(near) - 1, min(n, len(near))).round().astype(int)])
+    return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, kr
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
+from omniinput_hpc.results.tables import Columns, read_table
 
 
 def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
@@ -34,6 +37,22 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
             + f"; standard deviation {np.std(each, ddof=1):.4f}"
         )
     return lines
+
+
+def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
+    """Return columns ``fid`` and ``fid_of_reference`` [B] of a table that judge.py wrote.
+
+    Parameters
+    ----------
+    path : the table
+    run : number of the run in it
+    z_lower_b : float64 [B], lower edges of the bins; NaN where the table has none of them
+    """
+    _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
+    mine = fid["run"] == run
+    near = np.abs(z_lower_b[:, None] - fid["z_lower"][mine]) < 1e-6
+    row_b = np.where(near.any(axis=1), near.argmax(axis=1), -1)
+    return {n: np.append(fid[n][mine], np.nan)[row_b] for n in ("fid", "fid_of_reference")}
 
 
 def agreement_lines(

@@ -26,6 +26,11 @@ FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
+def beside(run_path: Path, ending: str) -> Path:
+    """Return the path of a result: ``runs/toy.h5`` and ``.pr.csv`` give ``runs/toy.pr.csv``."""
+    return run_path.with_name(run_path.stem + ending)
+
+
 def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
     """Write a CSV file, whole or not at all: the header's lines after ``# ``, then the columns [n].
 

@@ -232,7 +232,9 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["precision_recall.py", "annotators.py", "next_scores.py"])
+@pytest.mark.parametrize(
+    "script", ["precision_recall.py", "annotators.py", "next_scores.py", "report.py"]
+)
 def test_people_and_judges_are_not_averaged(tmp_path, inside, scored, script):
     mark_as_judge(tmp_path / scored[1][2])
     code, _, err = inside(script, "lattice.h5", "--scores", *scored[1])

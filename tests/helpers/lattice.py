@@ -63,6 +63,11 @@ class Lattice:
         return (ENERGY_V[x].sum(axis=-1) * self.unit).astype(np.float32)
 
 
+MODEL = Lattice()
+BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
+LEVEL_EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level a bin
+
+
 def first_is_zero(x):
     """Score by site 0 alone."""
     return (x[:, 0] == 0).astype(np.float64)

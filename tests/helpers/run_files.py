@@ -2,14 +2,12 @@
 
 import h5py
 import numpy as np
-from lattice import Lattice, independent_run
+from lattice import BETA_K, MODEL, independent_run
+from lattice import LEVEL_EDGES as EDGES
 
 from omniinput_hpc.results.tables import write_table
 from omniinput_hpc.runfile import layout
 
-MODEL = Lattice()
-BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
 NO_MODEL = 'kind = "causal-lm"\npath = "none"\nlength = 8'
 CONFIG = """
 [run]

@@ -3,7 +3,8 @@
 from itertools import product
 
 import numpy as np
-from lattice import Lattice, first_is_zero, independent_run
+from lattice import BETA_K, MODEL, first_is_zero, independent_run
+from lattice import LEVEL_EDGES as FINE
 
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -15,9 +16,6 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
 
-MODEL = Lattice()
-BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-FINE = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
 WIDE = FINE[3:24:3]  # seven bins of three levels
 X = np.array(list(product(range(MODEL.n_values), repeat=MODEL.n_sites)), dtype=np.uint8)
 Z = MODEL.z(X).astype(float)

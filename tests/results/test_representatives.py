@@ -16,6 +16,7 @@ from omniinput_hpc.plots.style import save
 from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
+    choose_inputs,
     csv_text,
     edges_for,
 )
@@ -103,3 +104,15 @@ def test_a_table_is_a_line_per_input():
     assert lines[4] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
     images = replace(some("image", ["data:..."]))
     assert csv_text(images, "here", with_values=False).splitlines()[2].endswith("draws,score")
+
+
+def test_low_middle_and_high_are_different_inputs_from_those_places():
+    z = np.linspace(0.0, 100.0, 1001)
+    x = np.repeat(np.arange(1001)[:, None], 3, axis=1)
+    twice_x, twice_z = np.concatenate([x, x]), np.concatenate([z, z])
+    chosen = choose_inputs(twice_x, twice_z, 4)
+    for place, (low, high) in zip(chosen, ((0, 2), (48, 52), (98, 100)), strict=True):
+        assert len({int(twice_x[i, 0]) for i in place}) == 4
+        assert (twice_z[place] >= low).all() and (twice_z[place] <= high).all()
+    few = choose_inputs(x[::500], z[::500], 4)
+    assert [len(place) for place in few] == [3, 3, 3]  # no more than there are

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lattice import Lattice, first_is_zero, independent_run
+from lattice import BETA_K, MODEL, first_is_zero, independent_run
+from lattice import LEVEL_EDGES as EDGES
+from run_files import write_exact
 
+from omniinput_hpc import test_sets
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import (
     compare_curve,
@@ -22,28 +25,11 @@ from omniinput_hpc.results.tables import (
     describe_run,
     read_exact,
     read_table,
+    read_test_sets,
     summarize_curve,
     summarize_density,
     write_table,
 )
-
-MODEL = Lattice()
-BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
-
-
-def write_exact(path, edges=EDGES):
-    g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
-    bins = np.flatnonzero(g_b)
-    columns = {
-        "z_lower": edges[bins],
-        "z_upper": edges[bins + 1],
-        "log_g": np.log(g_b[bins]),
-        "log_g_error": np.zeros(len(bins)),
-        "count": g_b[bins].astype(np.int64),
-        "r": right_b[bins] / g_b[bins],
-    }
-    write_table(path, ["exact density", "absolute: yes"], columns)
 
 
 def test_tables_come_back_as_written(tmp_path):
@@ -167,3 +153,23 @@ def test_what_is_wrong_stands_in_the_header():
     assert "converged: no" in header and any("one lane" in line for line in header)
     assert any("2 of 9 rounds, not finished" in line for line in header)
     assert any("relative" in line for line in summarize_density(density))
+
+
+def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
+    path = tmp_path / "z.csv"
+    z = [np.array([1.5, -2.0]), np.array([0.25])]
+    test_sets.write_outputs(path, "here", ["digits:1", "digits:2,3"], z)
+    found = read_test_sets(path)
+    assert list(found) == ["digits:1", "digits:2,3"]
+    assert all(np.array_equal(found[name], part) for name, part in zip(found, z, strict=True))
+    for text, wanted in (
+        ("", "does not have the columns"),
+        ("set,role,z\n", "holds no outputs"),
+        ("set,role,z\na,positive,high\n", "row 1: expected set, role, z"),
+        ("set,role,z\na,positive,1\nb\n", "row 2: expected"),
+    ):
+        path.write_text(text)
+        with pytest.raises(EstimateError, match=wanted):
+            read_test_sets(path)
+    with pytest.raises(EstimateError, match="cannot be read"):
+        read_test_sets(tmp_path / "nothing.csv")

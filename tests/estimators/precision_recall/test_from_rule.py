@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lattice import Lattice, first_is_zero, independent_run
+from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_curve
@@ -25,9 +25,6 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.tables import thin_lines
 
-MODEL = Lattice()
-BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-LEVEL_EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
 WIDE_EDGES = np.arange(-0.01, 6.5, 0.8)  # three or four levels a bin
 
 

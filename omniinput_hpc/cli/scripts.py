@@ -1,0 +1,124 @@
+"""What the scripts of analysis/ share: how they fail, and their common arguments.
+
+Needs neither MPI nor torch. Estimators and plots are imported where they are used: a script that
+needs none starts without waiting for scipy and matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
+
+if TYPE_CHECKING:
+    from omniinput_hpc.results.curves import CurveOptions
+
+TASKS = "tasks, from choose.py"
+"""Help of the first argument of scripts that take a task file in place of a run file."""
+
+
+def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = None) -> int:
+    """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
+    try:
+        main(sys.argv[1:] if arguments is None else arguments)
+        return EXIT_COMPLETE
+    except (UserError, EstimateError) as error:
+        message = str(error)
+    except OSError as error:
+        message = f"{error.filename}: " if error.filename else ""
+        message += str(error.strerror or error)
+    except MemoryError as error:
+        message = f"there is not enough memory for these files: {error}"
+    print(f"error: {message}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+@contextmanager
+def with_extra(name: str) -> Iterator[None]:
+    """Turn a library that is missing into a `UserError` that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[{name}]'"
+        ) from None
+
+
+def new_parser(
+    description: str | None,
+    example: str,
+    files: str = "the run file",
+    nargs: int | str | None = None,
+) -> argparse.ArgumentParser:
+    """Return a parser of arguments that begin with ``run``, or with ``tasks`` of help `TASKS`.
+
+    Its help ends with an example, given as the script's arguments.
+    """
+    parser = argparse.ArgumentParser(
+        description=description,
+        epilog=f"example:\n  python analysis/%(prog)s {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    name, metavar = ("tasks", "TASKS.jsonl") if files == TASKS else ("run", "RUN.h5")
+    parser.add_argument(name, type=Path, nargs=nargs, metavar=metavar, help=files)
+    return parser
+
+
+def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:
+    """Add --range LOW HIGH, of outputs; its help is `words`."""
+    ends = ("LOW", "HIGH")
+    parser.add_argument("--range", type=float, nargs=2, metavar=ends, help=words, **options)
+
+
+def add_shown_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of scripts that show inputs of each bin."""
+    from omniinput_hpc.results.representatives import PER_BIN
+
+    add_range(parser, "show inputs with outputs from LOW to HIGH")
+    add = parser.add_argument
+    add("--width", type=float, help="width of their bins (default: at most 12 bins)")
+    add("--per-bin", type=int, default=PER_BIN, help="inputs shown a bin (default: %(default)s)")
+    add("--mask", action="store_true", help="mask addresses and phone numbers")
+    render = "show a python model's inputs by its own render; runs its code"
+    add("--render", action="store_true", help=render)
+
+
+def add_score_options(
+    parser: argparse.ArgumentParser, rule: bool = False, required: bool = True
+) -> None:
+    """Add the options of scripts that read scores, or that score by a rule."""
+    from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
+
+    add, source = parser.add_argument, parser.add_mutually_exclusive_group(required=required)
+    if rule:
+        called = "a Python function that scores inputs, int64 [n, D], from 0 to 1"
+        source.add_argument("--rule", metavar="MODULE:FUNCTION", help=called)
+    files = "score files, RUN.scores.NAME.jsonl, one per annotator"
+    source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
+    add_key(parser)
+    side = "which outputs are the model's confident ones (default: low)"
+    add("--side", choices=["low", "high"], default="low", help=side)
+    inputs = "scored inputs that a bin must have (default: %(default)s)"
+    add("--fewest-inputs", type=int, default=FEWEST_INPUTS, metavar="N", help=inputs)
+    lanes = "independent lanes that these must come from (default: %(default)s)"
+    add("--fewest-lanes", type=int, default=FEWEST_LANES, metavar="N", help=lanes)
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add --key."""
+    beside_scores = "key of the tasks (default: beside the scores)"
+    parser.add_argument("--key", type=Path, metavar="FILE", help=beside_scores)
+
+
+def curve_options(options: argparse.Namespace) -> CurveOptions:
+    """Return what was given for the arguments of `add_score_options`."""
+    from omniinput_hpc.results.curves import CurveOptions
+
+    rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
+    return CurveOptions(rule, options.scores or [], options.key, options.side, fewest)
