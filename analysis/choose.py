@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options, checked."""
-    example = "runs/toy.h5 --width 1 --range 10 20 --per-bin 50"
+    example = "runs/toy.h5 --width 0.2 --range 1.6 3.6"
     parser = new_parser(__doc__, example, "run files", nargs="+")
     add, inputs = parser.add_argument, "inputs drawn in each bin (default: 50)"
     add("--per-bin", type=int, default=50, metavar="N", help=inputs)

@@ -18,7 +18,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str]) -> None:
     """Read, estimate, write, and print where the results are."""
-    example = "runs/toy.h5 runs/toy-worse.h5 --range 10 20"
+    example = "runs/toy.h5 runs/toy-worse.h5 --range 1.6 2.2"
     parser = new_parser(__doc__, example, "one run of each model", nargs=2)
     add_range(parser, "outputs that both models share, to normalize by", required=True)
     options = parser.parse_args(arguments)

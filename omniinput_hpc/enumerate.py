@@ -20,6 +20,7 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
@@ -29,6 +30,7 @@ from omniinput_hpc.text import duration
 log = logging.getLogger("omniinput_hpc")
 
 INPUTS_PER_BLOCK = 100_000
+INPUTS_TRIED = 1000  # by the rule, before anything is counted
 BATCH = 4096
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -110,15 +112,28 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
     return as_tree if branches and offers.predicted_from == 1 else in_batches
 
 
+def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
+    """Score some inputs, int64 [n, D]; a `UserError` says why the rule cannot."""
+    try:
+        rule(x)
+    except EstimateError as error:
+        raise UserError(str(error)) from None
+
+
 def count_all(
     model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
 ) -> Census:
     """Enumerate the space over all ranks; every rank returns the whole census.
 
-    Raises a UserError where it would take longer than `max_hours`, by the time of the first block.
+    Raises
+    ------
+    UserError
+        It would take longer than `max_hours`, by the time of the first block; or the rule fails.
     """
     v, d = model.n_values, model.n_sites
     depth = block_depth(v, d)
+    if rule is not None:
+        world.together(lambda: try_rule(rule, inputs_of(0, depth, v, d)[:INPUTS_TRIED]))
     n_blocks = v**depth
     evaluate = block_evaluator(model, depth, device)
     evaluate(0)  # the first evaluation is slower than the others
@@ -137,8 +152,15 @@ def count_all(
     autoregressive = models.offers_of(model).conditional_logits is not None
     m = d - model.predicted_from if autoregressive else None
     census = Census(config.bins.edges, rule, m)
-    for block in _reported(range(world.rank, n_blocks, world.size)):
-        census.add(inputs_of(block, depth, v, d), evaluate(block))
+
+    def count_mine() -> None:
+        try:
+            for block in _reported(range(world.rank, n_blocks, world.size)):
+                census.add(inputs_of(block, depth, v, d), evaluate(block))
+        except EstimateError as error:  # of the rule, at inputs that were not tried
+            raise UserError(str(error)) from None
+
+    world.together(count_mine)
     census.count_b = world.sum(census.count_b)
     census.right_b = world.sum(census.right_b)
     census.mass_right = float(world.sum(np.array([census.mass_right]))[0])

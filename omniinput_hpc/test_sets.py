@@ -25,6 +25,7 @@ from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curv
 from omniinput_hpc import models
 from omniinput_hpc.config import ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.results.tables import write_table
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
@@ -90,13 +91,21 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
 
 
 def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:
-    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        print(f"# outputs z of test sets, {about}", "set,role,z", sep="\n", file=file)
-        for index, (name, z_n) in enumerate(zip(names, z, strict=True)):
-            role = "negative" if index else "positive"
-            file.writelines(f'"{name}",{role},{value:.7g}\n' for value in z_n)
+    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z).
+
+    Raises a UserError where it cannot be written.
+    """
+    sizes = [len(z_n) for z_n in z]
+    columns = {
+        "set": np.repeat(names, sizes),
+        "role": np.repeat(["positive"] + ["negative"] * (len(names) - 1), sizes),
+        "z": np.array([f"{value:.7g}" for z_n in z for value in z_n]),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, [f"outputs z of test sets, {about}"], columns)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _run(arguments: Sequence[str] | None) -> None:

@@ -62,3 +62,35 @@ def test_a_large_space_is_refused_with_its_size_and_time(capfd, tmp_path, lattic
 def test_the_rule_counts_sums_divisible_by_30():
     x = np.array([[9, 9, 9, 3, 0, 0, 0, 0], [0] * 8, [1] * 8, [9, 9, 9, 9, 9, 9, 6, 0]])
     assert is_valid(x.astype(np.uint8)).tolist() == [1, 1, 0, 1]
+
+
+RULES = """
+def twice(x):
+    return [0.5] * (2 * len(x))
+def percent(x):
+    return x[:, 0] * 50.0
+def fails(x):
+    return x[:, 99]
+def late(x):  # wrong where the first site is not 0: not among the inputs that are tried
+    return (x[:, 0] > 0) * 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("twice", "expected 1000 scores of shape (1000,), got (2000,)"),
+        ("percent", "scores must lie in [0, 1], got 50"),
+        ("fails", "--rule enumerate_rules:fails failed: IndexError"),
+        ("late", "scores must lie in [0, 1], got 2"),
+    ],
+)
+def test_a_wrong_rule_is_bad_input(rule, said, capfd, tmp_path, lattice_toml, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "enumerate_rules.py").write_text(RULES)
+    toml, csv = tmp_path / "lattice.toml", tmp_path / "exact.csv"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    arguments = [toml, "--output", csv, "--rule", f"enumerate_rules:{rule}"]
+    code, text = call(capfd, *arguments)
+    assert code == 2 and said in text and "Traceback" not in text, text
+    assert not csv.exists()

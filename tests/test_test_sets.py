@@ -5,6 +5,8 @@ import pytest
 from run_tools import ROOT
 
 from omniinput_hpc import test_sets
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.results.tables import read_test_sets
 
 INPUT = str(ROOT / "inputs/digits-mlp.toml")
 
@@ -33,7 +35,7 @@ def test_the_digits_family_on_its_own_test_set(tmp_path, capsys, monkeypatch):
     assert auroc["digits:0"] > 99
     assert auroc["digits:2,3,4,5,6,7,8,9"] < auroc["digits:0"]
     rows = path.read_text().splitlines()
-    assert rows[1] == "set,role,z" and rows[2].startswith('"digits:1",positive,')
+    assert rows[1] == "set,role,z" and rows[2].startswith("digits:1,positive,")
     assert len(rows) == 2 + len(test_sets.read_set("digits"))
 
 
@@ -61,3 +63,16 @@ def test_a_language_model_is_refused(capsys, monkeypatch):
     arguments = ["inputs/toy.toml", "--positives", "digits:1", "--negatives", "digits:0"]
     assert test_sets.main(arguments) == 2
     assert "image-classifier" in capsys.readouterr().err
+
+
+def test_the_table_is_written_whole_or_a_plain_message_says_why_not(tmp_path):
+    name, z = 'mnist:a "folder", b', [np.array([1.5, 1 / 3]), np.array([-2.0])]
+    path = tmp_path / "new" / "z.csv"
+    test_sets.write_outputs(path, "here", [name, "digits:0"], z)
+    assert [p.name for p in path.parent.iterdir()] == ["z.csv"]
+    found = read_test_sets(path)
+    assert list(found) == [name, "digits:0"]
+    np.testing.assert_allclose(found[name], z[0], rtol=1e-6)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/z.csv cannot be written"):
+        test_sets.write_outputs(tmp_path / "file" / "z.csv", "here", ["a"], z[:1])

@@ -64,9 +64,23 @@ def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Nam
 
 def positive_seconds(text: str) -> float:
     """Return a positive number of seconds from the command line."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
+    return value
+
+
+def positive_count(text: str) -> int:
+    """Return a whole number of at least 1 from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return value
 
 

@@ -165,7 +165,10 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
         "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
     )
     parser.add_argument(
-        "--rescore", type=_count, metavar="N", help="with --verify: evaluate N samples again"
+        "--rescore",
+        type=common.positive_count,
+        metavar="N",
+        help="with --verify: evaluate N samples again",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="table.key=value", help="override a key"
@@ -189,9 +192,3 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
     if args.rescore and not args.verify:
         parser.error("--rescore belongs to --verify")
     return args
-
-
-def _count(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
-    return int(text)

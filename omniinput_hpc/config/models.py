@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
@@ -155,7 +155,10 @@ Model = Annotated[
 ]
 
 
-def read_options(options: type[Table], table: Mapping[str, Any]) -> Table:
+SomeTable = TypeVar("SomeTable", bound=Table)
+
+
+def read_options(options: type[SomeTable], table: Mapping[str, Any]) -> SomeTable:
     """Return the ``[model]`` table of a run file, or raise a `UserError` that names the key."""
     try:
         return options.model_validate(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
     bottom, top = axes.get_ylim()
     row = 0
     for index, model in models:
-        for mark, (name, z_n) in zip("|x+.", model.sets.items(), strict=False):
+        for mark, (name, z_n) in zip(cycle("|x+."), model.sets.items(), strict=False):
             row += 1
             y = bottom - 0.06 * row * (top - bottom)
             look: dict[str, Any] = {"color": style.colour(index), "alpha": 0.4, "markersize": 5}

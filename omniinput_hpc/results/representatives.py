@@ -14,17 +14,20 @@ from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
 from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.models import read_options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns, table_text
 from omniinput_hpc.runfile.reader import RunReader
 
 PER_BIN, MAX_BINS = 5, 12
+MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
+"""Recorded inputs that pictures are chosen from, and bytes of their values, about."""
 
 
 @dataclass(frozen=True)
@@ -215,14 +218,26 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
 def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:
     """Return n recorded inputs of low, of middle and of high z: z and the picture of each.
 
-    Empty for models of other inputs than pictures.
+    Of long runs evenly spaced rounds are read, so that memory is bounded. Empty for models of
+    other inputs than pictures.
+
+    Raises
+    ------
+    UserError
+        The model's options, perhaps of an older version, or its files say no shape of its pictures.
     """
-    if run.config["model"]["kind"] != "image-classifier" or not run.rounds or not n:
+    if run.config.get("model", {}).get("kind") != "image-classifier" or not run.rounds or not n:
         return []
-    rounds = list(run.samples())
-    x = np.concatenate([x.reshape(-1, x.shape[-1]) for x, _ in rounds])
-    z = np.concatenate([z.ravel() for _, z in rounds]).astype(np.float64)
-    shape = shape_of(ImageClassifier.model_validate(run.config["model"]))
+    shape = shape_of(read_options(ImageClassifier, run.config["model"]))
+    if shape.n_sites != run.n_sites:
+        raise UserError(
+            f"{run.path}: the model's pictures have {shape.n_sites} sites now, the run's "
+            f"{run.n_sites}; --inputs 0 draws none"
+        )
+    most = min(MAX_PICTURES, MAX_PICTURE_BYTES // run.n_sites)
+    rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run, most)]
+    x = np.concatenate([one.samples_x.reshape(-1, run.n_sites) for one in rounds])
+    z = np.concatenate([one.samples_z.ravel() for one in rounds]).astype(np.float64)
     chosen = choose_inputs(x, z, n)
     return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
 from omniinput_hpc.estimators.precision_recall.curves import Side
@@ -47,9 +47,17 @@ def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
     path : the table
     run : number of the run in it
     z_lower_b : float64 [B], lower edges of the bins; NaN where the table has none of them
+
+    Raises
+    ------
+    EstimateError
+        As `read_table`; or the table has no such run.
     """
     _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
     mine = fid["run"] == run
+    if not mine.any():
+        known = ", ".join(f"{n:g}" for n in np.unique(fid["run"]))
+        raise EstimateError(f"{path} holds no run {run}; it has: {known}")
     near = np.abs(z_lower_b[:, None] - fid["z_lower"][mine]) < 1e-6
     row_b = np.where(near.any(axis=1), near.argmax(axis=1), -1)
     return {n: np.append(fid[n][mine], np.nan)[row_b] for n in ("fid", "fid_of_reference")}

@@ -87,8 +87,11 @@ BAD = {
     "no argument": ([], "required"),
     "unknown option": (["{toml}", "--fast"], "--fast"),
     "bad restart": (["{toml}", "--restart", "maybe"], "invalid choice"),
-    "bad walltime": (["{toml}", "--max-walltime", "soon"], "--max-walltime"),
-    "negative walltime": (["{toml}", "--max-walltime", "-1"], "--max-walltime"),
+    "bad walltime": (
+        ["{toml}", "--max-walltime", "soon"],
+        "seconds above 0, found 'soon'",
+    ),
+    "negative walltime": (["{toml}", "--max-walltime", "-1"], "seconds above 0, found '-1'"),
     "restart require": (["{toml}", "--restart", "require"], "there is no run file"),
     "unknown key": (["{toml}", "--set", "run.rondes=3"], 'did you mean "rounds"'),
     "not sorted": (["{toml}", "--set", "ladder.betas=[1.0, 0.0]"], "ascending"),

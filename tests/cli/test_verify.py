@@ -292,7 +292,7 @@ def test_what_is_no_run_file_is_bad_input(capfd, path, tmp_path):
         (["--verify", text_file], "not a readable HDF5"),
         (["--verify", other], "not an omniinput_hpc run"),
         (["--verify"], "RUN.h5"),
-        (["--verify", path, "--rescore", "0"], "--rescore"),
+        (["--verify", path, "--rescore", "0"], "a whole number of at least 1, found '0'"),
         (["--verify", path, "--doctor"], "not allowed with"),
         (["input.toml", "--rescore", "3"], "--rescore belongs to --verify"),
         (["--verify", path, "--rescore", "3", "--set", "model.factory=nowhere:make"], "no module"),

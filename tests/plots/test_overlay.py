@@ -24,3 +24,13 @@ def test_lines_are_the_densities_and_marks_the_test_sets(tmp_path):
     np.testing.assert_allclose(z, density.edges[bins] + width / 2)
     marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
     assert marks == [[1.0, 1.5], [0.5]]
+
+
+def test_every_test_set_is_drawn(tmp_path):
+    """Marks begin again where there are more sets than marks."""
+    density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
+    sets = {f"set {n}": np.array([float(n)]) for n in range(9)}
+    (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], sets)]).subfigs
+    (axes,) = part.axes
+    marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
+    assert marks == [[float(n)] for n in range(9)]

@@ -1,10 +1,12 @@
 """Representative inputs: by weight from all rungs, in bins of the run; tables; pictures."""
 
+import json
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
 
 from omniinput_hpc.annotation.choose import draw_independently
@@ -13,13 +15,16 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.plots.style import save
+from omniinput_hpc.results import representatives
 from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
     choose_inputs,
     csv_text,
     edges_for,
+    pictures_at_ends,
 )
+from omniinput_hpc.runfile.reader import RunReader, open_run
 
 EDGES = FINE[3:24:5]  # bins of five levels
 DRAWS = 3000
@@ -116,3 +121,60 @@ def test_low_middle_and_high_are_different_inputs_from_those_places():
         assert (twice_z[place] >= low).all() and (twice_z[place] <= high).all()
     few = choose_inputs(x[::500], z[::500], 4)
     assert [len(place) for place in few] == [3, 3, 3]  # no more than there are
+
+
+IMAGES = 'kind = "image-classifier"\npath = "{path}"{more}'
+
+
+def image_run(folder, more="", **options):
+    """Write a run whose 8 sites of 4 values are grey pictures of 2 x 4."""
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    shape = {"height": 2, "width": 4, "channels": 1, "n_values": 4}
+    text = {"architecture": "mlp", **shape, "n_outputs": 1, "size": 3}
+    (model / "model.json").write_text(json.dumps(text))
+    table = IMAGES.format(path=model, more=more)
+    return write_run(folder / "run.h5", walkers=16, model=table, **options)
+
+
+def test_pictures_at_the_ends_are_recorded_inputs(tmp_path, monkeypatch):
+    whole = image_run(tmp_path, rounds=6)
+    with open_run(tmp_path / "run.h5") as run:
+        chosen = pictures_at_ends(run, 3)
+        assert pictures_at_ends(run, 0) == []
+        z = [[z for z, _ in place] for place in chosen]
+        assert min(z[0]) == whole.z_rks.min() and max(z[2]) == whole.z_rks.max()
+        for value, picture in (pair for place in chosen for pair in place):
+            x = np.rint(picture.ravel() / 85.0)
+            same = (whole.x_rksd == x).all(axis=-1)
+            assert picture.shape == (2, 4) and value in whole.z_rks[same]
+        # no more than some rounds are read
+        read = []
+        slab = RunReader.slab
+        monkeypatch.setattr(
+            RunReader, "slab", lambda self, *where: read.append(where[:2]) or slab(self, *where)
+        )
+        per_round = whole.x_rksd[0].size
+        monkeypatch.setattr(representatives, "MAX_PICTURE_BYTES", 2 * per_round)
+        assert [len(place) for place in pictures_at_ends(run, 3)] == [3, 3, 3]
+        assert {round_ for name, round_ in read if name == "samples/x"} == {0, 5}
+
+
+def test_options_of_another_version_are_a_plain_message(tmp_path):
+    image_run(tmp_path, more="\nold_key = 3")
+    with (
+        open_run(tmp_path / "run.h5") as run,
+        pytest.raises(UserError, match=r"model.old_key: Extra inputs are not permitted"),
+    ):
+        pictures_at_ends(run, 3)
+
+
+def test_pictures_of_another_size_are_a_plain_message(tmp_path):
+    image_run(tmp_path)
+    file = tmp_path / "model" / "model.json"
+    file.write_text(file.read_text().replace('"height": 2', '"height": 3'))
+    with (
+        open_run(tmp_path / "run.h5") as run,
+        pytest.raises(UserError, match="12 sites now, the run's 8"),
+    ):
+        pictures_at_ends(run, 3)

@@ -2,7 +2,7 @@
 
 The density must be within 4.5 of its own standard errors in every bin, and the root mean square
 of these z-scores within 0.7 to 1.4 over the runs of a method. To print the table of all methods:
-`PYTHONPATH=. python tests/sampling/test_known_answers.py [RUNS [CASE ...]]`
+`PYTHONPATH=tests/helpers .venv/bin/python tests/sampling/test_known_answers.py [RUNS [CASE ...]]`
 """
 
 from __future__ import annotations

@@ -11,12 +11,15 @@ import numpy as np
 from omniinput_hpc.annotation.judges import Judge
 from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, Task
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.from_rule import check_scores, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    call_rule,
+    check_scores,
+    load_rule,
+)
 from omniinput_hpc.plugins import load_function
 
 Of = Literal["values", "shown"]
+OPTION = "--judge"
 
 
 class RuleJudge(Judge):
@@ -31,15 +34,17 @@ class RuleJudge(Judge):
 
     Raises
     ------
+    UserError
+        No such function; at a call, it fails.
     EstimateError
-        No such function; at a call, scores of the wrong shape or range.
+        At a call, scores of the wrong shape or range.
     """
 
     def __init__(self, name: str, of: Of, key: Key | None) -> None:
         self.about = f"rule {name}" + (" of what is shown" if of == "shown" else "")
         self._name, self._key = name, key.by_id() if key else {}
         self._function: Any = (
-            load_rule(name, "--judge") if of == "values" else load_function(name, "--judge")
+            load_rule(name, OPTION) if of == "values" else load_function(name, OPTION)
         )
         self._of = of
 
@@ -47,26 +52,18 @@ class RuleJudge(Judge):
         """Return the rule's scores."""
         if self._of == "shown":
             shown = [_shown(task) for task in tasks]
-            return list(check_scores(self._call(shown), len(tasks), self._name).tolist())
+            scores = call_rule(self._function, shown, self._name, OPTION)
+            return list(check_scores(scores, len(tasks), self._name).tolist())
         by_run: dict[int | None, list[int]] = defaultdict(list)  # inputs of a run are equally long
         for i, task in enumerate(tasks):
             by_run[self._key[task.id].run].append(i)
-        scores: list[float | None] = [None] * len(tasks)
+        found: list[float | None] = [None] * len(tasks)
         for run, places in by_run.items():
             if run is not None:
                 x_nd = np.array([self._key[tasks[i].id].x for i in places], dtype=np.int64)
-                for i, score in zip(places, self._call(x_nd).tolist(), strict=True):
-                    scores[i] = score
-        return scores
-
-    def _call(self, given: Any) -> Any:
-        try:
-            return self._function(given)
-        except (EstimateError, UserError):
-            raise
-        except Exception as error:  # a user's own function may raise anything
-            problem = f"{type(error).__name__}: {error}"
-            raise UserError(f"--judge {self._name} failed: {problem}") from error
+                for i, score in zip(places, self._function(x_nd).tolist(), strict=True):
+                    found[i] = score
+        return found
 
 
 def _shown(task: Task) -> Any:

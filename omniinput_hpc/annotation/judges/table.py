@@ -92,7 +92,11 @@ def check(options: Options) -> None:
 
 
 def make_judge(options: Options, tasks: TaskSet) -> Judge:
-    """Return the judge that checked options name, or raise a UserError or EstimateError."""
+    """Return the judge that checked options name.
+
+    Raises a UserError where a file is missing, or is not of such a judge or such tasks, or there is
+    no such function.
+    """
     kind = JUDGES.get(options.judge)
     if kind is None:
         by_values = options.of == "values"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
@@ -36,16 +37,26 @@ def load_rule(name: str, option: str = "--rule") -> Rule:
     Raises
     ------
     UserError
-        No such module or function.
+        No such module or function; at a call of the rule: the function fails.
     EstimateError
         At a call of the rule: scores of the wrong shape, or that are not finite and in [0, 1].
     """
     function = load_function(name, option)
 
     def rule(x: IntArray) -> FloatArray:
-        return check_scores(function(x), len(x), name)
+        return check_scores(call_rule(function, x, name, option), len(x), name)
 
     return rule
+
+
+def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:
+    """Return what a user's function gives; whatever it raises becomes a `UserError`."""
+    try:
+        return function(given)
+    except (EstimateError, UserError):
+        raise
+    except Exception as error:  # a user's own function may raise anything
+        raise UserError(f"{option} {name} failed: {type(error).__name__}: {error}") from error
 
 
 def check_scores(scores: object, n: int, name: str) -> FloatArray:
