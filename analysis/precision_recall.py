@@ -1,7 +1,7 @@
 """Draw the precision-recall curve of a model over its whole input space.
 
-What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.png and .roc.png; with
---exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF.
+What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.png and .roc.png; by a
+rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF.
 """
 
 from __future__ import annotations

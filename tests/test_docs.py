@@ -195,7 +195,7 @@ def test_the_python_page_runs(tmp_path, monkeypatch):
     for language, code in BLOCK.findall(TEXT[ROOT / "docs/python-api.md"]):
         assert language == "python"
         exec(compile(code, "docs/python-api.md", "exec"), names)
-    assert np.isfinite(names["curve"].aupr)
+    assert np.isfinite(names["curve"].aupr) and names["low"].any()
     for attribute in ("config_toml", "fingerprint", "burn_in_committed", "model_beta"):
         assert attribute in dir(names["run"])
 

@@ -8,6 +8,8 @@ import pytest
 from run_tools import ROOT, environment
 
 from omniinput_hpc.cli import run
+from omniinput_hpc.config import input_file
+from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -56,3 +58,25 @@ def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
     with open_run(tmp_path / "runs/my_model.h5") as made:
         assert made.rounds == 20
         assert made.outside_k2().sum() == 0
+
+
+def ranges_of(text):
+    """Return width and range of a text's examples of choose.py on the Toy's run."""
+    words = r"runs/toy\.h5 (?:--per-bin \d+ )?--width (\S+) --range (\S+) ([\d.]+)"
+    return [tuple(map(float, found)) for found in re.findall(words, text)]
+
+
+def test_inputs_chosen_from_the_toy_make_a_curve():
+    """The examples' bins are whole bins of the run, and two or more of them hold right inputs."""
+    unit = input_file.load(ROOT / "inputs/toy.toml", []).bins.width
+    _, exact = read_table(ROOT / "inputs/exact/toy.csv", ["z_lower", "r"])
+    right = exact["z_lower"][exact["r"] > 0.5]
+    names = ("README.md", "docs/tutorial.md", "docs/scoring.md", "analysis/choose.py")
+    for name in names:
+        found = ranges_of((ROOT / name).read_text(encoding="utf-8"))
+        assert found, name
+        for width, low, high in found:
+            for size in (width, low, high - low):
+                assert abs(size / unit - round(size / unit)) < 1e-6, name
+            bins = {int((z - low + 1e-9) // width) for z in right if low <= z + 1e-9 < high}
+            assert len(bins) >= 2, name

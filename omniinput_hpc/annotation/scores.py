@@ -1,8 +1,9 @@
 """Score files: ``RUN.scores.NAME.jsonl``, one append-only file per annotator or judge.
 
-Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``; the last line per id
-counts, and a null score withdraws the earlier ones. A line is on the disk (fsync) before
-`ScoreFile.append` returns. Needs neither torch nor MPI.
+Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``, and ``"judge"``,
+``"undo"`` and ``"nonce"`` where they are not empty (see `Score`); the last line per id counts, and
+a null score withdraws the earlier ones. A line is on the disk (fsync) before `ScoreFile.append`
+returns. Needs neither torch nor MPI.
 """
 
 from __future__ import annotations

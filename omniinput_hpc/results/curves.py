@@ -67,7 +67,7 @@ def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurv
     """
     if options.rule:
         sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
-        curve = rule_curve(density, sums, options.side, options.fewest, whole=False)
+        curve = rule_curve(density, sums, options.side, options.fewest)
         return RunCurve(curve, density, options.rule)
     joined, result = curve_by_scores(run, density, options)
     by = ", ".join(joined.scored.annotators)

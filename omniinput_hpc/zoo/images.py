@@ -27,7 +27,8 @@ class Recipe:
     architecture, training : see `omniinput_hpc.zoo.image_training.train_and_save`
     data : "mnist", "cifar10" or "cifar100"
     classes : how many outputs
-    papers : the papers' test accuracy in percent (S0 section 4; S2 sections 3 and 17)
+    papers : the papers' test accuracy in percent (Liu et al., OmniInput, TMLR 2025, section 4;
+        its forerunner, S2 in docs/papers.md, sections 3 and 17)
     """
 
     architecture: str

@@ -22,7 +22,7 @@ from omniinput_hpc.zoo import new_parser
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
 MAX_TOKENS = 66
-"""Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (S0, appendix D)."""
+"""Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (OmniInput, appendix D)."""
 LABELS = {0: "negative", 1: "positive"}
 
 FILES = {"train": "train.tsv", "test": "dev.tsv"}

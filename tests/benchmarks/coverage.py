@@ -112,7 +112,7 @@ def coarse_log_g(log_g_b: np.ndarray) -> np.ndarray:
 def estimates(run) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
     """Return estimates, lower and upper ends of the 95% intervals [Q], and the density."""
     density = density_of_run(run)
-    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
     theta = coarse_log_g(density.log_g_b)
     half = t_quantile(len(density.lanes_g)) * jackknife_error(
         theta, coarse_log_g(density.log_g_jb), density.lanes_g

@@ -80,7 +80,7 @@ def main() -> int:
         pairs_b, _ = read_pairs(run_b, run_a, b)
         exact = [read_exact(path, a.edges, ["r"]) for path in options.exact]
         curves = [
-            rule_curve(density, sum_scores(run, density, rule))
+            rule_curve(density, sum_scores(run, density, rule), whole=True)
             for run, density in zip(runs, (a, b), strict=True)
         ]
     found = normalize(a, b, pairs_a, pairs_b, low, high)

@@ -105,7 +105,7 @@ def test_relative_densities_are_laid_on_the_exact_one(tmp_path):
     error_b[4] = 50.0
     poor = replace(density, log_g_b=poor_b, log_g_error_b=error_b)
     assert offset(poor, exact) == pytest.approx(offset(density, exact), abs=0.01)
-    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
     truth = compare_curve(density, curve, exact, "low")
     assert abs(truth.sampled_common - truth.aupr_common) < 4.3 * curve.aupr_error
 
@@ -131,7 +131,7 @@ def test_columns_and_header_lines():
     header = describe_density(density, describe_run(run))
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert any("memory.h5, 16 of 16 rounds, 8 sites of 4 values" in line for line in header)
-    curve = rule_curve(density, sum_scores(run, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
     assert list(curve_columns(curve))[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",

@@ -1,10 +1,10 @@
 """The Fréchet distance of a bin's pictures to a reference set, by a custom feature network.
 
-As in S0, Tables 4 and 5 (Liu et al., TMLR 2025), but with a network that knows such pictures. FID
-(Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of features, a number per
-bin, not a score per picture. It is too high where pictures are few, above all where there are no
-more of them than features (the covariance is not of full rank): so beside each stands the FID that
-as many pictures drawn from the reference set itself get.
+As in OmniInput (Liu et al., TMLR 2025), Tables 4 and 5, but with a network that knows such
+pictures. FID (Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of
+features, a number per bin, not a score per picture. It is too high where pictures are few, above
+all where there are no more of them than features (the covariance is not of full rank): so beside
+each stands the FID that as many pictures drawn from the reference set itself get.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 def annotator_columns(scored: Scored) -> dict[str, NDArray]:
     """Return a table: r per bin and annotator, mean and standard deviation over annotators.
 
-    As in S1, Table 1 (Liu et al., human-model difference). The deviation is that of the
-    annotators' means, NaN where fewer than two scored the bin.
+    As in Liu et al., Evaluation of human-model prediction difference, Table 1. The deviation is
+    that of the annotators' means, NaN where fewer than two scored the bin.
     """
     everyone = bin_scores(scored)
     bins = np.flatnonzero(everyone.inputs_b)
@@ -52,7 +52,8 @@ def convergence(
 ) -> dict[int, Curve]:
     """Return the curves of the first 10, 20, ... inputs of each bin, in a shuffled order.
 
-    The same order for all, so that each adds to the one before (S0, Fig. 5).
+    The same order for all, so that each adds to the one before (Liu et al., OmniInput, TMLR
+    2025, Fig. 5).
 
     Raises
     ------

@@ -161,7 +161,7 @@ def rule_curve(
     sums: ScoreSums,
     side: Side = "low",
     fewest: tuple[int, int] = (curves.FEWEST_INPUTS, curves.FEWEST_LANES),
-    whole: bool = True,
+    whole: bool = False,
 ) -> Curve:
     """Return the curve with 95% bands from the joint jackknife over lane groups.
 
@@ -174,8 +174,8 @@ def rule_curve(
     density, sums : of the same run
     side : "low" or "high"
     fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
-    whole : whether all bins with counts are taken; else the range ends with the last bin on each
-        side that has what it needs (all are taken where no bin has it)
+    whole : whether all bins with counts are taken; by default the range ends with the last bin on
+        each side that has what it needs (all are taken where no bin has it)
     """
     enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
     used_b = density.believed_b

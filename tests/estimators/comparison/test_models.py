@@ -21,7 +21,7 @@ N_RUNS = 24
 def curve_of(which, seed, moves=8):
     run = draw(which, ABSOLUTE, seed, moves=moves)
     density = density_of_run(run)
-    return rule_curve(density, sum_scores(run, density, model_pair.is_right))
+    return rule_curve(density, sum_scores(run, density, model_pair.is_right), whole=True)
 
 
 def exact_curve(which):
@@ -78,7 +78,7 @@ def test_recall_on_another_scale_is_shifted_back():
     density = density_of_run(run)
     moved = type(density)(**{**vars(density), "log_g_b": density.log_g_b - 5.0,
                              "log_g_jb": density.log_g_jb - 5.0})  # fmt: skip
-    relative = rule_curve(moved, sum_scores(run, density, model_pair.is_right))
+    relative = rule_curve(moved, sum_scores(run, density, model_pair.is_right), whole=True)
     shifted = compare_models(a, relative, 5.0)
     assert shifted.aupr_difference.value == pytest.approx(float(plain.aupr_difference.value))
     assert shifted.lower == pytest.approx(plain.lower)
@@ -92,7 +92,7 @@ def test_one_lane_gives_no_verdict():
     run = draw("worse", ABSOLUTE, 2)
     alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
     density = density_of_run(alone)
-    curve = rule_curve(density, sum_scores(alone, density, model_pair.is_right))
+    curve = rule_curve(density, sum_scores(alone, density, model_pair.is_right), whole=True)
     text = verdict(compare_models(curve_of("good", 1), curve), "A", "B")
     assert text.endswith("the errors are not known.")
 

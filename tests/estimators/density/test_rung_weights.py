@@ -244,12 +244,12 @@ def test_scores_of_ancestral_and_of_gaussian_rungs_are_weighted_by_their_own_law
     g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
     draws = ancestral_run(MODEL, np.outer([3.0, 6.0], CENTRE * [3.0, *[1.0] * 7]), edges, moves=60)
     density = density_of_run(draws)
-    curve = rule_curve(density, sum_scores(draws, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(draws, density, first_is_zero), whole=True)
     good = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0) & (density.effective_b > 100)
     z_score = ((curve.r_b - right_b / g_b)[good]) / curve.r_error_b[good]
     assert good.sum() >= 2 and np.abs(z_score).max() < 4.0
     draws.log_q = np.zeros_like(draws.log_q)  # as if all draws were alike
-    curve = rule_curve(density, sum_scores(draws, density, first_is_zero))
+    curve = rule_curve(density, sum_scores(draws, density, first_is_zero), whole=True)
     assert np.abs((curve.r_b - right_b / g_b)[good] / curve.r_error_b[good]).max() > 8.0
 
 

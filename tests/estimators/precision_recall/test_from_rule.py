@@ -36,7 +36,7 @@ def exact_values(edges):
 
 def curve_of(run, side="low", rule=first_is_zero):
     density = density_of_run(run)
-    return density, rule_curve(density, sum_scores(run, density, rule), side)
+    return density, rule_curve(density, sum_scores(run, density, rule), side, whole=True)
 
 
 def test_accumulate_by_hand():
@@ -150,7 +150,7 @@ def test_pooling_scores_without_weights_is_noticed():
     sums = sum_scores(run, density, first_is_zero)
     exact = exact_values(WIDE_EDGES)
     r_b = sums.score_gb.sum(axis=0) / sums.weight_gb.sum(axis=0)
-    curve = rule_curve(density, sums)
+    curve = rule_curve(density, sums, whole=True)
     np.testing.assert_array_equal(r_b, curve.r_b)
     part = slice(0, 7)  # beyond it the rule is never right
     assert np.abs((r_b - exact.r_b)[part] / curve.r_error_b[part]).max() < 4.3
@@ -174,7 +174,7 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
     run = independent_run(MODEL, BETA_K, WIDE_EDGES, walkers=16, seed=14)
     density = density_of_run(run)
     sums = sum_scores(run, density, first_is_zero)
-    error_b = rule_curve(density, sums).r_error_b
+    error_b = rule_curve(density, sums, whole=True).r_error_b
     counts_kgb = run.lane_counts_kgb()
     z = run.z_rks.astype(float).swapaxes(0, 1).reshape(len(BETA_K), -1)
     x = run.x_rksd.swapaxes(0, 1).reshape(len(BETA_K), -1, MODEL.n_sites)
@@ -245,22 +245,22 @@ def test_the_range_of_a_rules_curve_ends_with_bins_of_enough_inputs_and_lanes(si
     sums = sum_scores(run, density, first_is_zero, 40)
     assert sums.inputs_b[0] == 1 and 40 <= sums.inputs_b[8] < 40 + 960  # one input has z = 0
     fit = np.flatnonzero((sums.inputs_b >= 30) & (sums.lanes_b >= 8))
-    curve = rule_curve(density, sums, side, whole=False)
+    curve = rule_curve(density, sums, side)
     expected = np.arange(fit[0], fit[-1] + 1)
     expected = expected[density.count_b[expected] > 0]
     np.testing.assert_array_equal(np.sort(curve.bin_t), expected)
     lines = thin_lines(density, curve)
     assert f"from {LEVEL_EDGES[fit[0]]:g} to {LEVEL_EDGES[fit[-1] + 1]:g};" in lines[0]
-    everything = rule_curve(density, sums, side)
+    everything = rule_curve(density, sums, side, whole=True)
     assert len(everything.bin_t) > len(curve.bin_t)  # else this test could not fail
     # inside: 29 inputs, or seven lanes, make a bin hollow
     inputs_b, lanes_b = sums.inputs_b.copy(), sums.lanes_b.copy()
     inputs_b[9], lanes_b[11] = 29, 7
     holed = replace(sums, inputs_b=inputs_b, lanes_b=lanes_b)
-    curve = rule_curve(density, holed, side, whole=False)
+    curve = rule_curve(density, holed, side)
     np.testing.assert_array_equal(np.flatnonzero(curve.thin_b), [9, 11])
     assert "2 bins have fewer than 30 inputs or 8 lanes" in thin_lines(density, curve)[-1]
-    few = rule_curve(density, sums, side, (10**6, 8), whole=False)
+    few = rule_curve(density, sums, side, (10**6, 8))
     assert few.thin_b[few.bin_t].all() and len(few.bin_t) == len(everything.bin_t)
     assert "all are drawn hollow" in thin_lines(density, few)[-1]
 
