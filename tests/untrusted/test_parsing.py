@@ -86,7 +86,7 @@ def test_toml_is_read():
         ("a." * 100_000 + "a = 1", "deeply"),
         ("".join(f"a{i} = 1\n" for i in range(50_001)), "longer than|more than 50,000 values"),
         ("[" + "a." * 100_000 + "a]", "deeply"),
-        ("X + "a = 1", "deeply"),
+        ("\"a\" . 'b' ." * 10_000 + "a = 1", "deeply"),
         ("a = 1\n" * 200_000, "longer than"),
         ("a = [" + "0," * 50_001 + "]", "more than 50,000 values"),
         ("a = ", "Invalid value"),
