@@ -160,8 +160,9 @@ def make_rungs(
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = f"the model ({config.model.kind})"
-    checked = CheckedModel(model, name)
+    # First: it tells a lack of memory, also where the model builds more at its first use.
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
+    checked = CheckedModel(model, name)
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.anchors
     anchors = Anchors(checked, g.n_walkers, device, with_anchors, ancestral)
