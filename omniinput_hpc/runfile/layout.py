@@ -216,6 +216,15 @@ def partial_of(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
+def checkpoint_of(path: Path) -> Path:
+    """Return the path of a run file's side file (see `side_checkpoint`).
+
+    Like the lock it lies beside the file itself, not beside a symbolic link.
+    """
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + ".checkpoint")
+
+
 def first_values(
     beta_k: NDArray[np.float64],
     edges: NDArray[np.float64],

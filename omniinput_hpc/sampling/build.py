@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -267,6 +268,7 @@ def start(
         tuning.resume(checkpoint.swaps_k2)
         for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
             rung.resume(stored, tuned_beta=tune)
+    side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, held, world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
@@ -276,6 +278,7 @@ def start(
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, world),
+        side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),
