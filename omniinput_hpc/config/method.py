@@ -12,6 +12,9 @@ from pydantic import Field, field_validator, model_validator
 from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
+ROUNDING = 1e-12
+"""How far from a whole number a beta is that number, as a share of the largest beta."""
+
 
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
@@ -146,8 +149,21 @@ class Ladder(Table):
 
     @property
     def beta_k(self) -> NDArray[np.float64]:
-        """The betas, ascending, float64 [K]."""
-        return self._spaced()
+        """The betas, ascending, float64 [K]; see `without_rounding`."""
+        return without_rounding(self._spaced())
+
+
+def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return betas, float64 [K], those put on a whole number that differ from it by rounding.
+
+    A density is absolute, and a rung is drawn from directly, where beta is exactly 0, or exactly m,
+    a number of tokens: both are whole. Spacing by rule gives -2.2e-16 in their place.
+    """
+    gaps = np.diff(beta_k)
+    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose stay as they are
+    whole_k = np.rint(beta_k) + 0.0  # no -0.0
+    near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
+    return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]

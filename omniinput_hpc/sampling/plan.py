@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
 from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.restart import Existing
@@ -199,6 +202,15 @@ def environment() -> dict[str, str]:
         "h5py": libraries()["h5py"],
         "mpi": comm.library(),
         "cpu": _processor(),
+    }
+
+
+def gpus(world: World, mine: Mapping[str, str]) -> dict[str, str]:
+    """Return what `models.device.gpu` says of all ranks' devices (all ranks call this)."""
+    everywhere = [json.loads(text) for text in world.texts(json.dumps(dict(mine)))]
+    keys = sorted({key for found in everywhere for key in found})
+    return {
+        key: ", ".join(sorted({found[key] for found in everywhere if key in found})) for key in keys
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from run_tools import ROOT, assert_same, command, environment, run
 
+from omniinput_hpc import __version__
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
 
@@ -178,6 +179,29 @@ def test_another_run_is_not_touched(capfd, toml, tmp_path):
     code, text = call(capfd, toml, "--restart", "never")
     assert (code, "exists" in text) == (2, True)
     assert (tmp_path / "run.h5").read_bytes() == data
+
+
+def test_what_changed_since_a_run_was_begun_is_said(capfd, toml, tmp_path, monkeypatch):
+    """The package, the GPU, and the source of a Python model; z at the probe inputs is the same."""
+    from omniinput_hpc.models import device
+
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "my_lattice.py"
+    module.write_text("from toy_models import lattice\n")
+    words = settings("model.factory=my_lattice:lattice", "run.burn_in=0")
+    assert call(capfd, toml, *words, "--set", "run.rounds=1")[0] == 0
+    assert "warning" not in call(capfd, toml, *words, "--set", "run.rounds=2")[1]
+    module.write_text("from toy_models import lattice\n\n# a remark\n")
+    monkeypatch.setattr(launch, "__version__", "9.9")
+    monkeypatch.setattr(device, "gpu", lambda name: {"gpu": "Imaginary 9", "gpu_driver": "1.2"})
+    code, text = call(capfd, toml, *words, "--set", "run.rounds=3")
+    assert code == 0, text
+    assert "the file of model.factory has changed since this run was begun: my_lattice.py" in text
+    assert f"omniinput_hpc {__version__} -> 9.9" in text
+    assert "GPU none -> Imaginary 9" in text
+    with h5py.File(tmp_path / "run.h5") as file:  # as it was begun
+        assert file.attrs["package_version"] == __version__
+        assert file.attrs["model_source"].startswith("my_lattice.py (sha256 ")
 
 
 def test_other_weights_are_refused(capfd, tmp_path):
