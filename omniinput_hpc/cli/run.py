@@ -57,7 +57,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     if args.check or find_walkers:
         built, measured = build.try_moves(world, built, hosts, find_walkers)
     here = _identity(world, built, about)
-    folder = Path(config.run.output).absolute().parent
+    folder = layout.target_of(Path(config.run.output)).parent
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     _show_plan(
         world,
@@ -123,11 +123,17 @@ def _sample(
     path = Path(built.config.run.output)
     stopping = StopCheck(request, world, max_walltime, held_lock.heartbeat)
     run = build.start(world, built, writer_kind, stopping, held_lock)
+    stopping.moves_begin()
     size = amount(layout.size_in_bytes(built.geometry))
     try:
         with run.writer.or_end(f"{path} ({size} in all)"):
             loop.sample(run)
-    except (StopRun, UserError):  # on all ranks; other failures end them with the file open
+    except StopRun as stop:
+        moves = built.config.sampler.moves_per_round * len(run.rungs)
+        stop.outcome = stopping.outcome(moves, ", or fewer sampler.exchanges in a new run")
+        run.writer.close()
+        raise
+    except UserError:  # on all ranks; other failures end them with the file open
         run.writer.close()
         raise
     finally:

@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -256,6 +257,7 @@ def start(
 
     config, g, rungs = built.config, built.geometry, built.rungs
     path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
@@ -275,7 +277,7 @@ def start(
         rungs=rungs,
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
         tuning=tuning,
-        writer=writers.GuardedWriter(opened, held_lock, world),
+        writer=writers.GuardedWriter(opened, held_lock, file, world),
         world=world,
         stopping=stopping,
         clock=Clock(world),

@@ -393,5 +393,5 @@ def test_heartbeats_between_commits(toml, sidecar, monkeypatch):
     renewed, utime = [], os.utime
     monkeypatch.setattr(os, "utime", lambda path: renewed.append(path) or utime(path))
     assert launch.main([str(toml), "--set", "run.rounds=2", "--set", "run.burn_in=0"]) == 0
-    commits, moves = 2, 2 * 15 * 4
-    assert renewed == [sidecar] * (moves + commits)
+    commits, moves, end = 2, 2 * 15 * 4, 1
+    assert renewed == [sidecar] * (moves + commits + end)
