@@ -65,6 +65,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             auto_walkers.shown(built.trials), measured if args.check else None,
+            built.without_anchor,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))

@@ -76,10 +76,12 @@ class Ladder(Table):
         None,
         description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
     )
-    anchors: bool = Field(
-        True,
+    anchors: bool | None = Field(
+        None,
         description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
-        "(the model's own distribution; m predicted tokens) from the model before every exchange.",
+        "(the model's own distribution; m predicted tokens) from the model before every exchange. "
+        "The latter requires that the model's conditional weights are probabilities: where they "
+        "are not, `true` is refused, and without the key that rung is not drawn.",
     )
     tune: bool = Field(
         False,
@@ -146,6 +148,11 @@ class Ladder(Table):
                 "positive beta, below highest"
             )
         return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
+
+    @property
+    def with_anchors(self) -> bool:
+        """Whether rungs are drawn from directly where that is possible."""
+        return self.anchors is not False
 
     @property
     def beta_k(self) -> NDArray[np.float64]:

@@ -37,6 +37,7 @@ class Plan:
     found: Existing
     trials: str = ""  # how the number of walkers was found, where the input leaves it open
     measured: str | None = None  # memory that trial moves took, where there were some
+    without_anchor: str = ""  # which rung is not drawn from directly, and why
 
 
 def check_launch(connected: int) -> None:
@@ -117,6 +118,7 @@ def describe(plan: Plan) -> str:
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
         "ladder": _ladder(c),
+        "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
         "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all"
@@ -133,7 +135,7 @@ def describe(plan: Plan) -> str:
     }
     if plan.measured:
         rows["measured"] = plan.measured
-    return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+    return "\n".join(f"{name:<9} {text}" for name, text in rows.items() if text)
 
 
 def bytes_of_records(g: Geometry, n_rungs: int) -> int:

@@ -101,6 +101,8 @@ def _differences(stored: Config, given: Config) -> list[str]:
         there_t, here_t = old[table] or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
+            if (table, key) == ("ladder", "anchors"):  # older files store true where it is left out
+                there, here = there is not False, here is not False
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines
