@@ -99,7 +99,7 @@ def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.f
     columns = {
         "set": np.repeat(names, sizes),
         "role": np.repeat(["positive"] + ["negative"] * (len(names) - 1), sizes),
-        "z": np.array([f"{value:.7g}" for z_n in z for value in z_n]),
+        "z": np.array([float(f"{value:.7g}") for z_n in z for value in z_n]),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
