@@ -6,7 +6,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from omniinput_hpc.cli.scripts import (
-    TASKS,
     add_key,
     add_range,
     add_score_options,
@@ -18,6 +17,6 @@ from omniinput_hpc.cli.scripts import (
 )
 
 __all__ = [
-    "TASKS", "add_key", "add_range", "add_score_options", "add_shown_options", "curve_options",
+    "add_key", "add_range", "add_score_options", "add_shown_options", "curve_options",
     "new_parser", "run_script", "with_extra",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import logging
 import socket
 from pathlib import Path
 
-from _common import TASKS, new_parser, run_script, with_extra
+from _common import new_parser, run_script, with_extra
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
 from omniinput_hpc.annotation.tasks import read_tasks
@@ -19,7 +19,7 @@ from omniinput_hpc.annotation.tasks import read_tasks
 def main(arguments: list[str]) -> None:
     """Open the files, print where the page is, and serve until interrupted."""
     example = "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md"
-    parser = new_parser(__doc__, example, TASKS)
+    parser = new_parser(__doc__, example, of_tasks=True)
     add = parser.add_argument
     add("--annotator", required=True, metavar="NAME", help="name of the person who scores")
     add("--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from _common import add_range, new_parser, run_script
 
-from omniinput_hpc.annotation import choose, task_bins
-from omniinput_hpc.annotation.display import shown_of
-from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
+from omniinput_hpc.annotation import task_set
+from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table
+from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
 from omniinput_hpc.annotation.tasks import key_path
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -24,33 +24,22 @@ def main(arguments: list[str]) -> None:
     """Read, draw, write, and print what was found per bin."""
     options = read_arguments(arguments)
     ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
-
-    drawn, runs, copies, wanted = [], [], 0, []
-    for path, (low, high) in zip(options.run, ranges, strict=True):
+    how = task_set.HowDrawn(options.per_bin, options.width, options.draw_method, options.seed)
+    bins, drawn = [], []
+    for path, z_range in zip(options.run, ranges, strict=True):
         with open_run(path) as run:
-            wanted.append(task_bins.bins_of_run(run, low, high, options.width))
-    task_bins.check_together(wanted)
-    for i, (path, (low, high)) in enumerate(zip(options.run, ranges, strict=True)):
-        edges = wanted[i].edges
+            bins.append(bins_of_run(run, *z_range, options.width))
+    check_together(bins)
+    for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path) as run:
-            density, shown = density_of_run(run), shown_of(run.config)
-            seed = options.seed + 1_000_003 * i
-            chosen, reports = choose.choose(run, density, edges, options.per_bin, options.law, seed)
-            about = {"path": str(path), "model_fingerprint": run.fingerprint, "range": [low, high]}
-        drawn.append(DrawnRun(chosen, shown))
-        runs.append(about)
-        copies += sum(r.samples - r.distinct for r in reports)
-        few = task_bins.too_few_to_analyse(wanted[i], chosen)
-        notes = [few] if few else []
-        print("\n".join([f"{path}: {shown.note}", *choose.bin_table(reports), *notes]))
-    header = {
-        "law": options.law, "law_in_words": choose.describe_draw(options.law), "runs": runs,
-        "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],
-        "per_bin": options.per_bin, "duplicates": copies, "seed": options.seed,
-    }  # fmt: skip
-    gold = read_gold(options.gold, common_kind(drawn)) if options.gold else []
+            drawn.append(task_set.draw_from(run, density_of_run(run), bins[i], z_range, how, i))
+        few, table = too_few_to_analyse(bins[i], drawn[i].chosen), bin_table(drawn[i].reports)
+        print("\n".join([f"{path}: {drawn[i].shown.note}", *table, *([few] if few else [])]))
+    header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
+    gold = task_set.read_gold(options.gold, kind) if options.gold else []
     output = options.output or beside(options.run[0], ".tasks.jsonl")
-    n = write_task_set(output, drawn, header, repeats=options.repeats, gold=gold, seed=options.seed)
+    n = task_set.write_task_set(output, drawn, header, options.repeats, gold, options.seed)
+    copies = header["duplicates"]
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
     print(f"{output}\n{key_path(output)} (not for annotators)")
 
@@ -64,8 +53,8 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--width", type=float, required=True, help="width of a bin of the output")
     words = "range of outputs; once, or once for each run"
     add_range(parser, words, required=True, action="append")
-    draws = "how inputs are drawn in a bin (default: by-weight)"
-    add("--law", choices=list(choose.DRAW_METHODS), default="by-weight", help=draws)
+    draws, methods = "how inputs are drawn in a bin (default: by-weight)", list(DRAW_METHODS)
+    add("--draw-method", "--law", choices=methods, default="by-weight", help=draws)
     twice = "share of the tasks that are shown twice (default: 0.1)"
     add("--repeats", type=float, default=0.1, metavar="SHARE", help=twice)
     add("--gold", type=Path, metavar="FILE.jsonl", help="items whose score is known, mixed in")

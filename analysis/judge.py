@@ -9,18 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from _common import TASKS, new_parser, run_script, with_extra
+from _common import new_parser, run_script, with_extra
 
 from omniinput_hpc.annotation.judges import run_judge
 from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
-from omniinput_hpc.annotation.tasks import TaskSet, key_path, read_key, read_tasks, stem_of
+from omniinput_hpc.annotation.tasks import TaskSet, read_tasks, stem_of
 from omniinput_hpc.results.tables import write_table
 
 
 def main(arguments: list[str]) -> None:
     """Read, judge, write, and print what was done."""
     example = "runs/toy.tasks.jsonl --judge omniinput_hpc.zoo.toy:is_valid"
-    parser = new_parser(__doc__, example, TASKS)
+    parser = new_parser(__doc__, example, of_tasks=True)
     add_arguments(parser)
     options = parser.parse_args(arguments)
     check(options)
@@ -38,19 +38,15 @@ def main(arguments: list[str]) -> None:
 
 
 def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
-    """Write the FID of each bin."""
-    from omniinput_hpc.annotation.judges.fid import fid_per_bin, lines_of, read_reference
+    """Write and print the table of FIDs."""
+    from omniinput_hpc.annotation.judges.fid import fid_of_tasks
     from omniinput_hpc.annotation.judges.networks import PictureNetwork
 
-    key = read_key(key_path(tasks.path), tasks.tasks_id)
     network = PictureNetwork(options.model, choose_device(options.device), options.factory)
-    columns, notes = fid_per_bin(tasks, key, network, read_reference(options.reference))
-    runs = [run.path for run in key.runs]
+    columns, header, printed = fid_of_tasks(tasks, network, options.reference)
     table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")
-    header = [f"FID by features of {network.about} to {options.reference}", *notes]
-    header += [f"run {n}: {path}" for n, path in enumerate(runs)]
     write_table(table, header, columns)
-    print("\n".join([*lines_of(columns, runs), *notes, str(table)]))
+    print("\n".join([*printed, str(table)]))
 
 
 def progress(done: int, of: int) -> None:

@@ -39,8 +39,9 @@ def main(arguments: list[str]) -> None:
             results.append(curve_by_scores(run, density_of_run(run), by)[1])
     found = allocate(results, options.budget, options.side, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
-        lines = allocation_lines(path.name, result, allocation, options.budget)
-        write_table(beside(path, ".next.csv"), lines, allocation_columns(result, allocation))
+        columns = allocation_columns(result, allocation)
+        lines = allocation_lines(path.name, result, allocation, options.budget, columns)
+        write_table(beside(path, ".next.csv"), lines, columns)
         print("\n".join([*lines, str(beside(path, ".next.csv"))]))
 
 

@@ -12,12 +12,10 @@ from _common import add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots.density import rho_r_figure
-from omniinput_hpc.plots.scores import curve_figure, r_figure, roc_figure
+from omniinput_hpc.plots.scores import curve_figures
 from omniinput_hpc.plots.style import save, z_label
 from omniinput_hpc.results import tables
-from omniinput_hpc.results.curves import curve_of
-from omniinput_hpc.results.score_tables import summarize_scores
+from omniinput_hpc.results.curves import curve_of, notes_of
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -29,29 +27,20 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     by = curve_options(options)
 
-    notes: list[str] = []
     with open_run(options.run) as run:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
         found = curve_of(run, fine, by)
-    density, curve = found.density, found.curve
-    if found.joined and found.result:
-        notes = [*found.joined.notes, *summarize_scores(found.result, found.joined.scored, by.side)]
-        exact = coarsen_exact(exact, fine.edges, density.edges) if exact else None
+    density, curve, notes = found.density, found.curve, notes_of(found, by.side)
+    if exact and found.result:  # in the bins of the scores
+        exact = coarsen_exact(exact, fine.edges, density.edges)
     truth = compare_curve(density, curve, exact, by.side) if exact else None
 
     about = tables.describe_curve(curve, by.side, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
     tables.write_table(tables.beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
-    figures = {
-        ".pr.png": curve_figure(density, curve, exact, truth),
-        ".roc.png": roc_figure(density, curve),
-    }
-    if options.scores:
-        figures[".r.png"] = r_figure(density, curve, label, exact)
-    elif exact is not None:
-        figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
+    figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
         save(figure, tables.beside(options.run, ending))
 

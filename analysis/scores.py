@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import TASKS, new_parser, run_script
+from _common import new_parser, run_script
 
 from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
@@ -18,7 +18,7 @@ from omniinput_hpc.errors import UserError
 
 def main(arguments: list[str]) -> None:
     """Read everything, check it, write, and print what was written."""
-    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --export csv", TASKS)
+    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --export csv", of_tasks=True)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--export", choices=list(EXPORTS), help="write the scores that count")
     what.add_argument("--import", dest="source", type=Path, metavar="FILE", help="scores to add")

@@ -25,7 +25,7 @@ show_and_run() { printf '+ %s\n' "$*"; "$@" </dev/null; }
 input=$1
 code=0
 show_and_run "${mpirun[@]}" -n "${RANKS:-4}" "$python" -m omniinput_hpc "$@" || code=$?
-[[ $code != 75 ]] || echo "stopped early, all is saved; to go on: bash $0 $*"
+[[ $code != 75 ]] || echo "stopped early, all is saved; to resume: bash $0 $*"
 [[ $code == 0 ]] || exit "$code"
 case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac
 

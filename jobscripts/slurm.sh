@@ -115,7 +115,7 @@ requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
         echo "$job $idle" >"$note"
         trap '' USR1 TERM # SLURM ends this script now
         scontrol requeue "$job" && return
-        say "scontrol requeue failed; to go on, submit it again"
+        say "scontrol requeue failed; to resume, submit it again"
     fi
     rm -f "$note"
 }

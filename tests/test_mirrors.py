@@ -31,7 +31,6 @@ TESTED_ELSEWHERE = {
         "estimators/comparison/test_normalization.py": ["input_counts"],
         "results/test_tables.py": ["to_exact"],
     },
-    "estimators/precision_recall": {"analysis/test_score_scripts.py": ["annotators"]},
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],

@@ -13,7 +13,8 @@ times, has the weighted mean of all recorded samples as its expectation, exactly
 more than once only if its share is above 1 / n. A draw *without replacement* in proportion to the
 weights would not do: it favours light inputs, and its plain mean is biased.
 
-**uniform** takes distinct inputs alike; their scores must then be weighted by exp(log_weight).
+**uniform** takes distinct inputs with equal probability; their scores must then be weighted by
+exp(log_weight).
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from omniinput_hpc.annotation.tasks import DrawMethod
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
-NEAR = 0.2
+MAX_NEAR_SHARE = 0.2
 """Two inputs are near duplicates where at most this share of their sites differs."""
-FEWEST = 30
-"""Distinct inputs in a bin that the papers ask for."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class BinReport:
     samples, distinct : recorded samples, and different inputs among them
     effective : float, distinct inputs of equal weight that would be as good (Kish)
     drawn : tasks made
-    near : pairs of drawn inputs of which at most `NEAR` of the sites differ
+    near : pairs of drawn inputs of which at most `MAX_NEAR_SHARE` of the sites differ
     """
 
     lower: float
@@ -216,15 +216,15 @@ def bin_table(reports: Sequence[BinReport]) -> list[str]:
     """Return the lines of the table of bins."""
     lines = ["bin       samples  distinct  effective  drawn  near pairs"]
     for r in reports:
-        few = f"  fewer than {FEWEST}" if r.drawn < FEWEST else ""
+        few = f"  fewer than {FEWEST_INPUTS}" if r.drawn < FEWEST_INPUTS else ""
         found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
         lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
     return lines
 
 
 def near_pairs(x_nd: IntArray) -> int:
-    """Return how many pairs of inputs differ in at most `NEAR` of their sites."""
-    most = NEAR * x_nd.shape[1]
+    """Return how many pairs of inputs differ in at most `MAX_NEAR_SHARE` of their sites."""
+    most = MAX_NEAR_SHARE * x_nd.shape[1]
     return sum(int(((x_nd[i + 1 :] != x).sum(axis=1) <= most).sum()) for i, x in enumerate(x_nd))
 
 
@@ -232,8 +232,8 @@ def describe_draw(method: DrawMethod) -> str:
     """Return the draw method in one sentence, for the key's header."""
     if method == "uniform":
         return (
-            "distinct recorded inputs drawn alike, without replacement: weight the scores of a bin "
-            "by exp(log_weight)"
+            "distinct recorded inputs drawn with equal probability, without replacement: weight "
+            "the scores of a bin by exp(log_weight)"
         )
     return (
         "systematic draw of distinct recorded inputs in proportion to weight times copies: the "

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from omniinput_hpc.annotation.png import data_uri
-from omniinput_hpc.annotation.tasks import Kind
 from omniinput_hpc.models import table
-from omniinput_hpc.models.display import Values, values_as_text
+from omniinput_hpc.models.display import Display, Values, values_as_text
 
-__all__ = ["Shown", "shown_of", "values_as_text"]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How the inputs of a model are shown.
-
-    Attributes
-    ----------
-    kind : "text" or "image"
-    show : from values, int64 [n, D], to texts or data URIs
-    prefix : the text that all inputs begin with, None without one
-    note : how it was done, for the user
-    """
-
-    kind: Kind
-    show: Callable[[Values], list[str]]
-    prefix: str | None
-    note: str
+__all__ = ["Display", "shown_of", "values_as_text"]
 
 
-def shown_of(config: dict[str, Any]) -> Shown:
+def shown_of(config: dict[str, Any]) -> Display:
     """Return how the inputs of a run are shown, from its parsed input file.
 
-    A model of kind "python" that has a ``render`` is built, which may import torch.
+    Its `show` gives texts, or pictures as data URIs. A model of kind "python" that has a ``render``
+    is built, which may import torch.
 
     Raises
     ------
@@ -48,4 +29,4 @@ def shown_of(config: dict[str, Any]) -> Shown:
         shown = how.show(x_nd)
         return list(shown) if how.kind == "text" else [data_uri(image) for image in shown]
 
-    return Shown(how.kind, show, how.prefix, how.note)
+    return replace(how, show=show)

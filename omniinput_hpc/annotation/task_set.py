@@ -11,21 +11,82 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc.annotation import tasks as task_files
-from omniinput_hpc.annotation.choose import Chosen
-from omniinput_hpc.annotation.display import Shown
+from omniinput_hpc.annotation.choose import (
+    BinReport,
+    Chosen,
+    choose,
+    describe_draw,
+)
+from omniinput_hpc.annotation.display import Display, shown_of
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
 from omniinput_hpc.annotation.png import file_data_uri
 from omniinput_hpc.annotation.scores import find_scores
-from omniinput_hpc.annotation.tasks import KeyItem, Kind, Task
+from omniinput_hpc.annotation.task_bins import TaskBins
+from omniinput_hpc.annotation.tasks import DrawMethod, KeyItem, Kind, Task
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.run_data import RunData
+
+
+@dataclass(frozen=True)
+class HowDrawn:
+    """How inputs are drawn: how many in each bin, of which width, by which method and seed."""
+
+    per_bin: int
+    width: float
+    method: DrawMethod
+    seed: int
 
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """The drawn inputs of one run, and how they are shown."""
+    """The drawn inputs of one run.
+
+    Attributes
+    ----------
+    chosen, reports : inputs, and what was found in each bin (see `choose.choose`)
+    shown : how they are shown
+    about : the run's entry in the key's header (see `tasks.KeyRun`)
+    """
 
     chosen: Sequence[Chosen]
-    shown: Shown
+    reports: Sequence[BinReport]
+    shown: Display
+    about: dict[str, Any]
+
+
+def draw_from(
+    run: RunData,
+    density: Density,
+    bins: TaskBins,
+    z_range: tuple[float, float],
+    how: HowDrawn,
+    number: int = 0,
+) -> DrawnRun:
+    """Draw inputs of a run, the `number`-th of a set, in the bins of a range of z.
+
+    Raises a UserError where the bins hold no samples, or it is not known how the model's inputs are
+    shown.
+    """
+    shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
+    chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
+    about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
+    return DrawnRun(chosen, reports, shown, about)
+
+
+def key_header(drawn_runs: Sequence[DrawnRun], how: HowDrawn) -> dict[str, Any]:
+    """Return the header of the key of a set (see `tasks.Key`), without its tasks_id."""
+    ranges = [drawn.about["range"] for drawn in drawn_runs]
+    return {
+        "law": how.method,
+        "law_in_words": describe_draw(how.method),
+        "runs": [drawn.about for drawn in drawn_runs],
+        "width": how.width,
+        "range": [min(low for low, _ in ranges), max(high for _, high in ranges)],
+        "per_bin": how.per_bin,
+        "duplicates": sum(r.samples - r.distinct for drawn in drawn_runs for r in drawn.reports),
+        "seed": how.seed,
+    }
 
 
 @dataclass(frozen=True)
@@ -76,7 +137,6 @@ def write_task_set(
     path: Path,
     drawn_runs: Sequence[DrawnRun],
     header: dict[str, Any],
-    *,
     repeats: float = 0.1,
     gold: Sequence[GoldItem] = (),
     seed: int = 1,

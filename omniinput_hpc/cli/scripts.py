@@ -1,7 +1,7 @@
 """What the scripts of analysis/ share: how they fail, and their common arguments.
 
-Needs neither MPI nor torch. Estimators and plots are imported where they are used: a script that
-needs none starts without waiting for scipy and matplotlib.
+Needs neither MPI nor torch. Estimators are imported where they are used: a script that needs none
+starts without waiting for scipy.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from omniinput_hpc.estimators import EstimateError
 
 if TYPE_CHECKING:
     from omniinput_hpc.results.curves import CurveOptions
-
-TASKS = "tasks, from choose.py"
-"""Help of the first argument of scripts that take a task file in place of a run file."""
 
 
 def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = None) -> int:
@@ -55,8 +52,9 @@ def new_parser(
     example: str,
     files: str = "the run file",
     nargs: int | str | None = None,
+    of_tasks: bool = False,
 ) -> argparse.ArgumentParser:
-    """Return a parser of arguments that begin with ``run``, or with ``tasks`` of help `TASKS`.
+    """Return a parser of arguments that begin with ``run``, or with a task file, ``tasks``.
 
     Its help ends with an example, given as the script's arguments.
     """
@@ -65,8 +63,11 @@ def new_parser(
         epilog=f"example:\n  python analysis/%(prog)s {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    name, metavar = ("tasks", "TASKS.jsonl") if files == TASKS else ("run", "RUN.h5")
-    parser.add_argument(name, type=Path, nargs=nargs, metavar=metavar, help=files)
+    if of_tasks:
+        help_ = "tasks, from choose.py"
+        parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
+    else:
+        parser.add_argument("run", type=Path, nargs=nargs, metavar="RUN.h5", help=files)
     return parser
 
 

@@ -181,7 +181,6 @@ if TYPE_CHECKING:
 
 else:
     _PARTS = [_part(table) for table in KERNELS]
-    globals().update({table.__name__: table for table in _PARTS})  # so that they can be pickled
     Part = Annotated[reduce(or_, _PARTS), Field(discriminator="name")]
 
 

@@ -15,7 +15,7 @@ from omniinput_hpc.estimators.errors.chains import MAX_RHAT
 from omniinput_hpc.plots import style
 from omniinput_hpc.results.diagnosis import Diagnosis
 
-MAX_PATHS, MAX_POINTS = 6, 600  # walkers of a panel; points of a line
+MAX_POINTS = 600  # of a line
 LINE_STYLES = ("-", "--", ":", "-.")
 
 
@@ -28,7 +28,7 @@ def diagnosis_figure(
     Parameters
     ----------
     traces : by rung, float64 [T], the recorded z of one lane, in order
-    paths_rv : int64 [rounds, W K], the rung of each walker after each round
+    paths_rv : int64 [rounds, n], the rung of some walkers after each round
     label : of the output z, with its unit
     """
     figure = style.blank(9.6, 7.2)
@@ -79,11 +79,9 @@ def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], la
 
 
 def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
-    n_walkers = paths_rv.shape[1]
-    n_shown = min(MAX_PATHS, n_walkers)
-    for i, walker in enumerate(np.linspace(0, n_walkers - 1, n_shown).astype(int)):
-        _thinned(axes, paths_rv[:, walker], color=style.colour(i))
-    axes.set(xlabel="round", ylabel=f"rung of {n_shown} walkers")
+    for i, path_r in enumerate(paths_rv.T):
+        _thinned(axes, path_r, color=style.colour(i))
+    axes.set(xlabel="round", ylabel=f"rung of {paths_rv.shape[1]} walkers")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 

@@ -17,10 +17,33 @@ from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots import style
-from omniinput_hpc.plots.density import exact_line
+from omniinput_hpc.plots.density import exact_line, rho_r_figure
 
 SCORE_LIMITS = (-0.05, 1.05)
 SCORE_LABEL = "mean score r(z)"
+
+
+def curve_figures(
+    density: Density,
+    curve: Curve,
+    label: str,
+    exact: Exact | None,
+    exact_curve: ExactCurve | None,
+    by_scores: bool,
+) -> dict[str, Figure]:
+    """Return the pictures of a curve, each by the ending of its file.
+
+    Precision and ROC; from scores also r(z), by a rule with exact values rho(z) and r(z).
+    """
+    figures = {
+        ".pr.png": curve_figure(density, curve, exact, exact_curve),
+        ".roc.png": roc_figure(density, curve),
+    }
+    if by_scores:
+        figures[".r.png"] = r_figure(density, curve, label, exact)
+    elif exact is not None:
+        figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
+    return figures
 
 
 @style.styled

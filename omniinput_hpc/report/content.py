@@ -67,7 +67,7 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         by = by.of_model(run.fingerprint)
     found = curve_of(run, density, by) if by.rule or by.scores else None
     inputs = _inputs(run, density, options, by.scores)
-    return Content(options, density, diagnose(run), found, inputs)
+    return Content(options, density, diagnose(run, density.verdict.rhat_k), found, inputs)
 
 
 def _inputs(

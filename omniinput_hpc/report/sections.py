@@ -127,8 +127,7 @@ def _mixing(d: Diagnosis, density: Density) -> list[str]:
     said = []
     if np.isfinite(d.barrier):
         said.append(
-            f"Lambda = {d.barrier:.2f}: about {max(2, round(1 + 2 * d.barrier))} rungs are wanted "
-            f"(1 + 2 Lambda), {len(d.beta_k)} are there. {d.trips_v.sum()} round trips by "
+            f"{d.ladder_line}. {d.trips_v.sum()} round trips by "
             f"{np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers."
         )
     return [*said, f"Moves outside the bins: {density.outside_k2.sum():,}."]

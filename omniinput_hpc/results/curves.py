@@ -12,6 +12,7 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.results.score_tables import summarize_scores
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -55,6 +56,13 @@ class RunCurve:
     by: str
     joined: Joined | None = None
     result: ScoredCurve | None = None
+
+
+def notes_of(found: RunCurve, side: Side) -> list[str]:
+    """Return the plain lines on what was scored by whom; none with a rule."""
+    if found.joined is None or found.result is None:
+        return []
+    return [*found.joined.notes, *summarize_scores(found.result, found.joined.scored, side)]
 
 
 def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurve:

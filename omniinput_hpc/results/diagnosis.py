@@ -59,13 +59,29 @@ class Diagnosis:
     exchanges: int
 
     @property
+    def rungs_needed(self) -> int:
+        """About how many rungs the ladder needs: 1 + 2 Lambda, where there are swaps."""
+        return max(2, round(1 + 2 * self.barrier))
+
+    @property
+    def ladder_line(self) -> str:
+        """Lambda, and the rungs needed beside those there are."""
+        return (
+            f"Lambda = {self.barrier:.2f}: about {self.rungs_needed} rungs are needed "
+            f"(1 + 2 Lambda); the ladder has {len(self.beta_k)}"
+        )
+
+    @property
     def trip_time(self) -> float:
         """Exchanges that a round trip of one of a lane's K walkers takes at the ideal rate."""
         return len(self.beta_k) / self.ideal_rate
 
 
-def diagnose(run: RunReader) -> Diagnosis:
+def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     """Diagnose a run from its committed rounds.
+
+    `rhat_k`, float64 [K], is R-hat where it is known (of a density's verdict, say), which spares a
+    pass over the recorded outputs.
 
     Raises
     ------
@@ -82,7 +98,8 @@ def diagnose(run: RunReader) -> Diagnosis:
     barrier = float(np.sum(1.0 - swapped_k)) if len(swapped_k) else np.nan
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
-    rhat_k, _ = chain_diagnostics(run)
+    if rhat_k is None:
+        rhat_k, _ = chain_diagnostics(run)
     ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,
@@ -136,16 +153,20 @@ def lane_series(run: RunReader, k: int) -> FloatArray:
 def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
     """Return the recorded z of lane 0, float64 [T], of some rungs spread over the ladder."""
     rungs = np.unique(np.linspace(0, len(run.beta_k) - 1, n_rungs).astype(int))
-    return {int(k): lane_series(run, int(k))[0] for k in rungs}
+    of_lane = slice(0, None, run.walkers)
+    traces = {int(k): run.samples_z(rungs=slice(k, k + 1), samples=of_lane) for k in rungs}
+    return {k: z.astype(np.float64).ravel() for k, z in traces.items()}
 
 
-def walker_paths(run: RunReader) -> IntArray:
-    """Return the rung of each walker after each round, int64 [rounds, W K]."""
+def walker_paths(run: RunReader, n_walkers: int = 6) -> IntArray:
+    """Return the rung of evenly spaced walkers after each round, int64 [rounds, n_walkers]."""
     k, w = run.geometry.n_rungs, run.walkers
-    path_rv = np.empty((run.rounds, k * w), dtype=np.int64)
-    rung_kw = np.repeat(np.arange(k), w).reshape(k, w)
+    chosen = np.linspace(0, k * w - 1, min(n_walkers, k * w)).astype(int)
+    path_rv = np.empty((run.rounds, len(chosen)), dtype=np.int64)
+    rung_kw, rung_v = np.repeat(np.arange(k), w).reshape(k, w), np.empty(k * w, dtype=np.int64)
     for round_ in range(run.rounds):
-        path_rv[round_, run.round(round_).walker_kw] = rung_kw
+        rung_v[run.round(round_).walker_kw] = rung_kw
+        path_rv[round_] = rung_v[chosen]
     return path_rv
 
 
@@ -163,8 +184,8 @@ def advice(d: Diagnosis) -> list[str]:
             lines.append(f"rungs {k} and {k + 1} exchange {share:.0%}: {remedy}")
     if len(d.swapped_k) > 1 and (d.swapped_k > MANY_SWAPS).all():
         lines.append(
-            f"all neighbours exchange over {MANY_SWAPS:.0%}: about "
-            f"{max(2, round(1 + 2 * d.barrier))} rungs would do"
+            f"all neighbours exchange over {MANY_SWAPS:.0%}: about {d.rungs_needed} rungs are "
+            f"needed (1 + 2 Lambda); the ladder has {len(d.beta_k)}"
         )
     for n, name in enumerate(d.part_names):
         tried = np.isfinite(d.accepted_kn[:, n])
@@ -215,10 +236,7 @@ def table(d: Diagnosis) -> list[str]:
     if d.drawn_k.any():
         lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")
     if np.isfinite(d.barrier):
-        lines.append(
-            f"Lambda = {d.barrier:.2f}: about {max(2, round(1 + 2 * d.barrier))} rungs are wanted "
-            f"(1 + 2 Lambda), {len(d.beta_k)} are there"
-        )
+        lines.append(d.ladder_line)
         lines.append(
             f"round trips: {d.trips_v.sum()} by {np.count_nonzero(d.trips_v)} of {len(d.trips_v)} "
             f"walkers; {d.trip_rate:.4f} per lane and exchange, ideal {d.ideal_rate:.4f}"

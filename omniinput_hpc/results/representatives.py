@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.choose import draw_independently
-from omniinput_hpc.annotation.display import Shown, shown_of, values_as_text
+from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.config.models import read_options
@@ -91,11 +91,11 @@ class Representatives:
 
 
 def edges_for(
-    density: Density, between: tuple[float, float] | None = None, width: float | None = None
+    density: Density, z_range: tuple[float, float] | None = None, width: float | None = None
 ) -> FloatArray:
     """Return bins to draw from, made of whole bins of the run.
 
-    They lie `between` two values of z (default: all bins with counts) and have a `width` (default:
+    They lie in `z_range` (default: all bins with counts) and have a `width` (default:
     such that there are at most `MAX_BINS`).
 
     Raises
@@ -107,11 +107,11 @@ def edges_for(
     fine = density.edges
     unit = float(np.diff(fine).min())
     first, last = int(counted[0]), int(counted[-1]) + 1
-    if between is not None:
-        first = int(np.searchsorted(fine, between[0] - 0.5 * unit))
-        last = int(np.searchsorted(fine, between[1] + 0.5 * unit)) - 1
+    if z_range is not None:
+        first = int(np.searchsorted(fine, z_range[0] - 0.5 * unit))
+        last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
     if first >= last:
-        low, high = (0.0, 0.0) if between is None else between
+        low, high = (0.0, 0.0) if z_range is None else z_range
         raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
     step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
@@ -119,14 +119,14 @@ def edges_for(
     return np.asarray(fine[[*range(first, last, step), last]])
 
 
-def how_to_show(config: dict[str, Any], render: bool) -> Shown:
+def how_to_show(config: dict[str, Any], render: bool) -> Display:
     """Return how a run's inputs are shown, by their values where nothing else can be done.
 
     `render` lets a `python` model be built for its own ``render``: this runs its code.
     """
 
-    def values(why: str) -> Shown:
-        return Shown("text", values_as_text, None, f"values are shown: {why}")
+    def values(why: str) -> Display:
+        return Display("text", values_as_text, None, f"values are shown: {why}")
 
     if config.get("model", {}).get("kind") == "python" and not render:
         return values("--render builds the run's own model and lets it render them")

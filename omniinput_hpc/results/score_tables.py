@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
@@ -24,7 +23,8 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         f"{', '.join(scored.annotators)}; the curve counts the bins from {edges[used[0]]:g} to "
         f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
         f"of the AUPR's variance, {100 * result.density_share:.0f} % is the density's and the rest "
-        f"the scores'; inputs of one lane are alike by a factor {result.scores.design_effect:.2f}",
+        "the scores'; correlation within lanes widens their variance by a factor "
+        f"{result.scores.design_effect:.2f} (design effect)",
     ]
     if len(scored.annotators) > 1:
         parts = [scored.of(a) for a in range(len(scored.annotators))]
@@ -93,7 +93,7 @@ def agreement_lines(
     return lines
 
 
-def allocation_columns(result: ScoredCurve, found: Allocation) -> dict[str, NDArray]:
+def allocation_columns(result: ScoredCurve, found: Allocation) -> Columns:
     """Return the columns of the table of where to score next, a row per counted bin."""
     b, edges = found.bin_b, result.density.edges
     return {
@@ -108,8 +108,10 @@ def allocation_columns(result: ScoredCurve, found: Allocation) -> dict[str, NDAr
     }
 
 
-def allocation_lines(name: str, result: ScoredCurve, found: Allocation, budget: int) -> list[str]:
-    """Return the plain lines on what further scores would do, and the table itself."""
+def allocation_lines(
+    name: str, result: ScoredCurve, found: Allocation, budget: int, columns: Columns
+) -> list[str]:
+    """Return the plain lines on what further scores would do, and the table: its `columns`."""
     density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
     lines = [
         f"{name}: standard error of the AUPR (or of the difference) by scoring "
@@ -117,7 +119,6 @@ def allocation_lines(name: str, result: ScoredCurve, found: Allocation, budget: 
         f"evenly over the bins {found.error_even:.4g}",
         f"the density's part of this AUPR's error, {density_error:.2g}, stays whatever is scored",
     ]
-    columns = allocation_columns(result, found)
     lines.append("".join(f"{name:>13}" for name in columns))
     rows = zip(*columns.values(), strict=True)
     lines += ["".join(f"{value:13.4g}" for value in row) for row in rows]

@@ -25,7 +25,7 @@ from omniinput_hpc.untrusted.files import read_text
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 MAX_CSV_BYTES = 1 << 28
-FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
+FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
 _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
@@ -237,7 +237,9 @@ def summarize_density(density: Density) -> list[str]:
     return lines + verdict_lines(density)
 
 
-def summarize_curve(density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST) -> list[str]:
+def summarize_curve(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
     """Return the plain lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
@@ -300,7 +302,7 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
 
 
 def describe_curve(
-    curve: Curve, side: str, rule: str, fewest: tuple[int, int] = FEWEST
+    curve: Curve, side: str, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN
 ) -> list[str]:
     """Return the header lines of a precision-recall file, before those of its density."""
     sign = "<=" if side == "low" else ">="
@@ -320,7 +322,9 @@ def describe_curve(
     return lines
 
 
-def thin_lines(density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST) -> list[str]:
+def thin_lines(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
     """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
     few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
     lines = []

@@ -227,11 +227,17 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             yield self._file["samples/x"][round_], self._file["samples/z"][round_]
 
     def samples_z(
-        self, rounds: slice = slice(None), rungs: slice = slice(None)
+        self,
+        rounds: slice = slice(None),
+        rungs: slice = slice(None),
+        samples: slice = slice(None),
     ) -> NDArray[np.float32]:
-        """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
+        """Return z of committed samples, float32 [R, K, S].
+
+        Of all rounds, rungs and samples of a round, or of some.
+        """
         begin, end, _ = rounds.indices(self.rounds)
-        return np.asarray(self._file["samples/z"][begin:end, rungs])
+        return np.asarray(self._file["samples/z"][begin:end, rungs, samples])
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
         """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.

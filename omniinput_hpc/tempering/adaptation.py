@@ -77,9 +77,9 @@ class LadderTuning:
             return
         barrier, worst = float(rejection_k.sum()), int(np.argmax(rejection_k))
         log.info(
-            "ladder after burn-in: Lambda = %.2f, so that about %d rungs are best "
-            "(1 + 2 Lambda); there are %d; rungs %d and %d reject most, %.0f%%",
-            barrier, round(1 + 2 * barrier), len(beta_k), worst, worst + 1,
+            "ladder after burn-in: Lambda = %.2f: about %d rungs are needed (1 + 2 Lambda); the "
+            "ladder has %d; rungs %d and %d reject most, %.0f%%",
+            barrier, max(2, round(1 + 2 * barrier)), len(beta_k), worst, worst + 1,
             100 * rejection_k[worst],
         )  # fmt: skip
         tuned = "tuned betas" if self._tune else "betas"

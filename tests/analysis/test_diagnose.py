@@ -25,7 +25,8 @@ def run_path(tmp_path_factory):
 def test_numbers_are_those_of_the_file(run_path):
     with open_run(run_path) as run:
         d = diagnosis.diagnose(run)
-        paths_rv = diagnosis.walker_paths(run)
+        paths_rv, six_rv = diagnosis.walker_paths(run, 32), diagnosis.walker_paths(run)
+        traces = diagnosis.lane_traces(run)
         swaps = run.swaps_k2()
         z_wt = diagnosis.lane_series(run, 1)
     np.testing.assert_allclose(d.swapped_k, swaps[:, 1] / swaps[:, 0])
@@ -33,6 +34,8 @@ def test_numbers_are_those_of_the_file(run_path):
     assert d.ideal_rate == pytest.approx(1 / (2 + 2 * d.barrier))
     assert d.trip_rate == d.trips_v.sum() / (8 * 20 * 3)
     assert (np.bincount(paths_rv[5], minlength=4) == 8).all()
+    np.testing.assert_array_equal(six_rv, paths_rv[:, [0, 6, 12, 18, 24, 31]])
+    assert list(traces) == [0, 1, 2, 3] and np.array_equal(traces[1], z_wt[0])
     assert z_wt.shape == (8, 20 * 15) and d.z_mean_k[1] == pytest.approx(z_wt.mean())
     assert 50 < d.ess_k[1] < 4000 and 0.98 < d.rhat_k[1] < 1.1
 

@@ -2,13 +2,15 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from lattice import Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.annotation import choose, task_set
-from omniinput_hpc.annotation.display import Shown, values_as_text
+from omniinput_hpc.annotation.display import Display, values_as_text
+from omniinput_hpc.annotation.task_bins import bins_of_run
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -165,14 +167,19 @@ HEADER = {
     "law": "by-weight", "runs": [{"path": "a.h5", "model_fingerprint": "m", "range": [0, 7]}],
     "width": 3.5, "range": [0, 7], "per_bin": PER_BIN, "duplicates": 0,
 }  # fmt: skip
-SHOWN = Shown("text", values_as_text, None, "")
+SHOWN = Display("text", values_as_text, None, "")
+HOW = task_set.HowDrawn(PER_BIN, 3.5, "by-weight", 1)
+
+
+def drawn_run(chosen, shown=SHOWN):
+    return task_set.DrawnRun(chosen, [], shown, {})
 
 
 def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
     chosen, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
     path = tmp_path / "a.tasks.jsonl"
     gold = [task_set.GoldItem("a gold item", 0.75)]
-    n = task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)], HEADER, gold=gold)
+    n = task_set.write_task_set(path, [drawn_run(chosen)], HEADER, gold=gold)
     tasks = read_tasks(path)
     key = read_key(key_path(path), tasks.tasks_id)
     assert n == len(tasks.tasks) == len(chosen) + round(0.1 * len(chosen)) + 1
@@ -196,19 +203,38 @@ def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, densi
     chosen, _ = choose.choose(run, density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "both.tasks.jsonl"
     header = {**HEADER, "runs": HEADER["runs"] * 2}
-    task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)] * 2, header, repeats=0)
+    task_set.write_task_set(path, [drawn_run(chosen)] * 2, header, repeats=0)
     assert sorted(i.run for i in read_key(key_path(path)).items) == [0] * len(chosen) + [1] * len(
         chosen
     )
     (tmp_path / "both.scores.ana.jsonl").write_text("")
     before = path.read_bytes()
     with pytest.raises(UserError, match="has scores already"):
-        task_set.write_task_set(path, [task_set.DrawnRun(chosen, SHOWN)] * 2, header)
+        task_set.write_task_set(path, [drawn_run(chosen)] * 2, header)
     assert path.read_bytes() == before
     with pytest.raises(UserError, match="cannot be mixed"):
         task_set.common_kind(
             [
-                task_set.DrawnRun([], SHOWN),
-                task_set.DrawnRun([], Shown("image", values_as_text, None, "")),
+                drawn_run([]),
+                drawn_run([], Display("image", values_as_text, None, "")),
             ]
         )
+
+
+def test_a_run_is_drawn_from_by_its_number_and_the_key_says_how(run, density, monkeypatch):
+    monkeypatch.setattr(task_set, "shown_of", lambda config: SHOWN)
+    edges = FINE[::5]
+    z_range = (float(edges[0]), float(edges[-1]))
+    how = replace(HOW, width=5 * MODEL.unit)
+    bins = bins_of_run(run, *z_range, how.width)
+    one, again, two = (task_set.draw_from(run, density, bins, z_range, how, n) for n in (0, 0, 1))
+    chosen, reports = choose.choose(run, density, edges, PER_BIN, "by-weight", 1)
+    same = [np.array_equal(a.x, b.x) for a, b in zip(one.chosen, chosen, strict=True)]
+    assert all(same) and one.reports == reports
+    draws = [[(item.z, item.draws) for item in drawn.chosen] for drawn in (one, again, two)]
+    assert draws[0] == draws[1] != draws[2]
+    narrow = replace(two, about={**two.about, "range": [-1.0, 2.0]})
+    header = task_set.key_header([one, narrow], how)
+    assert header["range"] == [-1.0, z_range[1]] and header["law"] == "by-weight"
+    assert [r["model_fingerprint"] for r in header["runs"]] == [run.fingerprint] * 2
+    assert header["duplicates"] == 2 * sum(r.samples - r.distinct for r in reports)

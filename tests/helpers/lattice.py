@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
+
 ENERGY_V = np.array([0, 1, 1, 3])  # of each value; levels are sums over sites
 
 
@@ -191,3 +193,14 @@ def ancestral_run(model, tilt_kd, edges, *, rounds=16, walkers=16, moves=20, see
     )  # fmt: skip
     run.log_q = np.moveaxis(log_q, 0, -1)
     return run
+
+
+def canonical_log_weights(beta_k, z_b):
+    """Return log w_kb = -beta_k z_b [K, B]; bins without a mean z (NaN) get 0."""
+    return -np.outer(beta_k, np.where(np.isfinite(z_b), z_b, 0.0))
+
+
+def canonical(beta_k, edges):
+    """Return the weights of canonical rungs alone."""
+    zero_k = np.zeros(len(beta_k))
+    return RungWeights(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)

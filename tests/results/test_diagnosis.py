@@ -1,12 +1,15 @@
 """Diagnosis and verdict of one run: both take R-hat and its limit from one place."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
 from run_files import write_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.results.diagnosis import advice, diagnose
+from omniinput_hpc.results import diagnosis
+from omniinput_hpc.results.diagnosis import advice, diagnose, table
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -19,6 +22,24 @@ def wide_lanes(tmp_path):
         z_rs = file["samples/z"][:, 1]
         file["samples/z"][:, 1] = np.where(lane_s < 8, 1.0, 2.2) * (z_rs - z_rs.mean()) + 1.0
     return tmp_path / "run.h5"
+
+
+def test_r_hat_that_is_known_is_not_computed_again(wide_lanes, monkeypatch):
+    with open_run(wide_lanes) as run:
+        before = diagnose(run)
+        monkeypatch.setattr(diagnosis, "chain_diagnostics", lambda run: pytest.fail("read again"))
+        after = diagnose(run, before.rhat_k)
+    np.testing.assert_array_equal(after.ess_k, before.ess_k)
+    assert advice(after) == advice(before)
+
+
+def test_one_wording_of_the_rungs_needed(wide_lanes):
+    with open_run(wide_lanes) as run:
+        found = replace(diagnose(run), barrier=1.2, swapped_k=np.full(4, 0.95))
+    words = f"about 3 rungs are needed (1 + 2 Lambda); the ladder has {len(found.beta_k)}"
+    assert found.rungs_needed == 3 and replace(found, barrier=0.1).rungs_needed == 2
+    assert any(words in line for line in advice(found))
+    assert any(words in line for line in table(found))
 
 
 def test_diagnosis_and_verdict_say_the_same_of_the_lanes(wide_lanes):

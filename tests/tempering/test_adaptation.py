@@ -85,8 +85,8 @@ def test_the_report_names_lambda_and_the_worst_pair(log_lines, tune):
     swaps_k2 = np.array([[10, 2], [10, 9], [10, 9], [10, 3]])
     tuning.after_round(-2, BETA_K, swaps_k2, MOMENTS_K3)
     assert report(tuning, log_lines) == [
-        "ladder after burn-in: Lambda = 1.70, so that about 4 rungs are best (1 + 2 Lambda); "
-        "there are 5; rungs 0 and 1 reject most, 80%",
+        "ladder after burn-in: Lambda = 1.70: about 4 rungs are needed (1 + 2 Lambda); the "
+        "ladder has 5; rungs 0 and 1 reject most, 80%",
         ("tuned betas" if tune else "betas") + ": -4, -1, 0, 1, 4",
         "sd of z per rung: 1, 1, 1, 1, 1",
     ]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
 from omniinput_hpc.annotation.png import file_data_uri, pixels
-from omniinput_hpc.annotation.tasks import Key, TaskSet
+from omniinput_hpc.annotation.tasks import Key, TaskSet, key_path, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
 from omniinput_hpc.text import first_line
@@ -129,6 +129,25 @@ def fid_per_bin(
     return columns, _notes(columns, known.shape[1], len(known), key)
 
 
+def fid_of_tasks(
+    tasks: TaskSet, network: PictureNetwork, reference: str
+) -> tuple[dict[str, NDArray[Any]], list[str], list[str]]:
+    """Return `fid_per_bin` of a task file and a named reference (see `read_reference`).
+
+    Returns
+    -------
+    columns : of the table
+    header : lines of the table's head
+    printed : the table, for people, and what should be known of it
+    """
+    key = read_key(key_path(tasks.path), tasks.tasks_id)
+    columns, notes = fid_per_bin(tasks, key, network, read_reference(reference))
+    runs = [run.path for run in key.runs]
+    header = [f"FID by features of {network.about} to {reference}", *notes]
+    header += [f"run {n}: {path}" for n, path in enumerate(runs)]
+    return columns, header, [*lines_of(columns, runs), *notes]
+
+
 def frechet(known: torch.Tensor, own: torch.Tensor) -> float:
     """Return the FID of features own, float [m, f], to those known, float [n, f]; NaN if m < 2."""
     from torchmetrics.image.fid import FrechetInceptionDistance
@@ -172,7 +191,10 @@ def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) 
     if np.isnan(columns["fid"]).any():
         notes.append("a bin of one picture has no covariance: its FID is nan")
     if key.draw_method == "uniform":
-        notes.append("inputs were drawn alike: this is the FID of recorded inputs, not of rho's")
+        notes.append(
+            "inputs were drawn with equal probability: this is the FID of recorded inputs, not of "
+            "rho's"
+        )
     return notes
 
 

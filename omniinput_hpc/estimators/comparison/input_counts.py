@@ -64,7 +64,7 @@ def pairs_of(
     return Pairs(z[inside], other[inside], bins[inside], group[inside])
 
 
-def log_mixture(density: Density, z_i: FloatArray) -> FloatArray:
+def log_mean_mixture(density: Density, z_i: FloatArray) -> FloatArray:
     """Return ln of M(z) / N at outputs [n]; -inf outside the bins, where nothing was counted."""
     log_m = np.full(len(z_i), -np.inf)
     bins = bin_of(z_i, density.edges)
@@ -100,8 +100,8 @@ def log_count_where(
     """
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
     middle_b = 0.5 * (density.edges[:-1] + density.edges[1:])
-    reference_b = log_mixture(density, np.where(density.count_b > 0, density.z_b, middle_b))
-    weight_i = np.exp(reference_b[pairs.bin_i] - log_mixture(density, pairs.own_i))
+    reference_b = log_mean_mixture(density, np.where(density.count_b > 0, density.z_b, middle_b))
+    weight_i = np.exp(reference_b[pairs.bin_i] - log_mean_mixture(density, pairs.own_i))
     cell_i, size = pairs.group_i * n_bins + pairs.bin_i, n_groups * n_bins
     all_gb = np.bincount(cell_i, weight_i, size).reshape(n_groups, n_bins)
     chosen_gb = np.bincount(cell_i, weight_i * chosen_i, size).reshape(n_groups, n_bins)

@@ -1,8 +1,9 @@
 """Which of two models is better: their precision-recall curves over the recall that both reach.
 
-Both curves carry draws of their joint errors (see `draws`); the runs are independent, so that any
-draw of one goes with any of the other. Everything is computed for each pair of draws, over the
-common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025, section 3.2).
+Both curves carry draws of their joint errors (see `jackknife.draw_together`); the runs are
+independent, so that any draw of one goes with any of the other. Everything is computed for each
+pair of draws, over the common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025,
+section 3.2).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     Pairs,
     count_common,
     log_count_in,
-    log_mixture,
+    log_mean_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
@@ -99,11 +99,11 @@ def _known_replicates(density: Density) -> IntArray:
 
 def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicates:
     """Return the shift by `bennett_ratio`, which may raise, over all samples of both runs."""
-    own_a, other_a = log_mixture(a, pairs_a.own_i), log_mixture(b, pairs_a.other_i)
-    own_b, other_b = log_mixture(b, pairs_b.own_i), log_mixture(a, pairs_b.other_i)
+    own_a, other_a = log_mean_mixture(a, pairs_a.own_i), log_mean_mixture(b, pairs_a.other_i)
+    own_b, other_b = log_mean_mixture(b, pairs_b.own_i), log_mean_mixture(a, pairs_b.other_i)
     d_a, d_b = own_a - other_a, other_b - own_b
     c = bennett_ratio(d_a, d_b)
-    # Z_A = exp(-c_A): see log_mixture with f_k of absolute densities, which sum to 1.
+    # Z_A = exp(-c_A): see log_mean_mixture with f_k of absolute densities, which sum to 1.
     a_j, b_j = np.full(len(a.lanes_g), np.nan), np.full(len(b.lanes_g), np.nan)
     for j in _known_replicates(a):
         keep, change = pairs_a.group_i != j, _mixture_change(a, j)

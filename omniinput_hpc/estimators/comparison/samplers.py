@@ -16,15 +16,15 @@ from scipy.special import fdtrc, logsumexp, stdtr
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations
+from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations, welch_degrees
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
 MIN_VALUE_SHARE = 0.02
-MIN_CHANCE = 0.01
-"""Below this chance the samplers are said to disagree."""
+MIN_P_VALUE = 0.01
+"""Below this the samplers are said to disagree."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class SamplerComparison:
     delta_b, error_b : float64 [n], ln g of the first minus the second (laid on each other where
         one of them is relative), and its standard error
     group_g : int64 [m + 1], limits of the groups of bins, in `bins`
-    t_squared, p : float, Hotelling's statistic over the groups and its chance; NaN if not known
-    inputs_p : float, chance of the largest difference between the inputs found; NaN if not known
+    t_squared, p : float, Hotelling's statistic over the groups and its p-value; NaN if not known
+    inputs_p : float, p-value of the largest difference between the inputs found; NaN if not known
     inputs_where : str, where that difference lies
     n_features : int, shares of values that were compared
     """
@@ -82,7 +82,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
 
 
 def _hotelling(a: Density, b: Density, bins: IntArray, group_g: IntArray) -> tuple[float, float]:
-    """Return T^2 of the groups' contrasts, and its chance if both distributions are the same."""
+    """Return T^2 of the groups' contrasts, and its p-value: if both distributions are the same."""
 
     def contrasts(log_g: FloatArray) -> FloatArray:
         part = log_g[..., bins]
@@ -194,9 +194,7 @@ def compare_inputs(
     if n == 0 or min(degrees) < 1:
         return np.nan, "", n
     t = np.abs(np.where(use, one - other, 0.0)) / np.sqrt(np.where(use, variance, 1.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = variances[0] ** 2 / degrees[0] + variances[1] ** 2 / degrees[1]
-        freedom = np.where(use, variance**2 / spread, 1.0)
+    freedom = np.where(use, welch_degrees(variances[0], degrees[0], variances[1], degrees[1]), 1.0)
     p = np.where(use, 2.0 * stdtr(freedom, -t), 1.0)
     g, feature = np.unravel_index(int(np.argmin(p)), p.shape)
     classes = min(MAX_VALUE_CLASSES, runs[0].n_values)
@@ -216,17 +214,17 @@ def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
         f"{len(z)} bins of both: largest |ln g difference| {np.abs(found.delta_b).max():.4f}, rms "
         f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {abs(z[worst]):.2f}",
         f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: {found.t_squared:.2f}, "
-        f"chance {found.p:.3g}",
+        f"p = {found.p:.3g}",
     ]
     if found.inputs_where:
         lines.append(
-            f"inputs: {found.n_features} shares of values compared, chance of the largest "
-            f"difference {found.inputs_p:.3g} ({found.inputs_where})"
+            f"inputs: {found.n_features} shares of values compared; largest difference: "
+            f"p = {found.inputs_p:.3g} ({found.inputs_where})"
         )
-    chances = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
-    if not chances:
+    p_values = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
+    if not p_values:
         lines.append("The data cannot tell whether the samplers agree: errors are not known.")
-    elif min(chances) < MIN_CHANCE:
+    elif min(p_values) < MIN_P_VALUE:
         lines.append(f"{name_a} and {name_b} DISAGREE: one of them has not converged, or is wrong.")
     else:
         lines.append(f"{name_a} and {name_b} agree within their errors.")

@@ -70,8 +70,8 @@ class Comparison:
             f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
             f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
             f"standard error {self.largest_error:.4f}; chi-square per bin {self.chi_square:.2f}, "
-            f"expected {self.expected:.2f} +- {self.spread:.2f} (the bins go up and down together "
-            f"like {self.n_independent:.0f} independent ones)"
+            f"expected {self.expected:.2f} +- {self.spread:.2f} (errors of bins are correlated: "
+            f"worth {self.n_independent:.0f} independent bins)"
         )
 
 
@@ -159,7 +159,7 @@ def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, flo
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Coverage:
     """How sampled values with 95% bands differ from exact ones.
 
     Attributes
@@ -178,15 +178,15 @@ class Agreement:
         return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
 
 
-def agreement(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Agreement:
+def coverage(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Coverage:
     """Compare values [n] that are finite with exact ones; rounding does not count."""
     known = np.isfinite(value) & np.isfinite(exact)
     if not known.any():
-        return Agreement(0, np.nan, np.nan)
+        return Coverage(0, np.nan, np.nan)
     near = 1e-9 * np.maximum(1.0, np.abs(exact))
     held = (low - near <= exact) & (exact <= high + near)
     largest = float(np.abs(value - exact)[known].max())
-    return Agreement(int(known.sum()), largest, float(held[known].mean()))
+    return Coverage(int(known.sum()), largest, float(held[known].mean()))
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ class ExactCurve:
     aupr : float, between its own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
     aupr_common, sampled_common : float, both curves' AUPR over that range
-    r : Agreement, of bins that truly hold 1,000 inputs or more and have 50 effective counts
-    precision, log_recall : Agreement, at thresholds that truly accept 1,000 inputs or more
+    r : Coverage, of bins that truly hold 1,000 inputs or more and have 50 effective counts
+    precision, log_recall : Coverage, at thresholds that truly accept 1,000 inputs or more
     """
 
     precision_t: FloatArray
@@ -210,9 +210,9 @@ class ExactCurve:
     upper: float
     aupr_common: float
     sampled_common: float
-    r: Agreement
-    precision: Agreement
-    log_recall: Agreement
+    r: Coverage
+    precision: Coverage
+    log_recall: Coverage
 
     def __str__(self) -> str:
         """Return plain lines."""
@@ -236,12 +236,12 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
     sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
     ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
     areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
-    return ExactCurve(*true, *areas, *_agreements(density, curve, exact, side))
+    return ExactCurve(*true, *areas, *_coverages(density, curve, exact, side))
 
 
-def _agreements(
+def _coverages(
     density: Density, curve: Curve, exact: Exact, side: Side
-) -> tuple[Agreement, Agreement, Agreement]:
+) -> tuple[Coverage, Coverage, Coverage]:
     """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
     firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
         density.effective_b >= MIN_EFFECTIVE_COUNT
@@ -261,4 +261,4 @@ def _agreements(
     ends = (curve.trace, curve.bands.low, curve.bands.high)
     p = [*(values.precision_t for values in ends), precision_b[at]]
     x = [*(values.log_recall_t + shift for values in ends), log_recall_b[at]]
-    return agreement(*r), agreement(*(v[many] for v in p)), agreement(*(v[many] for v in x))
+    return coverage(*r), coverage(*(v[many] for v in p)), coverage(*(v[many] for v in x))

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
@@ -154,20 +153,6 @@ def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:
         f_jk[j] = mbar(samples, groups != j, solution.f_k).f_k
     f_k = solution.f_k
     return jackknife_error(f_k - f_k[0], f_jk - f_jk[:, :1], samples.lanes_g)
-
-
-def average(
-    samples: Samples, solution: Unbinned, function: Function, log_weight: Function
-) -> float:
-    """Return the mean of function(z) over inputs weighted by exp(log_weight(z)).
-
-    Both functions take float64 [U]; a log-weight of -beta z gives the distribution of any beta.
-    """
-    count_u = samples.count_gu.sum(axis=0)
-    used = np.isfinite(solution.log_weight_u) & (count_u > 0)
-    z = samples.z_u[used]
-    log_p = np.log(count_u[used]) + solution.log_weight_u[used] + log_weight(z)
-    return float(np.sum(np.exp(log_p - logsumexp(log_p)) * function(z)))
 
 
 def describe(run: RunData, f_k: FloatArray) -> str:

@@ -80,9 +80,3 @@ class RungWeights:
 def weights_of_run(run: RunData) -> RungWeights:
     """Return the weights of a run's rungs."""
     return RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)
-
-
-def canonical(beta_k: FloatArray, edges: FloatArray) -> RungWeights:
-    """Return the weights of canonical rungs alone."""
-    zero_k = np.zeros(len(beta_k))
-    return RungWeights(beta_k, zero_k, zero_k, np.zeros((len(beta_k), len(edges) - 1)), edges)

@@ -50,11 +50,6 @@ class Solution:
     iterations: int
 
 
-def canonical_log_weights(beta_k: FloatArray, z_b: FloatArray) -> FloatArray:
-    """Return log w_kb = -beta_k z_b [K, B]; bins without a mean z (NaN) get 0."""
-    return -np.outer(beta_k, np.where(np.isfinite(z_b), z_b, 0.0))
-
-
 def mean_outputs(
     counts_kb: NDArray[np.integer], z_sum_kb: FloatArray, edges: FloatArray
 ) -> FloatArray:

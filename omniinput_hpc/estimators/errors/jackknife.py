@@ -136,14 +136,12 @@ class Interval:
     ----------
     value, low, high : float64 [...]
     error : float64 [...], standard error
-    degrees : float64 [...], of freedom of Student's t; infinite for intervals from draws
     """
 
     value: FloatArray
     low: FloatArray
     high: FloatArray
     error: FloatArray
-    degrees: FloatArray | float = np.inf
 
     def __str__(self) -> str:
         """Return one number with its interval."""
@@ -186,24 +184,36 @@ def from_second_run(value: FloatArray | float, b_j: FloatArray, n_a: int) -> Rep
     return Replicates(full, np.broadcast_to(full, (n_a, *full.shape)), np.asarray(b_j))
 
 
+def welch_degrees(
+    variance_a: FloatArray, degrees_a: int, variance_b: FloatArray, degrees_b: int
+) -> FloatArray:
+    """Return the degrees of freedom of Student's t for a difference of two means, float64 [...].
+
+    Of Welch (Biometrika 34, 28 (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)), from
+    the variances, float64 [...], of both means and their degrees of freedom; infinite where there
+    is no variance, 1 where it is not known.
+    """
+    variance = variance_a + variance_b
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = variance_a**2 / max(degrees_a, 1) + variance_b**2 / max(degrees_b, 1)
+        degrees = np.where(variance > 0, variance**2 / spread, np.inf)
+    return np.where(np.isfinite(variance), degrees, 1.0)
+
+
 def estimate(
     quantity: Replicates, size_a: NDArray[np.integer], size_b: NDArray[np.integer]
 ) -> Interval:
     """Return a quantity of two runs with its error.
 
-    Both runs' variances add; Student's t has the degrees of freedom of Welch (Biometrika 34, 28
-    (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)). size_a, size_b: int64 [G_a] and
-    [G_b], lanes per group.
+    Both runs' variances add; Student's t has the degrees of freedom of `welch_degrees`. size_a,
+    size_b: int64 [G_a] and [G_b], lanes per group.
     """
     value = np.asarray(quantity.value, dtype=np.float64)
     variance_a = jackknife_error(value, quantity.a_j, size_a) ** 2
     variance_b = jackknife_error(value, quantity.b_j, size_b) ** 2
     variance = variance_a + variance_b
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = variance_a**2 / max(len(size_a) - 1, 1) + variance_b**2 / max(len(size_b) - 1, 1)
-        degrees = np.where(variance > 0, variance**2 / spread, np.inf)
-    degrees = np.where(np.isfinite(variance), degrees, 1.0)
+    degrees = welch_degrees(variance_a, len(size_a) - 1, variance_b, len(size_b) - 1)
     error = np.sqrt(variance)
     factor = stdtrit(np.minimum(degrees, 1e9), 0.5 + 0.5 * LEVEL)
     half = np.where(np.isfinite(error), factor * np.where(np.isfinite(error), error, 0.0), np.inf)
-    return Interval(value, value - half, value + half, error, degrees)
+    return Interval(value, value - half, value + half, error)

@@ -29,14 +29,13 @@ class Alpha:
     ----------
     alpha, low, high : float, 1 is full agreement, 0 what chance gives; NaN where not defined
         (no item was scored twice, or all scores are equal)
-    n_items : items with two scores or more; n_scores : scores of these
+    n_items : items with two scores or more
     """
 
     alpha: float
     low: float
     high: float
     n_items: int
-    n_scores: int
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
     paired = (~np.isnan(score_ai)).sum(axis=0) >= 2
     part, n = score_ai[:, paired], int(paired.sum())
     if not n:
-        return Alpha(np.nan, np.nan, np.nan, 0, 0)
+        return Alpha(np.nan, np.nan, np.nan, 0)
     alpha = float(_alphas(part, np.ones((1, n)))[0])
     rng = np.random.default_rng(seed)
     even = np.full(n, 1.0 / n)
@@ -100,7 +99,7 @@ def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
     known = drawn[np.isfinite(drawn)]
     enough = np.isfinite(alpha) and n > 1 and known.size > N_RESAMPLES // 2
     low, high = np.quantile(known, [0.025, 0.975]) if enough else (np.nan, np.nan)
-    return Alpha(alpha, float(low), float(high), n, int((~np.isnan(part)).sum()))
+    return Alpha(alpha, float(low), float(high), n)
 
 
 def rank_correlation(a: FloatArray, b: FloatArray) -> float:

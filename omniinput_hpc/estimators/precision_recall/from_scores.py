@@ -40,7 +40,7 @@ class Scored:
     bin_i : int64 [n]
     lane_i : int64 [n], lanes of several runs numbered on
     weight_i : float64 [n], of an input in its bin's mean. Drawn by weight: how often it was drawn;
-        drawn alike: its weight. So nothing is weighted twice.
+        drawn with equal probability: its weight. So nothing is weighted twice.
     score_ai : float64 [A, n] in [0, 1], NaN where annotator a did not score input i
     annotators : their names
     """

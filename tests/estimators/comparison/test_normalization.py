@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from lattice import ArrayRun
 from pair_runs import ABSOLUTE, EDGES, RELATIVE, both, draw, log_count
+from scipy.special import stdtrit
 from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
@@ -182,9 +183,10 @@ def test_errors_of_two_runs_add_and_shared_ones_cancel():
     one = estimate(from_first_run(a_j.mean(axis=0), a_j, 16), size_a, size_b)
     two = estimate(from_second_run(b_j.mean(axis=0), b_j, 8), size_a, size_b)
     np.testing.assert_allclose(together.error**2, one.error**2 + two.error**2)
-    np.testing.assert_allclose(one.degrees, 7)
-    np.testing.assert_allclose(two.degrees, 15)
-    assert ((together.degrees > 7) & (together.degrees < 22)).all()
+    halves = [(part.high - part.value) / part.error for part in (one, two, together)]
+    np.testing.assert_allclose(halves[0], stdtrit(7, 0.975))
+    np.testing.assert_allclose(halves[1], stdtrit(15, 0.975))
+    assert ((halves[2] < stdtrit(7, 0.975)) & (halves[2] > stdtrit(22, 0.975))).all()
     nothing = estimate(both_runs - both_runs, size_a, size_b)
     assert (nothing.error == 0).all() and not nothing.excludes(0.0).any()
     unknown = estimate(Replicates(np.asarray(1.0), a_j[:, 0], b_j[:, 0] * np.nan), size_a, size_b)

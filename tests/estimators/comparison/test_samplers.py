@@ -1,4 +1,4 @@
-"""Two samplers of one model: chances are uniform where they agree; other laws are found."""
+"""Two samplers of one model: p-values are uniform where they agree; other laws are found."""
 
 import model_pair
 import numpy as np
@@ -22,16 +22,16 @@ def compare(one, other):
 
 
 @pytest.mark.slow
-def test_chances_are_uniform_where_both_are_right():
+def test_p_values_are_uniform_where_both_are_right():
     """Also with another ladder; treating bins as independent would not give this."""
-    chances, inputs = [], []
+    p_values, inputs = [], []
     for seed in range(N_RUNS):
         found = compare(
             draw("worse", ABSOLUTE, 2 * seed), draw("worse", RELATIVE - 0.4, 2 * seed + 1)
         )
-        chances.append(found.p)
+        p_values.append(found.p)
         inputs.append(found.inputs_p)
-    assert kstest(chances, "uniform").pvalue > 0.001, chances
+    assert kstest(p_values, "uniform").pvalue > 0.001, p_values
     assert np.mean(np.array(inputs) < 0.05) < 0.2
     assert found.n_features > 100
 

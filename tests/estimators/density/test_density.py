@@ -5,12 +5,19 @@ import sys
 
 import numpy as np
 import pytest
-from lattice import ENERGY_V, ArrayRun, Lattice, first_is_zero, independent_run
+from lattice import (
+    ENERGY_V,
+    ArrayRun,
+    Lattice,
+    canonical_log_weights,
+    first_is_zero,
+    independent_run,
+)
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import density
 from omniinput_hpc.estimators.density.density import density_of_run, upper_bounds
-from omniinput_hpc.estimators.density.wham import canonical_log_weights, solve
+from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 
 MODEL = Lattice()

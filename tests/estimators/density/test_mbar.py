@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from lattice import ArrayRun, Lattice, ancestral_run, independent_run
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.mbar import average, free_energy_errors, mbar, read_samples
+from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
 
 MODEL = Lattice()
 BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
@@ -64,6 +65,15 @@ def test_bins_agree_within_their_errors():
     exact = exact_f_k(BETA_K)
     assert (np.abs(unbinned - exact + exact[0])[1:] < 4 * error_k[1:]).all()
     assert solution.absolute and solution.f_k[2] == pytest.approx(exact[2])
+
+
+def average(samples, solution, function, log_weight):
+    """Return the mean of function(z) over inputs weighted by exp(log_weight(z))."""
+    count_u = samples.count_gu.sum(axis=0)
+    used = np.isfinite(solution.log_weight_u) & (count_u > 0)
+    z = samples.z_u[used]
+    log_p = np.log(count_u[used]) + solution.log_weight_u[used] + log_weight(z)
+    return float(np.sum(np.exp(log_p - logsumexp(log_p)) * function(z)))
 
 
 def test_averages_at_any_beta():

@@ -9,13 +9,19 @@ from itertools import product
 
 import numpy as np
 import pytest
-from lattice import Lattice, ancestral_run, first_is_zero, independent_run, weighted_run
+from lattice import (
+    Lattice,
+    ancestral_run,
+    canonical,
+    first_is_zero,
+    independent_run,
+    weighted_run,
+)
 
 from omniinput_hpc.annotation.choose import choose, draw_independently
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_density
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
-from omniinput_hpc.estimators.density.rung_weights import canonical
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 
 MODEL = Lattice()

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from lattice import Lattice
+from lattice import Lattice, canonical_log_weights
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import newton
 from omniinput_hpc.estimators.density.wham import (
-    canonical_log_weights,
     mean_outputs,
     require_connected,
     solve,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lattice import canonical_log_weights
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.observations import observe
-from omniinput_hpc.estimators.density.wham import canonical_log_weights
 
 RUNS = 120
 

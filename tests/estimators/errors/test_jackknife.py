@@ -9,6 +9,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_deviations,
     jackknife_error,
     t_quantile,
+    welch_degrees,
 )
 
 
@@ -73,3 +74,14 @@ def test_draws_where_the_jackknife_does_not_know():
     theta_jb[0] = np.nan
     assert np.isnan(draw_together(theta_b, theta_jb, np.ones(4, int), rng)).all()
     assert np.isnan(draw_together(theta_b, theta_jb[1:2], np.ones(1, int), rng)).all()
+
+
+def test_welch_degrees_are_those_of_scipy():
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(size=8), 3.0 * rng.normal(size=5)
+    variance_a, variance_b = a.var(ddof=1) / 8, b.var(ddof=1) / 5
+    expected = stats.ttest_ind(a, b, equal_var=False).df
+    assert welch_degrees(variance_a, 7, variance_b, 4) == pytest.approx(expected)
+    assert welch_degrees(variance_a, 7, np.float64(0.0), 4) == pytest.approx(7)
+    found = welch_degrees(np.array([0.0, np.inf, np.nan]), 7, np.zeros(3), 4)
+    np.testing.assert_array_equal(found, [np.inf, 1.0, 1.0])
