@@ -12,6 +12,7 @@ from hostile_words import write_model_folder
 from run_files import BETA_K, write_run
 
 from omniinput_hpc.estimators.errors import chains
+from omniinput_hpc.report import content
 from omniinput_hpc.results import diagnosis
 
 RUNG, RHAT = 2, 1.08
@@ -86,9 +87,8 @@ def test_the_verdict_and_the_rung_table_name_the_same_lanes(page):
 def test_two_definitions_would_be_noticed(page, monkeypatch):
     """The failing twin: the rung table by another R-hat, 0.999 where the verdict has 1.08."""
 
-    def other(run):
-        rhat_k, tau_k = chains.chain_diagnostics(run)
-        return np.where(rhat_k > chains.MAX_RHAT, 0.999, rhat_k), tau_k
+    def other(run, rhat_k):
+        return diagnosis.diagnose(run, np.where(rhat_k > chains.MAX_RHAT, 0.999, rhat_k))
 
-    monkeypatch.setattr(diagnosis, "chain_diagnostics", other)
+    monkeypatch.setattr(content, "diagnose", other)
     assert not agree(page())
