@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     drawn, runs, copies = [], [], 0
     for i, (path, (low, high)) in enumerate(zip(options.run, ranges, strict=True)):
         edges = choose.bin_edges(low, high, options.width)
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             density, shown = density_of_run(run), shown_of(run.config)
             seed = options.seed + 1_000_003 * i
             chosen, reports = choose.choose(run, density, edges, options.per_bin, options.law, seed)

@@ -177,7 +177,9 @@ def _open_writer(
     kind, _ = writers.choose_writer(requested, path.absolute().parent, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
-    opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))
+    with world.together(lambda: rescored.open_rescored(path)) as side:
+        fields = rescored.fields_of(g, side.has_checksums)
+    opened = writers.open_writer(kind, path, g, rungs, world, fields)
     return GuardedWriter(opened, held_lock, world)
 
 

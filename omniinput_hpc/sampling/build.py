@@ -47,6 +47,11 @@ class Built:
     trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
 
     @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    @property
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution, None where it cannot be drawn from."""
         return self.rungs[0].model_beta
@@ -255,7 +260,7 @@ def start(
     from omniinput_hpc.sampling.loop import Run, Totals
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    path, held = Path(config.run.output), built.held
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune

@@ -12,7 +12,7 @@ from omniinput_hpc.runfile import layout, writers
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.tempering.ladder import placement
 
-G = layout.Geometry(4, 12, 4, 6, 8, 3, 5, 1)
+G = layout.Geometry(4, 12, 4, 6, 8, 3, 5, 1, checksums=True)
 TOML = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 4\n'
 
 

@@ -70,7 +70,7 @@ class Faults:
         self.problems: list[str] = []
 
     def geometry(self, rounds=ROUNDS):
-        return self.store.Geometry(rounds, 4, 4, 6, 8, 3, 5, 1)
+        return self.store.Geometry(rounds, 4, 4, 6, 8, 3, 5, 1, checksums=True)
 
     def values(self, rungs, round_):
         """Return a rank's slabs of a round, filled with numbers that tell round and rung."""
