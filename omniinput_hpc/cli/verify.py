@@ -24,8 +24,9 @@ from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import consistency
-from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun
+from omniinput_hpc.runfile import consistency, side_checkpoint
+from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun, OnDamage
+from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.records import Checkpoint, RecordedRound
 from omniinput_hpc.tempering import ladder
@@ -98,6 +99,7 @@ def verify_file(
         except UserError as error:
             return notes, [*(f"checksums: {words}" for words in damage), f"stored input: {error}"]
         checks: list[Callable[[], None]] = [
+            lambda: notes.extend(_check_side_file(run, findings)),
             lambda: _check_header(run, config, findings),
             lambda: _check_rounds(run, config, last, findings),
         ]
@@ -122,14 +124,17 @@ def _open(path: Path) -> tuple[RunReader, Checkpoint | None, list[str]]:
         damage: list[str] = []
         with ExitStack() as undo, suppress(BeingWritten):
             # What is impossible the checks below find, with the words of the same functions.
-            reader = open_run(path, lambda _, words, to=damage: to.append(words), lambda *_: None)
-            run = undo.enter_context(reader)
+            run = undo.enter_context(open_run(path, _add_to(damage), lambda *_: None))
             last = run.stored()
             with open_run(path, lambda *_: None) as again:
                 if again.last_round == run.last_round:
                     undo.pop_all()  # stays open
                     return run, last, damage
     raise UserError(f"{path} is being written too fast to be verified; wait until the run ends")
+
+
+def _add_to(damage: list[str]) -> OnDamage:
+    return lambda _, words: damage.append(words)
 
 
 def _summary(run: RunReader) -> list[str]:
@@ -147,6 +152,21 @@ def _summary(run: RunReader) -> list[str]:
             "numbers contradict each other"
         )
     return lines
+
+
+def _check_side_file(run: RunReader, findings: Findings) -> list[str]:
+    """Check the second copy of the checkpoint; return a note on it, none where there is none."""
+    path = checkpoint_of(run.path)
+    if not path.exists():
+        return []
+    try:
+        side = side_checkpoint.read(run.path)
+    except UserError as error:
+        findings.add("second checkpoint", f"{error}; the run's next start writes it anew")
+        return []
+    if not side.is_of(side_checkpoint.of_run(run, with_slabs=False)):
+        return [f"{path} is not of this file as it is; the run's next start writes it anew"]
+    return [f"{path}: of {side.rounds} rounds and {side.burn_in} of burn-in"]
 
 
 def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
@@ -225,8 +245,8 @@ def _moves(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     attempted_k = attempted_kn.sum(axis=1)
     for k in np.flatnonzero(attempted_k != moves):
         yield "moves", f"rung {k}: {attempted_k[k]:,} moves attempted, not {moves:,}"
-    for k, words in consistency.accepted(attempted_kn, accepted_kn):
-        yield "moves", f"rung {k}: {words} moves"
+    for rung, words in consistency.accepted(attempted_kn, accepted_kn):
+        yield "moves", f"rung {rung}: {words} moves"
 
 
 def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
@@ -242,8 +262,8 @@ def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     attempted_k, accepted_k = round_.swaps_attempted_k, round_.swaps_accepted_k
     for i in np.flatnonzero(attempted_k != due_k):
         yield "swaps", f"rungs {i} and {i + 1}: {attempted_k[i]} attempted, not {due_k[i]}"
-    for i, words in consistency.accepted(attempted_k, accepted_k):
-        yield "swaps", f"rungs {i} and {i + 1}: {words}"
+    for rung, words in consistency.accepted(attempted_k, accepted_k):
+        yield "swaps", f"rungs {rung} and {rung + 1}: {words}"
     trips_v = round_.round_trips_v
     for walker in np.flatnonzero((trips_v < 0) | (trips_v > n)):
         yield "round trips", f"walker {walker}: {trips_v[walker]} in {n} exchanges"
@@ -303,8 +323,8 @@ def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -
             f"rung {k}: histogram/lane_counts hold {lane_kb[k].sum():,} counts, the rounds "
             f"{total_kb[k].sum():,} (or they are in other bins)",
         )
-    for k, words in consistency.sums_of_z(_stacked(last, "z_sum_b"), total_kb, run.edges):
-        yield "sums of z", f"rung {k}: histogram/z_sum: {words}"
+    for rung, words in consistency.sums_of_z(_stacked(last, "z_sum_b"), total_kb, run.edges):
+        yield "sums of z", f"rung {rung}: histogram/z_sum: {words}"
 
 
 def _state(

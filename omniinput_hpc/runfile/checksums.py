@@ -134,6 +134,13 @@ def of_counter(name: str, value: int) -> int:
     return _digest(name, 0, 0, np.array([value], dtype=np.int64))
 
 
+def put_counter(datasets: Mapping[str, Any], name: str, value: int) -> None:
+    """Write a counter, and then its checksum, to the datasets of a file."""
+    datasets[name][0] = value
+    if PROGRESS in datasets:
+        datasets[PROGRESS][counters(datasets).index(name)] = of_counter(name, value)
+
+
 def counter(file: h5py.File, name: str) -> tuple[int, bool]:
     """Return a counter of committed rounds, and whether it fits its checksum, also of a live run.
 

@@ -5,8 +5,6 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 
 from __future__ import annotations
 
-import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
-from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
+from omniinput_hpc.runfile import checksums, consistency, stored_input, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
     BrokenRun,
     CheckedDatasets,
@@ -32,6 +30,7 @@ from omniinput_hpc.runfile.layout import (
     FORMAT_VERSION,
     WITHOUT_CHECKSUMS,
     Geometry,
+    checkpoint_of,
     layout,
 )
 from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RecordedRound, RungState
@@ -69,14 +68,14 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         file, versions = self._file, (WITHOUT_CHECKSUMS, FORMAT_VERSION)
         version = untrusted_hdf5.require(file, FORMAT, versions, "an omniinput_hpc run")
         self.config_toml = untrusted_hdf5.text(file, "config")
-        self.config: dict[str, Any] = _stored_input(self.config_toml)
+        self.config: dict[str, Any] = stored_input.parse(self.config_toml)
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.n_values = untrusted_hdf5.whole_number(file, "n_values", 2)
         self.n_sites = untrusted_hdf5.whole_number(file, "n_sites", 1)
         self.geometry = self._geometry(version == FORMAT_VERSION)
         self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
         self.samples_per_round = self.geometry.samples_per_round
-        self.moves_per_round = _moves(self.config, self.walkers)
+        self.moves_per_round = stored_input.moves_per_round(self.config, self.walkers)
         self._read_counters()
         if self.geometry.checksums:
             for what in checksums.wrong_attributes(file, layout(self.geometry)):
@@ -165,12 +164,16 @@ class RunReader(untrusted_hdf5.UntrustedFile):
     @property
     def texts(self) -> dict[str, str]:
         """All attributes of the file that are short texts."""
+        return {name: value for name, value in self.attributes().items() if isinstance(value, str)}
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's attributes: texts, numbers, arrays of numbers."""
         found = {}
         for name in self._file.attrs:
             try:
-                found[name] = untrusted_hdf5.text(self._file, name)
+                found[name] = untrusted_hdf5.attribute(self._file, name)
             except untrusted_hdf5.ERRORS:
-                continue  # a number, or something that no run writes
+                continue  # something that no run writes
         return found
 
     @property
@@ -190,6 +193,14 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             return float("nan")  # a file from before it was stored
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+
+    def offsets(self) -> dict[str, int]:
+        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
+        return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
+
+    def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
+        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
+        return np.asarray(self._file[name][... if index is None else index])
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -398,7 +409,14 @@ def open_run(
     and `on_impossible` say what is done where it does not fit (see `checked_datasets`). Raises a
     UserError where there is no such file, or it is not a whole run file.
     """
-    return RunReader(Path(path), on_damage, on_impossible)
+    path = Path(path)
+    try:
+        return RunReader(path, on_damage, on_impossible)
+    except UserError as error:
+        if not path.is_file() or not checkpoint_of(path).is_file():
+            raise
+        words = "its rounds can be brought back into a new file by its side file: --salvage NEW.h5"
+        raise type(error)(f"{error}; {words}") from None
 
 
 def libraries() -> dict[str, str]:
@@ -410,29 +428,3 @@ def libraries() -> dict[str, str]:
 def _raise_first(name: str, wrong: Iterator[str]) -> None:
     for words in wrong:
         raise ValueError(f"{name}: {words}")
-
-
-def _moves(config: dict[str, Any], n_walkers: int) -> int | None:
-    """Return the moves of a rung and round by the stored input; None where it does not say."""
-    sampler = config.get("sampler", {})
-    numbers = [sampler.get(key) for key in ("steps", "exchanges")]
-    if not all(isinstance(n, int) for n in numbers):
-        return None
-    return int(math.prod(numbers)) * n_walkers
-
-
-def _stored_input(toml: str) -> dict[str, Any]:
-    """Parse the stored input, and check the keys that readers use."""
-    config = tomllib.loads(toml)
-    for table in ("run", "model", "sampler", "ladder"):
-        if not isinstance(config.get(table, {}), dict):
-            raise ValueError(f"the stored input's {table} is no table")
-    if "run" not in config:
-        raise ValueError("the stored input has no table [run]")
-    for key in ("kind", "path", "factory"):
-        if not isinstance(config.get("model", {}).get(key, ""), str):
-            raise ValueError(f"the stored input's model.{key} is no text")
-    burn_in = config["run"].get("burn_in", 0)
-    if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
-        raise ValueError("the stored input's run.burn_in is no number of rounds")
-    return config

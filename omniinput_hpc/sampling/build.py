@@ -15,7 +15,9 @@ from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writers
+from omniinput_hpc.runfile.open_file import OpenFile
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -230,7 +232,10 @@ def prepare_file(
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(config), attributes)
-        elif config.run.rounds > found.rounds_planned:
+            return
+        if not found.settled:
+            checksums.settle_file(path)
+        if config.run.rounds > found.rounds_planned:
             layout.grow(path, built.geometry, header["config"], heartbeat)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -261,6 +266,7 @@ def start(
 
     config, g, rungs = built.config, built.geometry, built.rungs
     path, held = Path(config.run.output), built.held
+    file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
@@ -272,6 +278,7 @@ def start(
         tuning.resume(checkpoint.swaps_k2)
         for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
             rung.resume(stored, tuned_beta=tune)
+    side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, held, world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
@@ -280,7 +287,8 @@ def start(
         rungs=rungs,
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
         tuning=tuning,
-        writer=writers.GuardedWriter(opened, held_lock, world),
+        writer=writers.GuardedWriter(opened, held_lock, file, world),
+        side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),

@@ -15,6 +15,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.progress import Progress
@@ -53,6 +54,7 @@ class Run:
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
+    side: SideWriter
     world: World
     stopping: StopCheck
     clock: Clock
@@ -156,6 +158,7 @@ def commit(run: Run) -> NDArray[np.int64]:
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
+    run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
         run.totals.moves_k2 += totals.moves_k2
         run.totals.swaps_k2 += totals.swaps_k2
