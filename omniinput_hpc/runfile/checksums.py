@@ -100,7 +100,9 @@ def with_sums(
         if name not in fields:
             continue
         n_rungs = fields[name].shape[-2] if per != "once" else 0
-        if slab(fields[name], round_, rungs, n_rungs) is not None:
+        # Of burn-in these are not written to the file, but to its side file.
+        in_side_file = per == "counted parity" and found.keys() >= {*columns(fields, per)}
+        if in_side_file or slab(fields[name], round_, rungs, n_rungs) is not None:
             found[name] = np.stack(
                 [of_slab(n, fields[n], round_, rungs, found[n]) for n in columns(fields, per)],
                 axis=-1,

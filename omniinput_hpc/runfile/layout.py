@@ -100,7 +100,11 @@ def layout(g: Geometry) -> dict[str, Field]:
     }
     if g.log_q:
         fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
-    return fields | checksums.fields_of(fields, k) if g.checksums else fields
+    if not g.checksums:
+        return fields
+    # Before the state, of which the side file has a copy: a file cut short there can be salvaged.
+    before = {n: field for n, field in fields.items() if not n.startswith(("state/", "progress/"))}
+    return before | checksums.fields_of(fields, k) | fields
 
 
 def size_in_bytes(g: Geometry) -> int:

@@ -267,8 +267,9 @@ class SideWriter:
         if not self._world.max(np.array([due and self._world.rank == 0], dtype=np.int64))[0]:
             return
         begin, slabs = time.monotonic(), {}
-        values = checksums.with_sums(layout(g), round_, rungs, values)
-        for name, field in fields_of(g, ("burn-in", *IN_TURN) if round_ < 0 else IN_TURN).items():
+        fields = fields_of(g, ("burn-in", *IN_TURN) if round_ < 0 else IN_TURN)
+        values = checksums.with_sums(fields, round_, rungs, values)
+        for name, field in fields.items():
             parts = self._world.gather(np.ascontiguousarray(values[name], dtype=field.dtype))
             if parts is not None:
                 slabs[name] = np.concatenate(parts)
