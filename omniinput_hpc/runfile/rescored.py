@@ -15,7 +15,6 @@ readers see committed rounds only, also while it is written. Reading needs only 
 from __future__ import annotations
 
 import glob
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from omniinput_hpc.runfile.checked_datasets import (
 from omniinput_hpc.runfile.fields import Field
 from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 2
@@ -111,7 +111,7 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
         file = self._file
         versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
         version = untrusted_hdf5.require(file, FORMAT, versions, "one of rescored samples")
-        self.config: dict[str, Any] = tomllib.loads(untrusted_hdf5.text(file, "config"))
+        self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")

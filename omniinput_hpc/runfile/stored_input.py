@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from typing import Any
+
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 
 def moves_per_round(config: dict[str, Any], n_walkers: int) -> int | None:
@@ -18,7 +19,7 @@ def moves_per_round(config: dict[str, Any], n_walkers: int) -> int | None:
 
 def parse(toml: str) -> dict[str, Any]:
     """Parse the stored input, and check the keys that readers use."""
-    config = tomllib.loads(toml)
+    config = parse_toml(toml)
     for table in ("run", "model", "sampler", "ladder"):
         if not isinstance(config.get(table, {}), dict):
             raise ValueError(f"the stored input's {table} is no table")

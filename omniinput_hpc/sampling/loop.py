@@ -105,7 +105,8 @@ def sample(run: Run) -> None:
                 run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
-        run.progress.committed(run.next_round, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
+        tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
+        run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
