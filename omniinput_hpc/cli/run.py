@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import common, doctor, verify
+from omniinput_hpc.cli import common, doctor, salvage, verify
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
@@ -38,6 +38,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return doctor.run(world, args.input or Path())
     if args.verify:
         return verify.run(world, args.input, args.rescore or 0, args.set)
+    if args.salvage:
+        return salvage.run(world, args.input, args.salvage)
     given, config = _read_input(world, args)
     auto = given.sampler.walkers == "auto"
     about = world.on_rank_0(lambda: models.preflight(config))
@@ -178,6 +180,13 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
     instead.add_argument(
         "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
     )
+    instead.add_argument(
+        "--salvage",
+        type=Path,
+        metavar="NEW.h5",
+        help="bring back the rounds of a damaged run file (in the place of INPUT.toml) into a new "
+        "one, by its side file RUN.h5.checkpoint, exit",
+    )
     parser.add_argument(
         "--rescore", type=_count, metavar="N", help="with --verify: evaluate N samples again"
     )
@@ -198,7 +207,7 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
     )
     args = common.parse(parser, world.rank, argv)
     if args.input is None and not args.doctor:
-        what = "RUN.h5" if args.verify else "INPUT.toml"
+        what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
         parser.error(f"the following arguments are required: {what}")
     if args.rescore and not args.verify:
         parser.error("--rescore belongs to --verify")

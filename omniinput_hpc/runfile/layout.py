@@ -222,6 +222,15 @@ def target_of(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def checkpoint_of(path: Path) -> Path:
+    """Return the path of a run file's side file (see `side_checkpoint`).
+
+    Like the lock it lies beside the file itself, not beside a symbolic link.
+    """
+    target = target_of(path)
+    return target.with_name(target.name + ".checkpoint")
+
+
 def first_values(
     beta_k: NDArray[np.float64],
     edges: NDArray[np.float64],

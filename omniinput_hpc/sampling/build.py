@@ -17,6 +17,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, records, writers
 from omniinput_hpc.runfile.open_file import OpenFile
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -237,8 +238,9 @@ def make_rungs(
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = _name(config)
-    checked = CheckedModel(model, name, models.rounding(config))
+    # First: it tells a lack of memory, also where the model builds more at its first use.
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
+    checked = CheckedModel(model, name, models.rounding(config))
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors
     anchors = Anchors(checked, g.n_walkers, device, with_anchors, rows, ancestral)
@@ -345,6 +347,7 @@ def start(
         tuning.resume(checkpoint.swaps_k2)
         for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
             rung.resume(stored, tuned_beta=tune)
+    side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, held, world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
@@ -354,6 +357,7 @@ def start(
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
+        side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),

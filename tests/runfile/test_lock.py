@@ -52,7 +52,8 @@ def set_age(path, seconds):
 
 
 def only_the_run_is_left(folder):
-    return sorted(p.name for p in folder.iterdir()) == ["lattice.toml", "run.h5"]
+    names = ["lattice.toml", "run.h5", "run.h5.checkpoint"]
+    return sorted(p.name for p in folder.iterdir()) == names
 
 
 ME = Owner(
