@@ -159,12 +159,12 @@ def check_outputs(run: Run) -> None:
     moves = run.config.sampler.moves_per_round
     rounds_before = run.next_round + run.config.run.burn_in
     due = (rounds_before + 1) * moves // MOVES_PER_LOOK > rounds_before * moves // MOVES_PER_LOOK
-    compared = run.rungs[0].walkers.n_compared  # of all rungs: they share the model
+    compared = run.rungs[0].walkers.model.n_compared  # of all rungs: they share the model
     if due and compared == run.n_compared:
         for rung in run.rungs:
             rung.walkers.compare_again()
-    run.n_compared = run.rungs[0].walkers.n_compared
-    times, apart = run.world.max(np.array(run.rungs[0].walkers.apart()))
+    run.n_compared = run.rungs[0].walkers.model.n_compared
+    times, apart = run.world.max(np.array(run.rungs[0].walkers.model.apart()))
     if times > 1.0:
         raise NotAFunction(
             f"the model ({run.config.model.kind}) returned outputs for one input that differ by "

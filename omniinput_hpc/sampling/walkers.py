@@ -100,17 +100,8 @@ class Walkers:
         return np.asarray(z)
 
     def compare_again(self) -> None:
-        """Evaluate the walkers once more and compare, where no kernel has done so (see `apart`)."""
-        self._model.compare(self.state.x, self.state.z, self._model.output(self.state.x))
-
-    @property
-    def n_compared(self) -> int:
-        """How often outputs of the rank's model were compared with those found before."""
-        return self._model.n_compared
-
-    def apart(self) -> tuple[float, float]:
-        """Return how far two outputs of one input were apart (see `CheckedModel.apart`)."""
-        return self._model.apart()
+        """Evaluate the walkers once more and compare, where no kernel has done so."""
+        self.model.compare(self.state.x, self.state.z, self.model.output(self.state.x))
 
     def begin_segment(
         self, generator: np.random.Generator, choices: np.random.Generator, first_move: int

@@ -56,8 +56,8 @@ def test_noise_that_begins_later_ends_the_run(tmp_path, kernel, size):
     quiet = begin(noisy(tmp_path / "quiet", 0.0, f"kernel.name={kernel}"))
     loop.sample(quiet)
     quiet.writer.close()
-    assert quiet.rungs[0].walkers.n_compared > 0
-    assert quiet.rungs[0].walkers.apart()[0] < 0.1
+    assert quiet.rungs[0].walkers.model.n_compared > 0
+    assert quiet.rungs[0].walkers.model.apart()[0] < 0.1
 
 
 def test_noise_may_be_sampled_where_it_is_declared(tmp_path):
@@ -65,7 +65,7 @@ def test_noise_may_be_sampled_where_it_is_declared(tmp_path):
     run = begin(config)
     loop.sample(run)
     run.writer.close()
-    assert run.rungs[0].walkers.n_compared == 0
+    assert run.rungs[0].walkers.model.n_compared == 0
     assert models.closeness(config) == np.inf  # resuming and --rescore cannot compare, either
     assert models.z_label(config.model_dump()).endswith(", with noise")
 
@@ -84,7 +84,7 @@ def test_comparing_changes_no_byte(tmp_path, monkeypatch):
         run = begin(noisy(tmp_path / folder, 0.0))
         loop.sample(run)
         run.writer.close()
-        assert (run.rungs[0].walkers.n_compared > 0) == (folder == "compared")
+        assert (run.rungs[0].walkers.model.n_compared > 0) == (folder == "compared")
         monkeypatch.setattr(CheckedModel, "compare", lambda *arguments: None)
     assert_same(tmp_path / "compared/run.h5", tmp_path / "not/run.h5")
 
@@ -97,8 +97,8 @@ def apart_of(config):
     run = begin(config)
     loop.sample(run)
     run.writer.close()
-    assert run.rungs[0].walkers.n_compared > 0
-    return run.rungs[0].walkers.apart()[0]
+    assert run.rungs[0].walkers.model.n_compared > 0
+    return run.rungs[0].walkers.model.apart()[0]
 
 
 @pytest.mark.slow
