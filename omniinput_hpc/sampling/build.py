@@ -223,7 +223,7 @@ def make_rungs(
     model: models.Model,
     device: str,
     ks: Sequence[int],
-    rows: RowSums | None,
+    rows: RowSums | None = None,
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
