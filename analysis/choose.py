@@ -27,11 +27,11 @@ def main(arguments: list[str]) -> None:
     how = task_set.HowDrawn(options.per_bin, options.width, options.draw_method, options.seed)
     bins, drawn = [], []
     for path, z_range in zip(options.run, ranges, strict=True):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             bins.append(bins_of_run(run, *z_range, options.width))
     check_together(bins)
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             drawn.append(task_set.draw_from(run, density_of_run(run), bins[i], z_range, how, i))
         few, table = too_few_to_analyse(bins[i], drawn[i].chosen), bin_table(drawn[i].reports)
         print("\n".join([f"{path}: {drawn[i].shown.note}", *table, *([few] if few else [])]))

@@ -27,6 +27,8 @@ def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = 
         return EXIT_COMPLETE
     except (UserError, EstimateError) as error:
         message = str(error)
+        if getattr(error, "can_be_read", False):
+            message += "; --damaged reads it all the same"
     except OSError as error:
         message = f"{error.filename}: " if error.filename else ""
         message += str(error.strerror or error)
@@ -56,7 +58,8 @@ def new_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser of arguments that begin with ``run``, or with a task file, ``tasks``.
 
-    Its help ends with an example, given as the script's arguments.
+    Its help ends with an example, given as the script's arguments. Of run files there is --damaged
+    as well, whose value `on_damage` is for `reader.open_run`.
     """
     parser = argparse.ArgumentParser(
         description=description,
@@ -68,7 +71,21 @@ def new_parser(
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=Path, nargs=nargs, metavar="RUN.h5", help=files)
+        _add_damaged(parser)
     return parser
+
+
+def _add_damaged(parser: argparse.ArgumentParser) -> None:
+    from omniinput_hpc.runfile import checked_datasets
+
+    parser.add_argument(
+        "--damaged",
+        dest="on_damage",
+        action="store_const",
+        const=checked_datasets.warn,
+        default=checked_datasets.refuse,
+        help="read a file with changed bits too, and only warn of what does not fit its checksum",
+    )
 
 
 def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:

@@ -153,9 +153,11 @@ def lane_series(run: RunReader, k: int) -> FloatArray:
 def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
     """Return the recorded z of lane 0, float64 [T], of some rungs spread over the ladder."""
     rungs = np.unique(np.linspace(0, len(run.beta_k) - 1, n_rungs).astype(int))
-    of_lane = slice(0, None, run.walkers)
-    traces = {int(k): run.samples_z(rungs=slice(k, k + 1), samples=of_lane) for k in rungs}
-    return {k: z.astype(np.float64).ravel() for k, z in traces.items()}
+    traces = {}
+    for k in map(int, rungs):
+        z_rs = run.samples_z(rungs=slice(k, k + 1))[:, 0, :: run.walkers]
+        traces[k] = z_rs.astype(np.float64).ravel()
+    return traces
 
 
 def walker_paths(run: RunReader, n_walkers: int = 6) -> IntArray:
