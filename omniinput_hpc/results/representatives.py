@@ -235,9 +235,9 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
             f"{run.n_sites}; --inputs 0 draws none"
         )
     most = min(MAX_PICTURES, MAX_PICTURE_BYTES // run.n_sites)
-    rounds = evenly_spaced_rounds(run, most).tolist()
-    x = np.concatenate([run.slab("samples/x", r).reshape(-1, run.n_sites) for r in rounds])
-    z = np.concatenate([run.slab("samples/z", r).ravel() for r in rounds]).astype(np.float64)
+    rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run, most)]
+    x = np.concatenate([one.samples_x.reshape(-1, run.n_sites) for one in rounds])
+    z = np.concatenate([one.samples_z.ravel() for one in rounds]).astype(np.float64)
     chosen = choose_inputs(x, z, n)
     return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
 
