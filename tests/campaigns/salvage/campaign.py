@@ -25,6 +25,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns")]
 
 import destroy
+import torch
 from kills.campaign import different
 from kills.watching import Live, Watch, wait_until
 from run_tools import LATTICE, contents
@@ -93,7 +94,7 @@ class Campaign:
         """Return the file of a method's run that nothing happened to."""
         if method not in self._whole:
             folder = self.folder / f"whole-{len(self._whole)}"
-            sample(folder, method)
+            sample(folder, METHODS[method])
             self._whole[method] = folder / "run.h5"
         return self._whole[method]
 
@@ -105,25 +106,28 @@ class Campaign:
         old = self.folder / f"old-{number}"
         if number % 20 in IN_PROCESSES:
             method, (ranks, writer) = methods[number % 2], IN_PROCESSES[number % 20]
-            kill(old, method, ranks, writer, any_)
+            changes = (*METHODS[method], *SLOW)
+            kill(old, changes, ranks, writer, any_)
         else:
-            ranks, writer = 1, any_.choice(["mpio", "gather"])
-            sample(old, method, writer, any_ if number % 6 else None)
+            ranks, writer, changes = 1, any_.choice(["mpio", "gather"]), METHODS[method]
+            sample(old, changes, writer, any_ if number % 6 else None)
         path, intact = old / "run.h5", Path(shutil.copy(old / "run.h5", old / "intact.h5"))
         DAMAGE[damage](path, any_)
         counts = self.table.setdefault(damage, Counter())
         with open_run(intact) as left:
             committed = left.rounds
         counts.update(files=1, rounds=committed, readable=can_be_read(path))
-        for column, words in self.look(path, intact, method, committed):
+        for column, words in self.look(path, intact, method, changes):
             counts[column] += 1
             if words:
                 where = f"{path}, {method}, {writer}, {ranks} ranks, {damage}"
                 self.problems.append(f"{where}: {column}: {words}")
         shutil.rmtree(old)
 
-    def look(self, path, intact, method, committed):
+    def look(self, path, intact, method, changes):
         """Salvage and finish a file; yield what becomes of it, as (column, words)."""
+        with open_run(intact) as left:
+            committed = left.rounds
         before, new = path.read_bytes(), path.with_name("new.h5")
         try:
             notes, findings = salvage_file(path, new)
@@ -143,7 +147,7 @@ class Campaign:
         more = path.parent / "more"
         more.mkdir()
         new.rename(more / "run.h5")
-        sample(more, method)
+        sample(more, changes)
         if names := different(contents(more / "run.h5"), contents(self.whole(method))):
             yield "wrong", f"finished, it differs in {names}"
 
@@ -157,14 +161,17 @@ class Campaign:
         return [*lines, "| all | " + " | ".join(str(total[c]) for c in COLUMNS) + " |"]
 
 
-def sample(folder, method, writer="gather", any_=None):
+def sample(folder, changes, writer="gather", any_=None):
     """Sample run.h5 of a folder to its end; with `any_`, leave the files as at a random move.
 
     What a killed run leaves are its files as they are at that moment.
     """
-    config = config_of(folder, *METHODS[method], f"run.rounds={ROUNDS}")
-    run = begin(config, find_existing(config, "lattice", "auto"), writer=writer)
-    path = folder / "run.h5"
+    config = config_of(folder, *changes, f"run.rounds={ROUNDS}")
+    path, fingerprint = folder / "run.h5", ""
+    if path.exists():
+        with open_run(path) as left:
+            fingerprint = left.fingerprint
+    run = begin(config, find_existing(config, fingerprint, "auto"), writer=writer)
     left, after_move = folder / "left", run.stopping.after_move
     moves = (config.run.rounds + config.run.burn_in) * config.sampler.moves_per_round * 4
     countdown = [any_.randrange(moves) if any_ else -1]
@@ -186,12 +193,12 @@ def sample(folder, method, writer="gather", any_=None):
             file.replace(folder / file.name)
 
 
-def kill(folder, method, ranks, writer, any_):
+def kill(folder, changes, ranks, writer, any_):
     """Sample run.h5 of a folder on some ranks, and kill them some rounds after its creation."""
     folder.mkdir()
     toml, path = folder / "lattice.toml", folder / "run.h5"
     toml.write_text(LATTICE.format(output=path))
-    words = (*METHODS[method], *SLOW, f"run.rounds={ROUNDS}", f"run.writer={writer}")
+    words = (*changes, f"run.rounds={ROUNDS}", f"run.writer={writer}")
     live = Live(toml, words, ranks)
     pids = live.pid_by_rank(ranks)
     if wait_until(lambda: path.exists() and checkpoint_of(path).exists(), live):
@@ -227,6 +234,7 @@ def main():
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     begin_ = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omniinput-salvage-") as folder:
         campaign = Campaign(folder, options.seed)
