@@ -105,7 +105,8 @@ def sample(run: Run) -> None:
                 run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
-        run.progress.committed(run.next_round, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
+        tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
+        run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
@@ -158,7 +159,7 @@ def commit(run: Run) -> NDArray[np.int64]:
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
-    run.side.after_commit(round_, slabs, run.geometry)
+    run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
         run.totals.moves_k2 += totals.moves_k2
         run.totals.swaps_k2 += totals.swaps_k2
