@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     bins, drawn = [], []
     for path, z_range in zip(options.run, ranges, strict=True):
         with open_run(path, options.on_damage) as run:
-            bins.append(bins_of_run(run, *z_range, options.width))
+            bins.append(bins_of_run(run, z_range[0], z_range[1], options.width))
     check_together(bins)
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path, options.on_damage) as run:
