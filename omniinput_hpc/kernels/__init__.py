@@ -45,8 +45,8 @@ class Kernel(Protocol):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
 
-        Called after every exchange as well: what a kernel caches is computed here, and the
-        state owns it.
+        Called after every exchange as well: what a kernel caches is computed here, or at the
+        next step. It is kept in the state, and only the kernel reads it.
         """
         ...
 

@@ -34,7 +34,7 @@ class Existing:
     burn_in: int = 0  # committed
     rounds_planned: int = 0  # that the file has room for
     walkers: int = 0  # a rung
-    environment: Mapping[str, str] = field(default_factory=dict)  # attributes that are texts
+    attributes: Mapping[str, str] = field(default_factory=dict)  # the file's, those that are texts
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             "another run.output, or move it away"
         )
     now = {**here.environment, "threads": str(config.run.threads)}
-    then = {**found.environment, "threads": str(threads)}
+    then = {**found.attributes, "threads": str(threads)}
     changed = [f"{k} {then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
     if changed:
         log.warning(
