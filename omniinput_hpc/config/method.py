@@ -12,6 +12,14 @@ from pydantic import Field, field_validator, model_validator
 from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
+ROUNDING = 1e-12
+"""How far from a whole number a beta is that number, as a share of the largest beta."""
+MAX_RUNGS = 1 << 14
+"""Betas and windows, at most."""
+MAX_WALKERS = 1 << 24
+MAX_SHOWN = 8
+"""Betas in a message."""
+
 
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
@@ -34,6 +42,8 @@ class Sampler(Table):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value != "auto" and not (whole and value >= 1):
             raise ValueError(f'expected a whole number of at least 1, or "auto", found {value!r}')
+        if whole and value > MAX_WALKERS:
+            raise ValueError(f"expected at most {MAX_WALKERS:,} walkers, found {value:,}")
         return value
 
     @property
@@ -52,7 +62,7 @@ class Sampler(Table):
 class Ladder(Table):
     """``[ladder]``: the betas, listed, or spaced between two ends."""
 
-    betas: Annotated[list[Finite], Field(min_length=1)] | None = Field(
+    betas: Annotated[list[Finite], Field(min_length=1, max_length=MAX_RUNGS)] | None = Field(
         None,
         description="Inverse temperatures, ascending, in units of 1/z. beta > 0 prefers low "
         "outputs, beta < 0 high ones; with 0.0 among them the density is absolute.",
@@ -63,7 +73,7 @@ class Ladder(Table):
         "with `highest`, `rungs` and `spacing`.",
     )
     highest: Finite | None = Field(None, description="The highest beta of a spaced ladder.")
-    rungs: Annotated[int, Field(ge=2)] | None = Field(
+    rungs: Annotated[int, Field(ge=2, le=MAX_RUNGS)] | None = Field(
         None, description="How many betas a spaced ladder has."
     )
     spacing: Literal["linear", "geometric"] | None = Field(
@@ -73,10 +83,12 @@ class Ladder(Table):
         None,
         description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
     )
-    anchors: bool = Field(
-        True,
+    anchors: bool | None = Field(
+        None,
         description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
-        "(the model's own distribution; m predicted tokens) from the model before every exchange.",
+        "(the model's own distribution; m predicted tokens) from the model before every exchange. "
+        "The latter requires that the model's conditional weights are probabilities: where they "
+        "are not, `true` is refused, and without the key that rung is not drawn.",
     )
     tune: bool = Field(
         False,
@@ -108,7 +120,8 @@ class Ladder(Table):
         if not np.all(np.diff(beta_k) > 0) and self.kappa is None:
             raise ValueError(
                 "expected betas in strictly ascending order, found "
-                + ", ".join(f"{beta:g}" for beta in beta_k)
+                + ", ".join(f"{beta:g}" for beta in beta_k[:MAX_SHOWN])
+                + (", ..." if len(beta_k) > MAX_SHOWN else "")
             )
         return self
 
@@ -145,9 +158,27 @@ class Ladder(Table):
         return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
 
     @property
+    def with_anchors(self) -> bool:
+        """Whether rungs are drawn from directly where that is possible."""
+        return self.anchors is not False
+
+    @property
     def beta_k(self) -> NDArray[np.float64]:
-        """The betas, ascending, float64 [K]."""
-        return self._spaced()
+        """The betas, ascending, float64 [K]; see `without_rounding`."""
+        return without_rounding(self._spaced())
+
+
+def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return betas, float64 [K], those put on a whole number that differ from it by rounding.
+
+    A density is absolute, and a rung is drawn from directly, where beta is exactly 0, or exactly m,
+    a number of tokens: both are whole. Spacing by rule gives -2.2e-16 in their place.
+    """
+    gaps = np.diff(beta_k)
+    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose stay as they are
+    whole_k = np.rint(beta_k) + 0.0  # no -0.0
+    near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
+    return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -174,7 +205,10 @@ class WangLandau(Table):
         description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
         "5 % of the bins, then as bins / moves.",
     )
-    windows: list[Range] | WholePositive = Field(
+    windows: (
+        Annotated[list[Range], Field(max_length=MAX_RUNGS)]
+        | Annotated[int, Field(ge=1, le=MAX_RUNGS)]
+    ) = Field(
         1,
         description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
         "overlap.",

@@ -52,7 +52,7 @@ class OpenFile:
         if not acting:
             return
         try:
-            # For writing: in a container's layers that is another inode than one that is read.
+            # For writing: in a container's layers it may be another file that is read.
             self._descriptor = os.open(self._path, os.O_RDWR)
             self._size = os.fstat(self._descriptor).st_size
             self._real = os.path.realpath(self._path)

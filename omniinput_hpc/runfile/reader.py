@@ -5,7 +5,6 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from omniinput_hpc.runfile.layout import (
     slab,
 )
 from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RungState
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 
 class BrokenRun(UserError):
@@ -354,7 +354,7 @@ def libraries() -> dict[str, str]:
 
 def _stored_input(toml: str) -> dict[str, Any]:
     """Parse the stored input, and check the keys that readers use."""
-    config = tomllib.loads(toml)
+    config = parse_toml(toml)
     for table in ("run", "model"):
         if not isinstance(config.get(table, {}), dict):
             raise ValueError(f"the stored input's {table} is no table")

@@ -4,10 +4,11 @@ import contextlib
 import errno
 import os
 import signal
+import subprocess
 
 import numpy as np
 import pytest
-from lost_file.ways import HARMLESS, WAYS, Way, file_system, may_mount
+from lost_file.ways import HARMLESS, WAYS, Way, file_system, may_mount, mount_over
 from runs_in_progress import WORLD, HeldLock
 
 from omniinput_hpc.errors import StopRun, UserError
@@ -178,6 +179,42 @@ def test_a_pipe_in_its_place_blocks_nothing(file, tmp_path):
     signal.alarm(20)
     assert "something that is not a file" in file.what_happened()
     signal.alarm(0)
+
+
+@pytest.fixture
+def layers(tmp_path):
+    """A folder of a container: two file systems over each other, with a run file in the lower."""
+    if not may_mount():
+        pytest.skip("no right to mount here")
+    names = lower, work, seen = [tmp_path / name for name in ("lower", "work", "seen")]
+    for name in names:
+        name.mkdir()
+    attributes = {"config": TOML, "model_fingerprint": "none"}
+    first = layout.first_values(np.arange(2.0), np.arange(6.0))
+    layout.create(lower / "a.h5", G, first, attributes)
+    mount_over(work / "any")
+    for name in ("upper", "own"):
+        (work / name).mkdir()
+    options = f"lowerdir={lower},upperdir={work}/upper,workdir={work}/own"
+    words = ["mount", "-t", "overlay", "overlay", "-o", options, str(seen)]
+    there = subprocess.run(words, capture_output=True).returncode == 0
+    if there:
+        yield seen
+        subprocess.run(["umount", "-l", str(seen)], check=True)
+    subprocess.run(["umount", "-l", str(work)], check=True)
+    if not there:
+        pytest.skip("no overlay file system here")
+
+
+def test_a_file_in_a_containers_lower_layer_is_no_loss(layers):
+    """It is copied to the upper layer, and is another inode then, when it is opened for writing."""
+    with layout.h5py.File(layers / "a.h5", "r", locking=False):
+        opened = OpenFile(layers / "a.h5")
+    writer = writers.open_writer("gather", layers / "a.h5", G, range(2), WORLD)
+    guarded = writers.GuardedWriter(writer, HeldLock(), opened, WORLD)
+    for round_, committed in ((-1, 1), (0, 1), (1, 2)):
+        commit(guarded, round_, committed)
+    guarded.close()
 
 
 def test_growth_by_something_else_is_noticed(file, tmp_path):
