@@ -75,7 +75,7 @@ class LmConditional(Untuned):
         The cache depends on the ensemble, so the first step makes it.
         """
         x, z = state.x, state.z
-        span = self._schedule.draw(stream.choices(3))
+        span = self._schedule.draw(stream.shared_uniform(3))
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         b = self._exponent(ensemble, z)  # [W]
         cache = state.cache

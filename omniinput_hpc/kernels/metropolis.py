@@ -92,8 +92,8 @@ class Metropolis(Untuned):
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
         """Return a uniformly drawn set of sites."""
         if self._sites == 1:
-            return [int(stream.choices(1)[0] * n_sites)]
-        return [int(site) for site in stream.choices(n_sites).argsort()[: self._sites]]
+            return [int(stream.shared_uniform(1)[0] * n_sites)]
+        return [int(site) for site in stream.shared_uniform(n_sites).argsort()[: self._sites]]
 
     def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
         if self._sites == 1:
