@@ -68,6 +68,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["curves", "score_tables"],
     },
     "runfile": {
+        "runfile/test_reader.py": ["stored_input"],
         "test_rescore.py": ["rescored"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },

@@ -15,7 +15,7 @@ from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writers
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
@@ -50,6 +50,11 @@ class Built:
     rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
     without_anchor: str = ""  # why a rung is not drawn from that might be
     trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
+
+    @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
 
     @property
     def model_beta(self) -> float | None:
@@ -270,7 +275,10 @@ def prepare_file(
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(config), attributes)
-        elif config.run.rounds > found.rounds_planned:
+            return
+        if not found.settled:
+            checksums.settle_file(path)
+        if config.run.rounds > found.rounds_planned:
             layout.grow(path, built.geometry, header["config"], heartbeat)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -300,7 +308,7 @@ def start(
     from omniinput_hpc.sampling.loop import Run, Totals
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    path, held = Path(config.run.output), built.held
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta

@@ -159,7 +159,7 @@ def commit(run: Run) -> NDArray[np.int64]:
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
-    run.side.after_commit(round_, slabs, run.geometry)
+    run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
         run.totals.moves_k2 += totals.moves_k2
         run.totals.swaps_k2 += totals.swaps_k2
