@@ -80,7 +80,7 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
             walkers=run.walkers,
             checksums=run.geometry.checksums,
             settled=run.is_settled,
-            environment=run.texts,
+            attributes=run.texts,
         )
         differences = _differences(stored, config)
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
