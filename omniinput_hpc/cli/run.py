@@ -100,6 +100,7 @@ def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> res
     """
     from omniinput_hpc.models import device as devices
 
+    world.together(built.check_is_function)
     m = built.model_beta
     versions = {**plan.environment(), **devices.versions(), "package_version": __version__}
     source = {"model_source": about["source"]} if about["source"] else {}
