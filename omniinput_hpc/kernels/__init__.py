@@ -72,7 +72,7 @@ def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     kernels = [_build_part(part, model, n_walkers) for part in parts]
     _check_reach(parts, model)
     if isinstance(options, MixtureOptions):
-        return Mixture(kernels, [part.weight for part in parts], options.part_names)
+        return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
     return kernels[0]
 
 
