@@ -6,9 +6,11 @@
 #
 # Before the time limit SLURM sends SIGUSR1 to the batch script (--signal=B:USR1@120); SIGTERM announces
 # preemption. Either is passed on to the program, which stops, everything committed, and exits with 75.
-# Then the job is queued again, and its next start resumes it. It is not queued again after exit codes
-# 0 (complete), 2 (bad input) and 1 (failure), after scancel, and when two restarts in a row committed
-# nothing. RUN.h5.slurm keeps the count of those between two starts.
+# Then the job is queued again, and its next start resumes it; so it is after a failure (a GPU's error,
+# say) of a job that has committed rounds. It is not queued again after exit codes 0 (complete) and 2 (bad
+# input), after scancel, after a failure at its first start before a round was committed or where committed
+# rounds are gone, and when two restarts in a row committed nothing. RUN.h5.slurm keeps the count of those
+# between two starts.
 set -euo pipefail
 : "${SLURM_JOB_ID:?this is a job script: sbatch $0}" "${mpi:?}" "${python[0]:?}"
 
@@ -88,10 +90,15 @@ ended_from_outside() { # by scancel, which requeueing would undo; not by the tim
     [[ $state != *JobState=RUNNING* && $state != *Reason=TimeLimit* ]]
 }
 
-requeue() { # BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
-    local before=$1 note=$2.slurm now whose='' idle=0
-    read -r now _ <<<"$(committed "${@:3}")" || true
+requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
+    local code=$1 before=$2 note=$3.slurm now whose='' idle=0 remedy
+    read -r now _ <<<"$(committed "${@:4}")" || true
     now=${now:-0}
+    remedy="A round must fit into --time: lower sampler.exchanges or sampler.steps, or raise --time"
+    if [[ $code != 75 ]]; then
+        say "exit code $code: a failure, see the message above"
+        remedy="What is committed is safe, and sbatch resumes it"
+    fi
     if ((now <= before && restarts > 0)); then
         [[ ! -f $note ]] || read -r whose idle <"$note" || true
         [[ $whose == "$job" ]] || idle=0
@@ -99,9 +106,10 @@ requeue() { # BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
     fi
     if ended_from_outside; then
         say "stopped, $now rounds committed; the job was cancelled or preempted: not queued again by itself"
+    elif [[ $code != 75 ]] && ((now == 0 || now < before || (now == before && restarts == 0))); then
+        say "not queued again: $now rounds are committed, $before were before this start"
     elif ((idle >= max_idle_restarts)); then
-        say "stopped, and not queued again: $idle restarts in a row committed no round." \
-            "A round must fit into --time: lower sampler.exchanges or sampler.steps, or raise --time"
+        say "stopped, and not queued again: $idle restarts in a row committed no round. $remedy"
     else
         say "stopped, $now rounds committed; queueing it again"
         echo "$job $idle" >"$note"
@@ -137,10 +145,9 @@ run_and_requeue() { # INPUT.toml [ARGUMENT]...
 
     case $code in
         0) say "complete" ;;
-        75) requeue "$before" "$output" "$@" ;;
         2) say "exit code 2, bad input: not queued again" ;;
-        *) say "exit code $code: not queued again; what is committed is safe, and sbatch resumes it" ;;
+        *) requeue "$code" "$before" "$output" "$@" ;;
     esac
-    [[ $code == 75 ]] || rm -f "$output.slurm"
+    [[ $code != 0 && $code != 2 ]] || rm -f "$output.slurm"
     return "$code"
 }

@@ -99,7 +99,7 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
     from omniinput_hpc.models import batches  # imports torch
 
     def as_tree(block: int) -> NDArray[np.float32]:
-        return batches.evaluate_continuations(model, head_of(block, depth, model.n_values))
+        return batches.evaluate_continuations(model, head_of(block, depth, model.n_values), device)
 
     def in_batches(block: int) -> NDArray[np.float32]:
         x_nd = inputs_of(block, depth, model.n_values, model.n_sites)
@@ -134,8 +134,8 @@ def count_all(
             f"{max_hours:g}; such a space can be sampled, not enumerated"
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
-    autoregressive = models.offers_of(model).conditional_logits is not None
-    m = d - model.predicted_from if autoregressive else None
+    offers = models.offers_of(model)
+    m = None if offers.conditional_logits is None else d - offers.predicted_from
     census = Census(config.bins.edges, rule, m)
     for block in _reported(range(world.rank, n_blocks, world.size)):
         census.add(inputs_of(block, depth, v, d), evaluate(block))

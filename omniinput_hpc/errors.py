@@ -8,7 +8,12 @@ class UserError(Exception):
 
 
 class StopRun(Exception):
-    """The ranks agreed to stop; everything committed is in the file, and the exit code is 75."""
+    """The ranks agreed to stop; everything committed is in the file, and the exit code is 75.
+
+    outcome : what became of the rounds, and what to do, for the user
+    """
+
+    outcome = "everything committed is safe: run again to resume"
 
 
 EXIT_COMPLETE = 0

@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from omniinput_hpc import __version__, models
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import Config, input_file
-from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import lock, rescored, writers
+from omniinput_hpc.runfile import layout, lock, rescored, writers
+from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling import plan
@@ -87,9 +88,13 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
                 return batches.evaluate(model, x_sd, batch, device, stopping.after_move)
 
             writer = _open_writer(world, run, path, config.run.writer, held_lock)
+            stopping.moves_begin()
             try:
                 with writer.or_end(str(path)):
                     _rescore(world, run, writer, evaluate, model, range(first, rounds))
+            except StopRun as stop:
+                stop.outcome = stopping.outcome(_batches_of_round(world, run, batch))
+                raise
             finally:
                 writer.close()
         if world.rank == 0 and rounds < run.rounds_planned:
@@ -144,6 +149,12 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return old.rounds
 
 
+def _batches_of_round(world: World, run: RunReader, batch: int) -> int:
+    """Return how many batches this rank evaluates in a round."""
+    g = run.geometry
+    return len(placement(g.n_rungs, world.size, world.rank)) * -(-g.samples_per_round // batch)
+
+
 def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
     """Return the recorded inputs of some rungs in a round; refuse values that do not exist."""
     x_ksd = run.round(round_, rungs).samples_x
@@ -174,11 +185,13 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
 def _open_writer(
     world: World, run: RunReader, path: Path, requested: str, held_lock: lock.RunLock
 ) -> GuardedWriter:
-    kind, _ = writers.choose_writer(requested, path.absolute().parent, len(set(world.hosts())))
+    folder = layout.target_of(path).parent
+    kind, _ = writers.choose_writer(requested, folder, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
+    file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))
-    return GuardedWriter(opened, held_lock, world)
+    return GuardedWriter(opened, held_lock, file, world)
 
 
 def _rescore(

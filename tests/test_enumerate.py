@@ -1,7 +1,11 @@
 """Enumeration: every input once, the tree equals plain batches, large spaces are refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
+from markov_model import MarkovModel
 from run_tools import ROOT
 from toy_models import LatticeModel
 
@@ -10,6 +14,7 @@ from omniinput_hpc.cli import common
 from omniinput_hpc.config import input_file
 from omniinput_hpc.models.batches import evaluate
 from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.toy import is_valid
 
@@ -35,6 +40,38 @@ def test_the_tree_gives_the_outputs_of_the_plain_forward():
     for block in (0, 37, 99):
         x = enumerate.inputs_of(block, 2, model.n_values, model.n_sites)
         np.testing.assert_allclose(tree(block), evaluate(model, x, 64, "cpu"), atol=1e-5)
+
+
+class BareMarkov(MarkovModel):
+    """An autoregressive model as a user may bring it: without `device` and `predicted_from`."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        del self.predicted_from
+
+
+class BareTree(BareMarkov):
+    """The same, evaluated as a tree of prefixes."""
+
+    def begin(self, x):
+        return self.extend(None, x[:, -1])
+
+    def extend(self, prefixes, values):
+        return SimpleNamespace(log_p=self.table[values])
+
+    def branch(self, prefixes):
+        return self.extend(None, torch.arange(3).repeat(len(prefixes.log_p)))
+
+
+@pytest.mark.parametrize("model", [BareMarkov(), BareTree()])
+def test_what_a_model_need_not_say_is_not_asked_for(model):
+    """The mass that the model gives to right inputs is then known, too: m is D - 1."""
+    config = SimpleNamespace(bins=SimpleNamespace(edges=np.linspace(0.0, 10.0, 11)))
+    census = enumerate.count_all(model, config, lambda x: np.ones(len(x)), "cpu", World(), 1.0)
+    assert census.count_b.sum() == 3**4
+    assert census.mass_right == pytest.approx(1.0)
+    log_g = np.log(census.count_b[:-2], where=census.count_b[:-2] > 0, out=np.full(10, -np.inf))
+    np.testing.assert_array_equal(log_g, model.exact_log_g(config.bins.edges))
 
 
 def test_exact_counts_of_a_model_with_a_known_answer(capfd, tmp_path, lattice_toml):

@@ -10,7 +10,7 @@ import pytest
 from run_tools import ROOT
 
 PACKAGE = "omniinput_hpc"
-LEAVES = ("errors", "rng", "histogram", "text", "plugins")
+LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 10
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 COMMANDS = ("__main__", "enumerate", "rescore", "test_sets")

@@ -45,7 +45,7 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
         world.barrier()
         return EXIT_BAD_INPUT
     except StopRun as stop:
-        log.info("stopped early (%s); everything committed is safe: run again to resume", stop)
+        log.info("stopped early (%s); %s", stop, stop.outcome)
         world.barrier()
         return EXIT_STOPPED
     except SystemExit as leaving:  # --help

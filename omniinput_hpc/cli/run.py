@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import common, doctor, verify
+from omniinput_hpc.cli import common, doctor, salvage, verify
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
@@ -37,6 +37,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         return doctor.run(world, args.input or Path())
     if args.verify:
         return verify.run(world, args.input, args.rescore or 0, args.set)
+    if args.salvage:
+        return salvage.run(world, args.input, args.salvage)
     given, config = _read_input(world, args)
     auto = given.sampler.walkers == "auto"
     about = world.on_rank_0(lambda: models.preflight(config))
@@ -56,7 +58,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     if args.check or find_walkers:
         built, measured = build.try_moves(world, built, hosts, find_walkers)
     here = _identity(world, built, about["fingerprint"])
-    folder = Path(config.run.output).absolute().parent
+    folder = layout.target_of(Path(config.run.output)).parent
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     _show_plan(
         world,
@@ -117,11 +119,17 @@ def _sample(
     path = Path(built.config.run.output)
     stopping = StopCheck(request, world, max_walltime, held_lock.heartbeat)
     run = build.start(world, built, writer_kind, stopping, held_lock)
+    stopping.moves_begin()
     size = amount(layout.size_in_bytes(built.geometry))
     try:
         with run.writer.or_end(f"{path} ({size} in all)"):
             loop.sample(run)
-    except (StopRun, UserError):  # on all ranks; other failures end them with the file open
+    except StopRun as stop:
+        moves = built.config.sampler.moves_per_round * len(run.rungs)
+        stop.outcome = stopping.outcome(moves, ", or fewer sampler.exchanges in a new run")
+        run.writer.close()
+        raise
+    except UserError:  # on all ranks; other failures end them with the file open
         run.writer.close()
         raise
     finally:
@@ -164,6 +172,13 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
     instead.add_argument(
         "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
     )
+    instead.add_argument(
+        "--salvage",
+        type=Path,
+        metavar="NEW.h5",
+        help="bring back the rounds of a damaged run file (in the place of INPUT.toml) into a new "
+        "one, by its side file RUN.h5.checkpoint, exit",
+    )
     parser.add_argument(
         "--rescore", type=_count, metavar="N", help="with --verify: evaluate N samples again"
     )
@@ -184,7 +199,7 @@ def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namesp
     )
     args = common.parse(parser, world.rank, argv)
     if args.input is None and not args.doctor:
-        what = "RUN.h5" if args.verify else "INPUT.toml"
+        what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
         parser.error(f"the following arguments are required: {what}")
     if args.rescore and not args.verify:
         parser.error("--rescore belongs to --verify")

@@ -23,6 +23,8 @@ from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import BrokenRun, RecordedRound, RunReader, open_run
 from omniinput_hpc.runfile.records import Checkpoint
 from omniinput_hpc.tempering import ladder
@@ -97,6 +99,7 @@ def verify_file(
         except UserError as error:
             return notes, [f"stored input: {error}"]
         checks: list[Callable[[], None]] = [
+            lambda: notes.extend(_check_side_file(run, findings)),
             lambda: _check_header(run, config, findings),
             lambda: _check_rounds(run, config, last, findings),
         ]
@@ -131,6 +134,21 @@ def _summary(run: RunReader) -> str:
         f"committed; {g.n_rungs} rungs of {g.n_walkers} walkers, "
         f"{run.rounds * g.n_rungs * g.samples_per_round:,} samples"
     )
+
+
+def _check_side_file(run: RunReader, findings: Findings) -> list[str]:
+    """Check the second copy of the checkpoint; return a note on it, none where there is none."""
+    path = checkpoint_of(run.path)
+    if not path.exists():
+        return []
+    try:
+        side = side_checkpoint.read(run.path)
+    except UserError as error:
+        findings.add("second checkpoint", f"{error}; the run's next start writes it anew")
+        return []
+    if not side.is_of(side_checkpoint.of_run(run, with_slabs=False)):
+        return [f"{path} is not of this file as it is; the run's next start writes it anew"]
+    return [f"{path}: of {side.rounds} rounds and {side.burn_in} of burn-in"]
 
 
 def _check_header(run: RunReader, config: Config, findings: Findings) -> None:

@@ -61,7 +61,7 @@ class Run(Table):
     burn_in: int = Field(
         0, ge=0, le=2**31 - 1, description="Rounds run first and not counted; all tuning is here."
     )
-    threads: WholePositive = Field(1, description="Threads per rank, on a CPU.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads per rank, on a CPU.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description='Where the model is evaluated. `"auto"`: on a GPU where there is one.'
     )

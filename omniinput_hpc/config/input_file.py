@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,41 +12,47 @@ from pydantic import BaseModel, ValidationError
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.table import tables_in, tag_of
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import read_text
+from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES, check_tree, parse_toml
+
+MAX_LINES = 40
+"""Mistakes listed at most."""
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     """Read and check an input file; `assignments` are ``table.key=value``, applied in order.
 
-    Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (all
-    are listed).
+    Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (the
+    first `MAX_LINES` are listed).
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such input file{_nearby(path)}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a directory; give an input file (.toml)") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text file; give an input file (.toml)") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    return parse(text, str(path), assignments)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; give an input file (.toml)")
+    if not path.exists():
+        raise UserError(f"{path}: no such input file{_nearby(path)}")
+    return parse(read_text(path, "input file (.toml)", MAX_TOML_BYTES), str(path), assignments)
 
 
 def parse(text: str, source: str, assignments: Sequence[str] = ()) -> Config:
     """Check the text of an input file; `source` names it in messages (see `load`)."""
     try:
-        tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        tree = parse_toml(text)
+    except ValueError as error:
         raise UserError(f"{source}: not valid TOML: {error}") from None
     for assignment in assignments:
         _assign(tree, assignment)
     try:
+        check_tree(tree)
+    except ValueError as error:
+        raise UserError(f"--set: {error}") from None
+    try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        lines = [_line(detail) for detail in error.errors(include_url=False)]
-    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    raise UserError("\n".join([f"{source}: {count} to correct", *(f"  {line}" for line in lines)]))
+        details = error.errors(include_url=False)
+    n = len(details)
+    count = "1 mistake" if n == 1 else f"{n} mistakes"
+    lines = [f"  {_line(detail)}" for detail in details[:MAX_LINES]]
+    lines += [f"  and {n - MAX_LINES} more"] if n > MAX_LINES else []
+    raise UserError("\n".join([f"{source}: {count} to correct", *lines]))
 
 
 def _nearby(path: Path) -> str:
@@ -68,8 +73,8 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
     if not equals or len(keys) < 2 or not all(keys):
         raise UserError(f"--set {assignment}: expected table.key=value, as in --set run.rounds=20")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        value = parse_toml(f"value = {text}")["value"]
+    except ValueError:
         value = text.strip()
     table = tree
     for key in keys[:-1]:
@@ -122,6 +127,8 @@ def _line(detail: Any) -> str:
         words = [w.strip(" '") for w in context["expected"].replace(" or ", ", ").split(",")]
         hint = _did_you_mean(str(found), words)
         return f"{where}: expected {' or '.join(words)}, found {_shown(found)}{hint}"
+    if kind == "too_long":
+        return f"{where}: expected at most {context['max_length']:,} entries"
     bounds = {
         "greater_than": "above {gt:g}",
         "greater_than_equal": "of at least {ge:g}",

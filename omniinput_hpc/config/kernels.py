@@ -17,6 +17,8 @@ from omniinput_hpc.config.table import NotNegative, Positive, Range, Table, Whol
 STEP_SIZES = (1e-3, 1e6)
 """Smallest and largest step size of the discrete Langevin proposal."""
 
+MAX_PARTS = 64
+"""Of a mixture."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
@@ -189,6 +191,7 @@ class Mixture(KernelTable):
     name: Literal["mixture"] = Field(description="Each move is one of the parts.")
     parts: list[Part] = Field(
         min_length=1,
+        max_length=MAX_PARTS,
         description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and a `weight` (1.0), "
         "how often it is chosen, relative to the other parts.",
     )

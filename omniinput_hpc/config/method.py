@@ -12,6 +12,12 @@ from pydantic import Field, field_validator, model_validator
 from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
+MAX_RUNGS = 1 << 14
+"""Betas and windows, at most."""
+MAX_WALKERS = 1 << 24
+MAX_SHOWN = 8
+"""Betas in a message."""
+
 
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
@@ -34,6 +40,8 @@ class Sampler(Table):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value != "auto" and not (whole and value >= 1):
             raise ValueError(f'expected a whole number of at least 1, or "auto", found {value!r}')
+        if whole and value > MAX_WALKERS:
+            raise ValueError(f"expected at most {MAX_WALKERS:,} walkers, found {value:,}")
         return value
 
     @property
@@ -52,7 +60,7 @@ class Sampler(Table):
 class Ladder(Table):
     """``[ladder]``: the betas, listed, or spaced between two ends."""
 
-    betas: Annotated[list[Finite], Field(min_length=1)] | None = Field(
+    betas: Annotated[list[Finite], Field(min_length=1, max_length=MAX_RUNGS)] | None = Field(
         None,
         description="Inverse temperatures, ascending, in units of 1/z. beta > 0 prefers low "
         "outputs, beta < 0 high ones; with 0.0 among them the density is absolute.",
@@ -63,7 +71,7 @@ class Ladder(Table):
         "with `highest`, `rungs` and `spacing`.",
     )
     highest: Finite | None = Field(None, description="The highest beta of a spaced ladder.")
-    rungs: Annotated[int, Field(ge=2)] | None = Field(
+    rungs: Annotated[int, Field(ge=2, le=MAX_RUNGS)] | None = Field(
         None, description="How many betas a spaced ladder has."
     )
     spacing: Literal["linear", "geometric"] | None = Field(
@@ -108,7 +116,8 @@ class Ladder(Table):
         if not np.all(np.diff(beta_k) > 0) and self.kappa is None:
             raise ValueError(
                 "expected betas in strictly ascending order, found "
-                + ", ".join(f"{beta:g}" for beta in beta_k)
+                + ", ".join(f"{beta:g}" for beta in beta_k[:MAX_SHOWN])
+                + (", ..." if len(beta_k) > MAX_SHOWN else "")
             )
         return self
 
@@ -174,7 +183,10 @@ class WangLandau(Table):
         description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
         "5 % of the bins, then as bins / moves.",
     )
-    windows: list[Range] | WholePositive = Field(
+    windows: (
+        Annotated[list[Range], Field(max_length=MAX_RUNGS)]
+        | Annotated[int, Field(ge=1, le=MAX_RUNGS)]
+    ) = Field(
         1,
         description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
         "overlap.",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from omniinput_hpc.config.table import Table, WholePositive
+from omniinput_hpc.config.table import MAX_SITES, Table, WholePositive
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import split_name
 
@@ -37,12 +37,14 @@ class CausalLm(Table):
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
     path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
     length: int = Field(
-        ge=2, description="Tokens of an input, so many sites; a prefix is not counted."
+        ge=2,
+        le=MAX_SITES,
+        description="Tokens of an input, so many sites; a prefix is not counted.",
     )
     dtype: DTYPES = Field("float32", description=DTYPE)
     prefix: (
         Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        | Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
         | None
     ) = Field(
         None,
@@ -66,10 +68,11 @@ class SequenceClassifier(Table):
     path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
     length: int = Field(
         ge=3,
+        le=MAX_SITES,
         description="Tokens of an input, [CLS] and [SEP] included. All others are sites; any "
         "token is allowed at them ([PAD] too), and the attention mask is all ones.",
     )
-    target: int = Field(ge=0, description="The class, counted from 0.")
+    target: int = Field(ge=0, le=2**31 - 1, description="The class, counted from 0.")
     output: Literal["logit", "difference", "log-softmax"] = Field(
         "logit",
         description="What z is of the class `target`: its logit, its logit minus the other "
@@ -96,7 +99,7 @@ class ImageClassifier(Table):
         description="What z is: the logit or the log-softmax of class `label`, or, of an "
         "energy-based model, the log-likelihood up to its constant.",
     )
-    label: int = Field(0, ge=0, description="The class, counted from 0.")
+    label: int = Field(0, ge=0, le=2**31 - 1, description="The class, counted from 0.")
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     factory: FunctionName | None = Field(
         None,

@@ -88,7 +88,8 @@ class DiscreteLangevin:
         self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor, u: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x' [W, D] for uniform numbers u [W, D], and ln q(x' | x), float64 [W]."""
-        x_new, log_q = torch.empty_like(x), torch.zeros(len(x), dtype=torch.float64).to(x.device)
+        x_new = torch.empty_like(x)
+        log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         for begin, end in self._model.chunks(len(x)):
             scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
             values = draw(scores, u[:, begin:end])  # [W, n]
@@ -111,9 +112,9 @@ class DiscreteLangevin:
         value = value[..., None]  # [W, n, 1]
         penalty = 0.5 / float(self.tuned[0])
         half = (-0.5 * slope).to(rows.dtype)[:, None, None]
-        scores = (rows - rows.gather(-1, value)) * half
+        scores = (rows - rows.gather(-1, value)).mul_(half)
         if self._ordered:
-            distance = torch.arange(rows.shape[-1], device=rows.device) - value
-            return scores.sub_(distance.square().to(rows.dtype), alpha=penalty)
+            values = torch.arange(rows.shape[-1], dtype=rows.dtype, device=rows.device)
+            return scores.sub_((values - value.to(rows.dtype)).square_(), alpha=penalty)
         # A bonus for the present value gives the same ratios as a penalty on all others.
         return scores.scatter_(-1, value, penalty)

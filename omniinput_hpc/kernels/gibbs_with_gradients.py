@@ -59,7 +59,7 @@ class GibbsWithGradients(Untuned):
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         log_s = cached.log_s
         if log_s is None or beta is None or cached.beta != beta:
-            log_s = self._log_shares(cached.gradient, x, slope)  # [W, D]
+            log_s = self._log_site_weights(cached.gradient, x, slope)  # [W, D]
         site = draw(log_s, stream.uniform(len(x)))  # [W]
         old = pick(x, site)
         scores = self._scores(cached.gradient.at(site), old, slope)  # [W, V]
@@ -69,28 +69,30 @@ class GibbsWithGradients(Untuned):
         x_new = x.scatter(1, site[:, None], new[:, None])
         z_new, gradient = self._model.evaluate(x_new)
         slope_new = ensemble.slope(z_new.double())
-        log_s_new = self._log_shares(gradient, x_new, slope_new)
+        log_s_new = self._log_site_weights(gradient, x_new, slope_new)
         scores_back = self._scores(gradient.at(site), new, slope_new)
         log_backward = pick(scores_back, old) - log_sum(log_s_new)
 
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
-        shares = accept(accepted, log_s_new, log_s)
-        cache = Cache(gradient.where(accepted, cached.gradient), beta, shares)
+        log_s = accept(accepted, log_s_new, log_s)
+        cache = Cache(gradient.where(accepted, cached.gradient), beta, log_s)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted)
 
-    def _log_shares(self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    def _log_site_weights(
+        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor
+    ) -> torch.Tensor:
         """Return ln of the sum over v of exp(scores), for every site: float64 [W, D]."""
-        shares = [
+        log_weights = [
             log_sum(self._scores(gradient.rows(begin, end), x[:, begin:end], slope[:, None]))
             for begin, end in self._model.chunks(len(x))
         ]
-        return torch.cat(shares, dim=1)
+        return torch.cat(log_weights, dim=1)
 
     @staticmethod
     def _scores(rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         """Return -b/2 (g[v] - g[x_i]), -inf at v = x_i: [..., V], with x_i and b [...]."""
         value = value[..., None]
         half = (-0.5 * slope).to(rows.dtype)[..., None]
-        return ((rows - rows.gather(-1, value)) * half).scatter_(-1, value, -torch.inf)
+        return (rows - rows.gather(-1, value)).mul_(half).scatter_(-1, value, -torch.inf)

@@ -41,7 +41,8 @@ class UniformSampler(_IndependentSampler):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be uniform."""
         x = stream.integers(self._model.n_values, *state.x.shape)  # [W, D]
-        return State(x, self._model.output(x)), Info(torch.ones_like(state.z, dtype=torch.bool))
+        accepted = torch.ones_like(state.z, dtype=torch.bool)
+        return State(x, self._model.output(x)), Info(accepted, exact=True)
 
 
 def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -96,6 +97,7 @@ class AncestralSampler(_IndependentSampler):
         x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
         uniform = torch.full((), float(n_values), dtype=torch.float64, device=x.device).log()
         log_q = -self._first * uniform.expand(n_walkers, len(self._b_k)).clone()  # [W, K]
+        b_k = torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             row = row.double()  # [W, V]
             log_norm = torch.stack([(b_k * row).logsumexp(1) for b_k in self._b_k], 1)  # [W, K]
@@ -104,10 +106,10 @@ class AncestralSampler(_IndependentSampler):
             value, _ = draw_with_sum(scaled - scaled.logsumexp(1, keepdim=True), u)
             x[:, t] = value.clamp(max=n_values - 1)  # u within rounding of 1
             chosen = row.gather(1, x[:, t : t + 1])  # [W, 1]
-            log_q += chosen * torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
+            log_q += chosen * b_k
             log_q -= log_norm
         z = self._model.output(x)
-        return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q)
+        return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q, exact=True)
 
 
 class AutoregressiveSampler(_IndependentSampler):
@@ -132,7 +134,7 @@ class AutoregressiveSampler(_IndependentSampler):
             drawn = drawn | whole
             if bool(drawn.all()):
                 z = self._model.output(x)
-                return State(x, z), Info(torch.ones_like(drawn))
+                return State(x, z), Info(torch.ones_like(drawn), exact=True)
         raise RuntimeError(
             f"{MAX_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
             "ladder.anchors = false"

@@ -39,11 +39,13 @@ class Info:
     part : which of the kernel's `parts` moved, the same one for all walkers
     log_q : float64 [W, K], log-probability of the walkers' inputs under every rung, where the move
         drew them independently and the run keeps it; else None
+    exact : drawn from the ensemble directly: always accepted, not a move of the kernel
     """
 
     accepted: torch.Tensor
     part: int = 0
     log_q: torch.Tensor | None = None
+    exact: bool = False
 
 
 class Untuned:

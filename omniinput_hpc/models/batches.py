@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.models.protocol import Model
+from omniinput_hpc.models.protocol import Model, offers_of
 
 
 def padded_batches(x: torch.Tensor, batch: int) -> Iterator[tuple[torch.Tensor, int]]:
@@ -44,26 +44,25 @@ def evaluate(
     return np.concatenate(parts)
 
 
-def render_values(render: Callable[[torch.Tensor], list[Any]], x_nd: NDArray[Any]) -> list[Any]:
-    """Return what a model's `render` makes of values, integers [n, D]."""
-    return list(render(torch.from_numpy(x_nd.astype(np.int64))))
-
-
-def evaluate_continuations(model: Any, head: Sequence[int]) -> NDArray[np.float32]:
+@torch.no_grad()
+def evaluate_continuations(model: Model, head: Sequence[int], device: str) -> NDArray[np.float32]:
     """Return z of all inputs that begin with some values, float32 [n_values^(D - len(head))].
 
     Inputs are in the order of numbers whose digits they are. The inputs are walked as a tree of
-    prefixes, each evaluated once, by the model's `begin`, `extend` and `branch`.
+    prefixes, each evaluated once: the model must offer `Prefixes` with `branch`.
     """
-    values = torch.tensor(head, device=model.device)
-    prefixes = model.begin(values[None, :1])
-    log_p = torch.zeros(1, device=model.device)
+    offers = offers_of(model)
+    tree = offers.prefixes
+    assert tree is not None and tree.branch is not None
+    values = torch.tensor(head, device=device)
+    prefixes = tree.begin(values[None, :1])
+    log_p = torch.zeros(1, device=device)
     for value in values[1:]:
         log_p = log_p + prefixes.log_p[:, value]
-        prefixes = model.extend(prefixes, value[None])
+        prefixes = tree.extend(prefixes, value[None])
     for _ in range(model.n_sites - len(head) - 1):
         log_p = (log_p[:, None] + prefixes.log_p).flatten()
-        prefixes = model.branch(prefixes)
+        prefixes = tree.branch(prefixes)
     log_p = (log_p[:, None] + prefixes.log_p).flatten()
-    z = -log_p / (model.n_sites - model.predicted_from)
+    z = -log_p / (model.n_sites - offers.predicted_from)
     return np.asarray(z.cpu().numpy())

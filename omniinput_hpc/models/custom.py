@@ -1,6 +1,6 @@
 """``kind = "python"``: an object made by the user's own function, ``module:function``.
 
-No torch here: the user's module brings its own.
+No torch before a model is built: the user's module brings its own.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def display(options: PythonModel) -> Display:
     if render is None:
         note = f"{options.factory} has no render: values shown"
         return Display("text", values_as_text, None, note)
-    from omniinput_hpc.models.batches import render_values  # imports torch
+    import torch
 
     def show(x_nd: Values) -> list[Any]:
-        return render_values(render, x_nd)
+        return list(render(torch.from_numpy(x_nd.astype(np.int64))))
 
     probe = show(np.zeros((1, model.n_sites), dtype=np.int64))
     note = f"by the render of {options.factory}, which is imported (and torch with it)"

@@ -212,8 +212,23 @@ def grow(
 
 
 def partial_of(path: Path) -> Path:
-    """Return the name that a file has until it is whole."""
-    return path.with_name(path.name + ".partial")
+    """Return the name that a file has until it is whole, beside a link's target."""
+    target = target_of(path)
+    return target.with_name(target.name + ".partial")
+
+
+def target_of(path: Path) -> Path:
+    """Return the file that a path stands for: a symbolic link, also a dangling one, its target."""
+    return Path(os.path.realpath(path))
+
+
+def checkpoint_of(path: Path) -> Path:
+    """Return the path of a run file's side file (see `side_checkpoint`).
+
+    Like the lock it lies beside the file itself, not beside a symbolic link.
+    """
+    target = target_of(path)
+    return target.with_name(target.name + ".checkpoint")
 
 
 def first_values(
@@ -287,10 +302,10 @@ class _Noted(io.FileIO):
 def making(path: Path) -> Iterator[h5py.File]:
     """Make an HDF5 file that gets its name when it is whole and durable, and only then.
 
-    Raises an OSError where something could not be written; what has the name already is then as it
-    was.
+    A symbolic link stays one: its target is made. Raises an OSError where something could not be
+    written; what has the name already is then as it was.
     """
-    partial = partial_of(path)
+    partial, target = partial_of(path), target_of(path)
     with _Noted(partial, "w+") as raw:
         try:
             with h5py.File(raw, "w") as file:
@@ -302,8 +317,8 @@ def making(path: Path) -> Iterator[h5py.File]:
         partial.unlink(missing_ok=True)
         raise raw.error
     sync(partial)
-    os.replace(partial, path)
-    sync(path.parent)
+    os.replace(partial, target)
+    sync(target.parent)
 
 
 def sync(path: Path) -> None:

@@ -241,6 +241,12 @@ class RunLock:
             return True
         return seen == self.text
 
+    def is_taken(self) -> bool:
+        """Return whether another run holds the lock now."""
+        with suppress(OSError):
+            return self._acting and _read(self.path) not in (None, self.text)
+        return False
+
     def lost(self) -> LockLost:
         """Return the exception that names the lock's new owner."""
         owner = parse(_read(self.path) or "")

@@ -5,7 +5,6 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,16 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.layout import FORMAT, FORMAT_VERSION, Geometry, layout, slab
+from omniinput_hpc.runfile.layout import (
+    FORMAT,
+    FORMAT_VERSION,
+    Geometry,
+    checkpoint_of,
+    layout,
+    slab,
+)
 from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RungState
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 
 class BrokenRun(UserError):
@@ -135,12 +142,16 @@ class RunReader(untrusted_hdf5.UntrustedFile):
     @property
     def texts(self) -> dict[str, str]:
         """All attributes of the file that are short texts."""
+        return {name: value for name, value in self.attributes().items() if isinstance(value, str)}
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's attributes: texts, numbers, arrays of numbers."""
         found = {}
         for name in self._file.attrs:
             try:
-                found[name] = untrusted_hdf5.text(self._file, name)
+                found[name] = untrusted_hdf5.attribute(self._file, name)
             except untrusted_hdf5.ERRORS:
-                continue  # a number, or something that no run writes
+                continue  # something that no run writes
         return found
 
     @property
@@ -160,6 +171,14 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             return float("nan")  # a file from before it was stored
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+
+    def offsets(self) -> dict[str, int]:
+        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
+        return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
+
+    def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
+        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
+        return np.asarray(self._file[name][... if index is None else index])
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -317,7 +336,14 @@ def open_run(path: str | Path) -> RunReader:
 
     Raises a UserError where there is no such file, or it is not a whole run file.
     """
-    return RunReader(Path(path))
+    path = Path(path)
+    try:
+        return RunReader(path)
+    except UserError as error:
+        if not path.is_file() or not checkpoint_of(path).is_file():
+            raise
+        words = "its rounds can be brought back into a new file by its side file: --salvage NEW.h5"
+        raise type(error)(f"{error}; {words}") from None
 
 
 def libraries() -> dict[str, str]:
@@ -328,7 +354,7 @@ def libraries() -> dict[str, str]:
 
 def _stored_input(toml: str) -> dict[str, Any]:
     """Parse the stored input, and check the keys that readers use."""
-    config = tomllib.loads(toml)
+    config = parse_toml(toml)
     for table in ("run", "model"):
         if not isinstance(config.get(table, {}), dict):
             raise ValueError(f"the stored input's {table} is no table")

@@ -14,7 +14,6 @@ readers see committed rounds only, also while it is written. Reading needs only 
 from __future__ import annotations
 
 import glob
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import Attribute, Field, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 1
@@ -79,7 +79,7 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
     def _read_header(self) -> None:
         file = self._file
         untrusted_hdf5.require(file, FORMAT, FORMAT_VERSION, "one of rescored samples")
-        self.config: dict[str, Any] = tomllib.loads(untrusted_hdf5.text(file, "config"))
+        self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")

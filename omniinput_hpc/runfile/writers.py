@@ -21,9 +21,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Field, Geometry, layout, shape_of, slab
 from omniinput_hpc.runfile.lock import LockLost, RunLock
+from omniinput_hpc.runfile.open_file import FileLost, OpenFile
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -178,42 +180,70 @@ class GatherWriter(Writer):
 
 
 class GuardedWriter:
-    """Makes sure before each commit that the run still holds its lock, with a heartbeat of it."""
+    """Makes sure before each commit that the run holds its lock, and that its file is in place.
 
-    def __init__(self, writer: Writer, lock: RunLock, world: World) -> None:
+    file : what `writer` writes, opened before anything was read of it
+    """
+
+    def __init__(self, writer: Writer, lock: RunLock, file: OpenFile, world: World) -> None:
         self.name = writer.name
-        self._writer, self._lock, self._world = writer, lock, world
+        self._writer, self._lock, self._file, self._world = writer, lock, file, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit as `Writer` does; a `LockLost` on all ranks before anything is written."""
-        if not self._world.all(self._lock.keep()):
-            raise self._lock.lost()
+        """Commit as `Writer` does; before anything is written, see `check`."""
+        self.check()
         self._writer.commit(round_, values, committed)
+        self._file.committed(round_, committed)
+
+    def check(self) -> None:
+        """Renew the lock, and see that the path leads to the open file.
+
+        Raises a LockLost or a FileLost on all ranks.
+        """
+        lost = self._file.what_happened()
+        # The lock of a file that is gone is not made again.
+        held = not self._lock.is_taken() if lost else self._lock.keep()
+        if self._world.all(held and not lost):
+            return
+        if not self._world.all(held):
+            raise self._lock.lost()
+        raise FileLost(next(text for text in self._world.texts(lost) if text))
 
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
+        self._file.close()
 
     @contextmanager
     def or_end(self, file: str) -> Iterator[None]:
         """End all ranks, after one line of rank 0's, where a commit within the block fails.
 
+        The block's end, and a StopRun, are a promise that the file is there: that is checked, too.
+
         file : what the line begins with
         """
         try:
-            yield
+            try:
+                yield
+            except StopRun:
+                self.check()
+                raise
+            self.check()
         except WriteError as error:
-            self._say(f"{file}: {error}; nothing committed is lost: make room and run again")
-            self._lock.release()
-            self._world.barrier()  # rank 0 has logged it
-            self._world.abort_quietly()
+            words = f"{file}: {error}; nothing committed is lost: make room and run again"
+            self._end(self._file.what_happened() or words)
+        except FileLost as error:
+            self._end(str(error))
         except LockLost as error:
-            self._say(str(error))
-            self._world.abort_quietly()
+            self._end(str(error), release=False)
 
-    def _say(self, words: str) -> None:
+    def _end(self, words: str, release: bool = True) -> None:
         if self._world.rank == 0:
             log.error("%s", words)
+        if release:
+            self._lock.release()
+        self._world.barrier()  # rank 0 has logged it
+        self._world.abort_quietly()
 
 
 def open_writer(

@@ -16,6 +16,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile.open_file import OpenFile
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -160,8 +162,9 @@ def make_rungs(
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = f"the model ({config.model.kind})"
-    checked = CheckedModel(model, name)
+    # First: it tells a lack of memory, also where the model builds more at its first use.
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
+    checked = CheckedModel(model, name)
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.anchors
     anchors = Anchors(checked, g.n_walkers, device, with_anchors, ancestral)
@@ -256,6 +259,7 @@ def start(
 
     config, g, rungs = built.config, built.geometry, built.rungs
     path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
@@ -267,6 +271,7 @@ def start(
         tuning.resume(checkpoint.swaps_k2)
         for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
             rung.resume(stored, tuned_beta=tune)
+    side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, held, world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
@@ -275,7 +280,8 @@ def start(
         rungs=rungs,
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
         tuning=tuning,
-        writer=writers.GuardedWriter(opened, held_lock, world),
+        writer=writers.GuardedWriter(opened, held_lock, file, world),
+        side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),

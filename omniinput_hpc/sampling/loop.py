@@ -15,6 +15,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.progress import Progress
@@ -53,6 +54,7 @@ class Run:
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
+    side: SideWriter
     world: World
     stopping: StopCheck
     clock: Clock
@@ -103,7 +105,8 @@ def sample(run: Run) -> None:
                 run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
-        run.progress.committed(run.next_round, swaps_k2[:, 1] / np.maximum(swaps_k2[:, 0], 1))
+        tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
+        run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
@@ -156,6 +159,7 @@ def commit(run: Run) -> NDArray[np.int64]:
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
+    run.side.after_commit(round_, slabs, run.geometry)
     if round_ >= 0:
         run.totals.moves_k2 += totals.moves_k2
         run.totals.swaps_k2 += totals.swaps_k2

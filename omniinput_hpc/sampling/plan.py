@@ -13,7 +13,7 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
-from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes
+from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, target_of
 from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
@@ -185,7 +185,7 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
 
     Early allocation is sparse on most file systems: a full disk shows only in a later round.
     """
-    need, free = size_in_bytes(g), free_bytes(Path(config.run.output).absolute().parent)
+    need, free = size_in_bytes(g), free_bytes(target_of(Path(config.run.output)).parent)
     if need <= free:
         return None
     return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"

@@ -46,8 +46,11 @@ class Progress:
             tqdm(total=last + burn_in, initial=first + burn_in, unit="round") if terminal else None
         )
 
-    def committed(self, round_: int, swap_rate_k: NDArray[np.float64]) -> None:
-        """Report that a round is in the file; `swap_rate_k` [K - 1] is its swap acceptance."""
+    def committed(self, round_: int, swap_rate_p: NDArray[np.float64]) -> None:
+        """Report that a round is in the file.
+
+        `swap_rate_p`, float64, is the acceptance of each pair tried in this round; may be empty.
+        """
         if not self._shown:
             return
         now = self._clock()
@@ -57,9 +60,9 @@ class Progress:
             log.warning("warning: %s", advice)
         rate = self._moves / seconds_per_round
         swaps = (
-            f"swaps lowest {np.min(swap_rate_k):.0%}, mean {np.mean(swap_rate_k):.0%}"
-            if swap_rate_k.size
-            else "one rung, no swaps"
+            f"swaps lowest {np.min(swap_rate_p):.0%}, mean {np.mean(swap_rate_p):.0%}"
+            if swap_rate_p.size
+            else "no swaps"
         )
         if self._bar is not None:
             self._bar.update(1)

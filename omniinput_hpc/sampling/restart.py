@@ -13,7 +13,7 @@ import numpy as np
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
 
 FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
@@ -105,6 +105,15 @@ def _differences(stored: Config, given: Config) -> list[str]:
 
 def _check_folder(path: Path) -> None:
     """Check that the file can be made, without making anything."""
+    target = target_of(path)
+    if path.is_symlink():
+        # A folder that is missing there may be one of a file system that is not mounted now.
+        if target.is_symlink() or not target.parent.is_dir():
+            raise UserError(
+                f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
+                "make (or mount) that folder, or remove the link"
+            )
+        path = target
     folder = path.parent
     while not folder.exists():
         folder = folder.parent

@@ -125,7 +125,10 @@ class Rung:
 
     def adapt(self, recorded: Recorded) -> None:
         """Tune the kernel and learn the ensemble from a segment (burn-in only)."""
-        self.walkers.kernel.adapt(recorded.attempted_p, recorded.accepted_p)
+        # Exact draws are no moves of the kernel: their acceptance says nothing of its step sizes.
+        exact_p = np.zeros_like(recorded.attempted_p)
+        exact_p[0] = recorded.n_exact
+        self.walkers.kernel.adapt(recorded.attempted_p - exact_p, recorded.accepted_p - exact_p)
         if self.learner is not None:
             self.learner.after_segment()
             self._bring_inside()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels import DeviceStream, Kernel, State
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -24,10 +24,13 @@ MAX_STREAM_BLOCK = 1 << 22
 class Recorded:
     """What a segment of T moves recorded, on the host."""
 
-    z_tw: NDArray[np.float32]  # [T, W], after every move
+    z_tw: NDArray[
+        np.float32
+    ]  # [T, W], after every move; on a CPU a view, valid until the next segment
     x_swd: NDArray[Any]  # unsigned [samples, W, D], after the moves that were sampled
     attempted_p: NDArray[np.int64]  # [n_kernels], moves by part of the kernel, of all walkers
     accepted_p: NDArray[np.int64]  # [n_kernels]
+    n_exact: int = 0  # exact draws among them, all counted under part 0
     log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of the draws; None: a chain
 
 
@@ -47,6 +50,7 @@ class Walkers:
     ----------
     ensemble : what the walkers are sampled by
     kernel : what moves them
+    model : what evaluates them
     recording : how they are recorded
     """
 
@@ -59,7 +63,7 @@ class Walkers:
         recording: Recording,
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
-        self._model, self._device, self.recording = model, torch.device(device), recording
+        self.model, self._device, self.recording = model, torch.device(device), recording
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._placed: State | None = None
@@ -91,8 +95,8 @@ class Walkers:
     def evaluate(self, x_wd: NDArray[Any]) -> NDArray[np.float32]:
         """Return the model's z of inputs [W, D], float32 [W]; they are not placed."""
         x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
-        z = self._model.output(x).cpu().numpy()
-        self._model.raise_if_nonfinite()
+        z = self.model.output(x).cpu().numpy()
+        self.model.raise_if_nonfinite()
         return np.asarray(z)
 
     def begin_segment(
@@ -112,12 +116,15 @@ class Walkers:
                     (max_samples, n_walkers, n_sites), dtype=torch.int64, device=self._device
                 ),
             )
-        block = min(self.kernel.uniforms_per_move * steps, MAX_STREAM_BLOCK)
+        mover = self.kernel
+        if self._exact_sampler is not None and self._exact_every_move:
+            mover = self._exact_sampler
+        block = min(mover.uniforms_per_move * steps, MAX_STREAM_BLOCK)
         stream = DeviceStream(generator, self._device, block, choices)
         self.ensemble.begin_segment(stream, n_walkers)
         return Segment(self, stream, *self._buffers, first_move)
 
-    def step(self, stream: DeviceStream, is_last: bool) -> tuple[State, Any]:
+    def step(self, stream: DeviceStream, is_last: bool) -> tuple[State, Info]:
         """Move every walker once; return their state and the kernel's info."""
         self.ensemble.begin_move(stream, self.state.z)
         kernel = self.kernel
@@ -132,24 +139,6 @@ class Walkers:
         x, z = _on_host(self.state.x, self.state.z)
         return x.astype(self.recording.x_dtype), z.copy()
 
-    def recorded(self, segment: Segment) -> Recorded:
-        """Return what a segment recorded (synchronizes).
-
-        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
-        """
-        self._model.raise_if_nonfinite()
-        log_q = [torch.stack(segment.log_q)] if segment.log_q else []
-        z_tw, x_swd, accepted_p, *log_q_swk = _on_host(
-            segment.z_tw, segment.x_swd[: segment.n_samples], segment.accepted_p, *log_q
-        )
-        return Recorded(
-            z_tw,
-            x_swd.astype(self.recording.x_dtype),
-            segment.attempted_p,
-            accepted_p,
-            log_q_swk[0] if log_q_swk else None,
-        )
-
 
 class Segment:
     """The moves between two exchanges, recorded on the device as they are made.
@@ -159,6 +148,7 @@ class Segment:
     z_tw : float32 [T, W], after every move
     x_swd : int64 [samples, W, D], the first `n_samples` of which are filled
     attempted_p, accepted_p : int64 [n_kernels]
+    n_exact : int, draws of the exact sampler, all walkers'; they are counted under part 0
     log_q : float64 [W, K] a sample, where draws carry their log-probabilities
     """
 
@@ -176,7 +166,7 @@ class Segment:
         self.attempted_p = np.zeros(n_parts, dtype=np.int64)
         self.accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=z_tw.device)
         self.log_q: list[torch.Tensor] = []
-        self.n_samples, self._t, self._move = 0, 0, first_move
+        self.n_exact, self.n_samples, self._t, self._move = 0, 0, 0, first_move
 
     def step(self) -> None:
         """Move every walker once, and record it."""
@@ -184,7 +174,9 @@ class Segment:
         state, info = self._walkers.step(self._stream, self._t + 1 == recording.steps)
         self.z_tw[self._t] = state.z
         self.attempted_p[info.part] += len(info.accepted)
-        self.accepted_p[info.part] += info.accepted.count_nonzero()
+        self.accepted_p[info.part].add_(info.accepted.count_nonzero())
+        if info.exact:
+            self.n_exact += len(info.accepted)
         self._t += 1
         self._move += 1
         if self._move % recording.every == 0:
@@ -194,8 +186,23 @@ class Segment:
                 self.log_q.append(info.log_q)
 
     def recorded(self) -> Recorded:
-        """Return what the segment recorded, on the host (see `Walkers.recorded`)."""
-        return self._walkers.recorded(self)
+        """Return what the segment recorded, on the host (synchronizes).
+
+        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
+        """
+        self._walkers.model.raise_if_nonfinite()
+        log_q = [torch.stack(self.log_q)] if self.log_q else []
+        z_tw, x_swd, accepted_p, *log_q_swk = _on_host(
+            self.z_tw, self.x_swd[: self.n_samples], self.accepted_p, *log_q
+        )
+        return Recorded(
+            z_tw,
+            x_swd.astype(self._walkers.recording.x_dtype),
+            self.attempted_p,
+            accepted_p,
+            self.n_exact,
+            log_q_swk[0] if log_q_swk else None,
+        )
 
 
 def _on_host(*tensors: torch.Tensor) -> list[NDArray[Any]]:

@@ -1,6 +1,7 @@
 """The command: exit codes, messages, files left alone; kills and resumes; stops in good order."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,27 @@ def test_a_finished_run_is_not_run_again(capfd, toml, tmp_path):
     assert code == 0
     assert "is complete (5 rounds); nothing to do" in text
     assert (tmp_path / "run.h5").stat().st_mtime_ns == before
+
+
+def test_an_output_that_is_a_link_stays_one(capfd, toml, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run.h5").symlink_to("disk/data.h5")
+    for rounds in (2, 5):  # made, and made longer
+        assert call(capfd, toml, *settings(f"run.rounds={rounds}"))[0] == 0
+        assert (tmp_path / "run.h5").readlink().as_posix() == "disk/data.h5"
+    with open_run(tmp_path / "disk/data.h5") as done:
+        assert done.rounds == 5
+    assert not list(tmp_path.rglob("*.lock")) and not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_wall_time_that_is_shorter_than_a_round_is_said(capfd, toml, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch.request, "reason", None)
+    code, text = call(capfd, toml, "--max-walltime", "0.001")
+    assert code == 75
+    assert "no round was committed since this start, and one takes about" in text
+    assert re.search(r"set --max-walltime, or the job's time limit, to \d+ s or more", text)
+    assert "fewer sampler.exchanges in a new run" in text
+    assert "everything committed" not in text
 
 
 def test_the_run_file_alone_is_enough_to_go_on(capfd, toml, tmp_path):

@@ -25,6 +25,12 @@ class HeldLock:
     def keep(self):
         return self.is_held
 
+    def is_taken(self):
+        return not self.is_held
+
+    def release(self):
+        self.is_held = False
+
     def lost(self):
         return RuntimeError("lock lost")
 

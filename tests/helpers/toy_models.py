@@ -111,6 +111,24 @@ class AutoregressiveModel:
         return all_inputs(self)
 
 
+class NormalizedModel(AutoregressiveModel):
+    """The same with normalized conditionals and outputs in float32, as a language model's are."""
+
+    def rows(self, one_hot):
+        return super().rows(one_hot).log_softmax(dim=2)
+
+    def output(self, x):
+        return super().output(x).float()
+
+    def output_and_gradient(self, x):
+        z, g = super().output_and_gradient(x)
+        return z.float(), g.float()
+
+    def conditional_logits(self, x):
+        z, rows = super().conditional_logits(x)
+        return z.float(), rows.float()
+
+
 class ToyKVCache:
     """What a `KVCache` is to kernels, by whole evaluations; it notices where it is misused."""
 
@@ -178,6 +196,10 @@ def lattice(device, n_sites=6, n_values=4, unit=0.25):
 
 def coupled(device):
     return CoupledModel(device)
+
+
+def normalized(device):
+    return NormalizedModel(device)
 
 
 class NanModel(LatticeModel):

@@ -107,7 +107,7 @@ def test_what_an_accepted_move_leaves_in_the_cache_is_as_new():
         fresh = kernel.start(state.x, state.z)
         assert torch.equal(fresh.cache.gradient.g, state.cache.gradient.g)
         slope = torch.ones(len(x), dtype=torch.float64)
-        expected = kernel._log_shares(fresh.cache.gradient, state.x, slope)
+        expected = kernel._log_site_weights(fresh.cache.gradient, state.x, slope)
         torch.testing.assert_close(state.cache.log_s, expected, rtol=1e-13, atol=1e-13)
     assert some > 100
 
@@ -171,8 +171,8 @@ class Identity(GibbsWithGradients):
 class MeanOverSites(GibbsWithGradients):
     """The shares of the sites are means over values where sums belong, on the way back."""
 
-    def _log_shares(self, gradient, x, slope):
-        shares = super()._log_shares(gradient, x, slope)
+    def _log_site_weights(self, gradient, x, slope):
+        shares = super()._log_site_weights(gradient, x, slope)
         return shares - shares.logsumexp(dim=1, keepdim=True)  # so that their sum is always 1
 
 

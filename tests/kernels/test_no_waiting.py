@@ -4,13 +4,16 @@ Tensors on torch's "meta" device have no numbers. Who asks for one, and would wa
 an exception, and so does who mixes devices. What a GPU computes is not seen here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from language_folders import DECODERS
+from language_folders import DECODERS, save_classifier
+from torch.overrides import TorchFunctionMode
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import CausalLm, WangLandau
+from omniinput_hpc.config import CausalLm, SequenceClassifier, WangLandau
 from omniinput_hpc.config import kernels as config_kernels
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
@@ -19,10 +22,12 @@ from omniinput_hpc.config.kernels import (
     Metropolis,
     Mixture,
 )
+from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import UniformSampler
 from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
-from omniinput_hpc.models.language import causal_lm, hf_decoder
+from omniinput_hpc.models.language import causal_lm, hf_decoder, sequence_classifier
+from omniinput_hpc.sampling import walkers
 from omniinput_hpc.sampling.walkers import Recording, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
@@ -54,18 +59,47 @@ def model(request, monkeypatch, tmp_path):
     return causal_lm.build(options, str(META))
 
 
+class NothingIsCopied(TorchFunctionMode):
+    """Notices a tensor of the host that is copied to the device: a GPU would be waited for."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if (
+            func in (torch.Tensor.to, torch.tensor, torch.as_tensor)
+            and found.numel()
+            and found.device == META
+        ):
+            from_host = func is not torch.Tensor.to or args[0].device != META
+            assert not from_host, "the host's numbers are copied to the device in a move"
+        return found
+
+
+class BlockStream(DeviceStream):
+    """Random numbers are copied in blocks, which is not what is looked for."""
+
+    def uniform(self, *shape):
+        with torch._C.DisableTorchFunction():
+            return super().uniform(*shape)
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch):
+    monkeypatch.setattr(walkers, "DeviceStream", BlockStream)
+
+
 def segment(model, kernel, ensemble, exact_sampler=None, every_move=False):
     """Move walkers for a segment, as a rung does between two exchanges."""
     checked = CheckedModel(model, "model")
     recording = Recording(STEPS, EVERY, np.dtype(np.uint8))
-    walkers = Walkers(kernel, checked, ensemble, META, recording)
-    walkers.set_ensemble(ensemble, exact_sampler, every_move)
-    walkers.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
+    batch = Walkers(kernel, checked, ensemble, META, recording)
+    batch.set_ensemble(ensemble, exact_sampler, every_move)
+    batch.place(np.zeros((W, D), dtype=np.uint8), np.zeros(W, dtype=np.float32))
     own, shared = (rng.generator(1, purpose, 0) for purpose in ("moves", "choices"))
-    moves = walkers.begin_segment(own, shared, 0)
-    for _ in range(STEPS):
-        moves.step()
-    return walkers.state, moves
+    moves = batch.begin_segment(own, shared, 0)
+    with NothingIsCopied():
+        for _ in range(STEPS):
+            moves.step()
+    return batch.state, moves
 
 
 ENSEMBLES = {
@@ -92,6 +126,16 @@ def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
         moves.recorded()
 
 
+@pytest.mark.parametrize("kernel", ["metropolis", "gwg", "dlp"])
+def test_moves_on_a_text_classifier_do_not_wait(monkeypatch, tmp_path, kernel):
+    folder, load = save_classifier(tmp_path), sequence_classifier.load
+    monkeypatch.setattr(sequence_classifier, "load", lambda *args: load(*args[:3], "cpu").to(META))
+    options = {"kind": "sequence-classifier", "path": str(folder), "length": D + 2, "target": 1}
+    model = sequence_classifier.build(SequenceClassifier.model_validate(options), str(META))
+    state, _ = segment(model, kernels.build(KERNELS[kernel], model, W), Canonical(3.0))
+    assert state.z.device == META
+
+
 def test_the_anchor_at_beta_0_does_not_wait(model):
     kernel = kernels.build(KERNELS["lm-conditional"], model, W)
     state, _ = segment(model, kernel, Canonical(0.0), UniformSampler(model, W), every_move=True)
@@ -108,6 +152,20 @@ class Asking:
     def step(self, state, ensemble, stream):
         assert float(state.z.mean()) < 1e9
         return self._kernel.step(state, ensemble, stream)
+
+
+class Copying(Asking):
+    """A kernel that makes a tensor on the host and copies it."""
+
+    def step(self, state, ensemble, stream):
+        log_q = torch.zeros(W, dtype=torch.float64).to(state.z.device)
+        moved, info = self._kernel.step(state, ensemble, stream)
+        return moved, replace(info, log_q=log_q)
+
+
+def test_a_kernel_that_copies_from_the_host_is_caught(model):
+    with pytest.raises(AssertionError, match="copied to the device in a move"):
+        segment(model, Copying(kernels.build(KERNELS["metropolis"], model, W)), Canonical(3.0))
 
 
 def test_a_kernel_that_asks_is_caught(model):

@@ -43,3 +43,26 @@ def test_the_walltime_is_a_reason():
     request.begin -= 10
     with pytest.raises(StopRun, match="--max-walltime 5 s"):
         StopCheck(request, World(), 5.0).after_move()
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(0.25, True), (0.99, True), (1.2, False), (7, False)])
+def test_a_stop_within_the_first_round_says_how_long_one_takes(monkeypatch, rounds, said):
+    """A start takes 20 s, a round 400 s; what is set then suffices."""
+    now = [100.0]
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(World, "max", lambda self, values: values)
+    request = StopRequest()
+    now[0] += 20.0
+    limit = 20.0 + 400.0 * rounds
+    check = StopCheck(request, World(), limit)
+    with pytest.raises(StopRun, match="is over"):
+        while True:
+            now[0] += 1.0
+            check.after_move()
+    words = check.outcome(400, ", or fewer")
+    assert ("no round was committed since this start" in words) == said
+    if said:
+        assert "one takes about 7 min" in words
+        assert "to 525 s or more, or fewer; what was committed before is safe" in words
+    else:
+        assert words == StopRun.outcome

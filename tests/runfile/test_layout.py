@@ -1,5 +1,7 @@
 """The run file: layout, creation, growth, slabs, and what a reader says of broken files."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -39,6 +41,22 @@ def test_layout_is_as_the_contract_says(path):
         np.testing.assert_array_equal(file["ladder/beta"], BETA)
     assert not path.with_name("a.h5.partial").exists()
     assert path.stat().st_size >= layout.size_in_bytes(G)
+
+
+def test_a_link_stays_one(tmp_path):
+    """The file is made, and made longer, where the link leads to; so is what is not whole yet."""
+    target, link = tmp_path / "disk" / "b.h5", tmp_path / "a.h5"
+    target.parent.mkdir()
+    link.symlink_to("disk/b.h5")  # dangling
+    first = layout.first_values(BETA, EDGES)
+    layout.create(link, G, first, {"config": TOML, "model_fingerprint": "none"})
+    assert link.is_symlink() and target.is_file() and not target.is_symlink()
+    layout.grow(link, replace(G, rounds=6), TOML)
+    assert link.readlink().as_posix() == "disk/b.h5"
+    with open_run(target) as run:
+        assert run.rounds_planned == 6
+    assert layout.partial_of(link) == tmp_path / "disk/b.h5.partial"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.h5", "b.h5", "disk"]
 
 
 def test_a_new_file_holds_no_rounds(path):

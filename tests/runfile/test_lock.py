@@ -52,7 +52,8 @@ def set_age(path, seconds):
 
 
 def only_the_run_is_left(folder):
-    return sorted(p.name for p in folder.iterdir()) == ["lattice.toml", "run.h5"]
+    names = ["lattice.toml", "run.h5", "run.h5.checkpoint"]
+    return sorted(p.name for p in folder.iterdir()) == names
 
 
 ME = Owner(
@@ -393,5 +394,5 @@ def test_heartbeats_between_commits(toml, sidecar, monkeypatch):
     renewed, utime = [], os.utime
     monkeypatch.setattr(os, "utime", lambda path: renewed.append(path) or utime(path))
     assert launch.main([str(toml), "--set", "run.rounds=2", "--set", "run.burn_in=0"]) == 0
-    commits, moves = 2, 2 * 15 * 4
-    assert renewed == [sidecar] * (moves + commits)
+    commits, moves, end = 2, 2 * 15 * 4, 1
+    assert renewed == [sidecar] * (moves + commits + end)

@@ -9,6 +9,7 @@ import pytest
 from runs_in_progress import WORLD, HeldLock
 
 from omniinput_hpc.runfile import layout, writers
+from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.reader import open_run
 
 G = layout.Geometry(
@@ -109,9 +110,9 @@ class Recorder:
         self.calls.append("close")
 
 
-def test_nothing_is_written_without_the_lock():
+def test_nothing_is_written_without_the_lock(path):
     recorder, lock = Recorder(), HeldLock()
-    guarded = writers.GuardedWriter(recorder, lock, WORLD)
+    guarded = writers.GuardedWriter(recorder, lock, OpenFile(path), WORLD)
     guarded.commit(0, {}, 1)
     lock.is_held = False
     with pytest.raises(RuntimeError, match="lock lost"):

@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from run_tools import LATTICE
 from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of
+from toy_models import LatticeModel
 
 from omniinput_hpc.cli.common import to_toml
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import build, loop
+from omniinput_hpc.sampling import build, loop, plan
 from omniinput_hpc.sampling.restart import Existing, find_existing
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian, Tabulated
 
@@ -82,3 +84,22 @@ def test_a_file_that_cannot_be_made_is_a_plain_message(tmp_path):
     built = build.build(WORLD, config, None)
     with pytest.raises(UserError, match=r"run.output = .* cannot be made: "):
         build.prepare_file(built, identity_of(built), Existing(), {}, lambda: None)
+
+
+class BuildsMore(LatticeModel):
+    """A model that builds a decoder at its first use, for which there is no memory."""
+
+    @property
+    def kv_cache(self):
+        raise torch.OutOfMemoryError("no memory")
+
+    def output(self, x):
+        return super().output(x) if self.kv_cache else None
+
+
+def test_a_lack_of_memory_at_the_models_first_use_is_told(tmp_path):
+    config = config_of(tmp_path)
+    model = BuildsMore(6, 4, 0.25, "cpu")
+    geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+    with pytest.raises(UserError, match="a batch of 8 inputs does not fit on cpu"):
+        build.make_rungs(config, geometry, model, "cpu", [0])

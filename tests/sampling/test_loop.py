@@ -79,6 +79,23 @@ def test_totals_are_those_of_the_counted_rounds(tmp_path):
     assert (moves_k2[:, 0] == 3 * 2 * 4 * 8).all()
 
 
+@pytest.mark.parametrize("ancestral", [False, True])
+def test_pairs_that_a_round_does_not_try_are_not_shown(tmp_path, monkeypatch, ancestral):
+    """With one exchange a round, even and odd pairs take turns."""
+    changes = [*SMALL, "sampler.exchanges=1", "samples.every=1"]
+    if ancestral:
+        changes = [
+            "sampler.method=ancestral", "model.factory=markov_model:markov", "run.rounds=2",
+            "ladder.betas=[0.0, 5.0]", "samples.every=1", "run.burn_in=0", "bins.upper=8.125",
+        ]  # fmt: skip
+    run, told = begin(config_of(tmp_path, *changes)), []
+    monkeypatch.setattr(run.progress, "committed", lambda round_, rate_p: told.append(rate_p))
+    loop.sample(run)
+    run.writer.close()
+    assert [len(rate_p) for rate_p in told] == ([0, 0] if ancestral else [2, 1, 2, 1, 2])
+    assert all((rate_p > 0).all() for rate_p in told)
+
+
 class StopAfter:
     """A request to stop that comes after so many moves."""
 

@@ -38,6 +38,13 @@ def test_short_rounds_and_other_ranks_say_nothing(caplog):
     assert told(caplog, 1020.0, shown=False) == []
 
 
+def test_a_round_without_swaps_says_so(caplog):
+    progress = Progress(0, 1, 0, 1000, True)
+    with caplog.at_level(logging.INFO, logger="omniinput_hpc"):
+        progress.committed(0, np.empty(0))
+    assert "moves/s, no swaps, 0 s left" in caplog.text
+
+
 @pytest.mark.parametrize("seconds", [301.0, 450.0, 1020.0, 3000.0])
 def test_the_advice_makes_rounds_short_enough(seconds):
     text = shorter_rounds(seconds, 10)

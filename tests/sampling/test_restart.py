@@ -49,6 +49,21 @@ def test_paths_that_cannot_be_used(tmp_path):
     assert "not a readable HDF5" in refusal(config_of(tmp_path))
 
 
+def test_links_are_followed_or_refused(finished, tmp_path):
+    config, link = config_of(tmp_path, *SMALL), tmp_path / "run.h5"
+    link.symlink_to("later.h5")
+    assert find_existing(config, FINGERPRINT, "auto") == Existing()
+    for target in ("missing/run.h5", "run.h5"):  # the second leads to itself
+        link.unlink()
+        link.symlink_to(target)
+        words = f"run.h5 is a link to {target}, whose folder is not there; make (or mount)"
+        assert words in refusal(config)
+        assert link.is_symlink() and len(list(tmp_path.iterdir())) == 1
+    link.unlink()
+    link.symlink_to(finished / "run.h5")
+    assert find_existing(config, FINGERPRINT, "auto").rounds == 2
+
+
 @pytest.mark.parametrize("denied", ["folder", "file"])
 def test_paths_that_cannot_be_written(finished, tmp_path, monkeypatch, denied):
     monkeypatch.setattr(restart.os, "access", lambda path, how: False)

@@ -5,6 +5,7 @@ import pytest
 from run_tools import assert_same
 
 from omniinput_hpc.cli.run import main
+from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
 from omniinput_hpc.runfile.reader import open_run
 
 MIXTURE = """
@@ -36,6 +37,13 @@ width = 0.5
 [samples]
 every = 4
 """
+
+
+LANGEVIN = """
+[kernel]
+name = "discrete-langevin"
+step_size = 0.5
+[bins]"""
 
 
 def sample(folder, name, *rounds):
@@ -76,3 +84,28 @@ def test_what_a_mixture_has_tuned_cannot_be_written_into():
     mixture = Mixture([Kernel(options, coupled(device="cpu"), 2)], [1.0], ("x",))
     with pytest.raises(ValueError, match="read-only"):
         mixture.tuned[:] = np.ones(2)
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_exact_draws_of_anchors_do_not_tune_the_kernel(tmp_path, monkeypatch, steps):
+    """At beta = 0 every move is an exact draw, at beta = m = 2 a segment's last one is."""
+    told, adapt = [], DiscreteLangevin.adapt
+
+    def noted(self, attempted_p, accepted_p):
+        assert (accepted_p <= attempted_p).all()
+        told.append(int(attempted_p[0]))
+        adapt(self, attempted_p, accepted_p)
+
+    monkeypatch.setattr(DiscreteLangevin, "adapt", noted)
+    head, _, rest = MIXTURE.partition("[kernel]")
+    text = head + LANGEVIN + rest.partition("[bins]")[2]
+    path = tmp_path / "anchored.h5"
+    toml = path.with_suffix(".toml")
+    toml.write_text(text.format(output=path).replace("coupled", "normalized"))
+    assert main([str(toml), "--set", f"sampler.steps={steps}", "--set", "samples.every=1"]) == 0
+    assert told == 6 * [0, 8 * steps, 8 * (steps - 1)]  # rungs of 8 walkers, twice a round
+    with open_run(path) as run:
+        tuned = [rung.tuned for rung in run.checkpoint(range(3)).rungs]
+    np.testing.assert_array_equal(tuned[0], [0.5, 0.0])
+    assert tuned[1][1] == 6
+    assert tuned[2][1] == (6 if steps > 1 else 0)

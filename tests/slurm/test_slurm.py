@@ -22,24 +22,32 @@ pytestmark = [
 ]
 
 
+def inline(table):
+    """Return a table in TOML."""
+    return "{ " + ", ".join(f"{key} = {value!r}" for key, value in table.items()) + " }"
+
+
 class Job:
     """A job script that was submitted, with the settings of its marked block overridden.
 
-    Its input file's model pauses for `seconds` in each of a round's 60 evaluations.
+    Its input file's model pauses for `seconds` in each of a round's 60 evaluations. Given `fails`,
+    it fails in so many starts: in the first after evaluation `after`, in later ones in the first
+    round.
     """
 
-    def __init__(self, cluster, folder, script, seconds, rounds, *arguments, n=1, options=()):
+    def __init__(self, cluster, folder, script, seconds, rounds, *words, n=1, options=(), **more):
         self.cluster, self.folder, self.rounds = cluster, folder, rounds
         self.log, self.runs = folder / "job.log", [folder / f"run{i}.h5" for i in range(n)]
         for path in self.runs:
             text = LATTICE.format(output=path).replace("toy_models:lattice", "slow_models:slow")
             text = text.replace("rounds = 5", f"rounds = {rounds}")
-            text = text.replace("[sampler]", f"options = {{ seconds = {seconds} }}\n[sampler]")
+            table = {"seconds": seconds, "mark": f"{path}.starts", **more}
+            text = text.replace("[sampler]", f"options = {inline(table)}\n[sampler]")
             path.with_suffix(".toml").write_text(text)
         tomls = [path.with_suffix(".toml") for path in self.runs]
         options = ["--ntasks=1", "--cpus-per-task=1", "--time=9", f"--output={self.log}", *options]
-        words = ["sbatch", "--parsable", f"--chdir={ROOT}", *options, ROOT / "jobscripts" / script]
-        self.id = cluster.call(*words, *tomls, *arguments)
+        sbatch = ["sbatch", "--parsable", f"--chdir={ROOT}", *options]
+        self.id = cluster.call(*sbatch, ROOT / "jobscripts" / script, *tomls, *words)
         assert self.id, f"sbatch refuses {script}"
 
     def text(self):
@@ -115,6 +123,28 @@ def stuck(cluster, folder):
     yield job.ended
 
 
+def fails_once(cluster, folder):
+    job = Job(cluster, folder, "run.sbatch", 0, 5, fails=1, after=150)
+    yield job
+    yield job.ended
+
+
+def fails_always(cluster, folder):
+    job = Job(cluster, folder, "run.sbatch", 0, 5, fails=99, after=150)
+    yield job
+    yield job.ended
+
+
+def fails_at_once(cluster, folder):
+    """A failure before the first commit."""
+    job = Job(cluster, folder, "run.sbatch", 0, 5, fails=1)
+    yield job
+    yield job.ended
+
+
+SCRIPTS = (cycle, bad, cancelled, array, stuck, fails_once, fails_always, fails_at_once)
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
     """All jobs, ended, by the names of the functions above; nothing is left of the SLURM."""
@@ -124,7 +154,7 @@ def jobs(tmp_path_factory):
     with cluster:
         scripts = {
             function.__name__: function(cluster, tmp_path_factory.mktemp(function.__name__))
-            for function in (cycle, bad, cancelled, array, stuck)
+            for function in SCRIPTS
         }
         found = {name: next(script) for name, script in scripts.items()}
         waiting = {name: next(script) for name, script in scripts.items()}
@@ -194,3 +224,27 @@ def test_gives_up_after_two_restarts_that_committed_nothing(jobs):
     job = jobs["stuck"]
     assert job.state() == "JobState=FAILED Restarts=2 ExitCode=75:0", job.text()
     assert "not queued again: 2 restarts in a row committed no round" in job.text()
+
+
+def test_a_failure_after_commits_is_queued_again_and_finishes(jobs):
+    job = jobs["fails_once"]
+    text = job.text()
+    assert job.state() == "JobState=COMPLETED Restarts=1 ExitCode=0:0", text
+    assert "RuntimeError: as it was told to" in text
+    assert ": a failure, see the message above" in text
+    assert re.search("resumes after [12] of 3 burn-in rounds", text), text
+    assert job.committed() == [5]
+
+
+def test_a_failure_without_progress_is_queued_twice_and_not_again(jobs):
+    job = jobs["fails_always"]
+    text = job.text()
+    assert job.state().startswith("JobState=FAILED Restarts=2 "), text
+    assert text.count(": a failure, see the message above") == 3
+    assert "not queued again: 2 restarts in a row committed no round. What is committed is" in text
+
+
+def test_a_failure_before_the_first_commit_is_not_queued_again(jobs):
+    job = jobs["fails_at_once"]
+    assert job.state().startswith("JobState=FAILED Restarts=0 "), job.text()
+    assert "not queued again: 0 rounds are committed, 0 were before this start" in job.text()

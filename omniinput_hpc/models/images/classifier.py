@@ -25,6 +25,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import (
     DESCRIPTION,
     WEIGHTS,
+    Architecture,
     Shape,
     check_label,
     read_architecture,
@@ -32,6 +33,7 @@ from omniinput_hpc.models.images.files import (
 )
 from omniinput_hpc.models.images.networks import ImageNetwork
 from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.safetensors_header import read_header
 
 Body = Callable[[torch.Tensor], torch.Tensor]
 
@@ -130,9 +132,28 @@ def load(folder: Path) -> ImageNetwork:
 
     A `UserError` names files that are missing, broken, do not fit each other, or are not finite.
     """
-    network = ImageNetwork(read_architecture(folder))
+    architecture = read_architecture(folder)
+    _check_shapes(architecture, folder)
+    network = ImageNetwork(architecture)
     load_weights(network, folder / WEIGHTS, f"{folder / DESCRIPTION}")
     return network
+
+
+def _check_shapes(architecture: Architecture, folder: Path) -> None:
+    """Raise a `UserError` unless a folder's weights have the shapes that model.json describes.
+
+    The network is made without memory for its weights (on torch's device "meta").
+    """
+    with torch.device("meta"):
+        described = ImageNetwork(architecture).state_dict()
+    held = read_header(folder / WEIGHTS)
+    for name, weights in described.items():
+        shape, found = tuple(weights.shape), held[name].shape if name in held else None
+        if shape != found:
+            raise UserError(
+                f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {name} has the shape "
+                f"{list(shape)} there, and {'none' if found is None else list(found)} here"
+            )
 
 
 def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
@@ -140,6 +161,7 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
 
     A `UserError` says that the file is broken, of another network, or has NaN or infinite numbers.
     """
+    read_header(file)
     try:
         tensors = load_file(file)
     except (SafetensorError, OSError, ValueError) as error:

@@ -21,9 +21,12 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.table import MAX_SITES
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
-from omniinput_hpc.models.language.hf_folder import fingerprint, read_settings
+from omniinput_hpc.models.language.hf_checks import read_settings
+from omniinput_hpc.models.language.hf_folder import fingerprint
+from omniinput_hpc.untrusted.safetensors_header import read_header
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -112,6 +115,7 @@ def check_factory(weights: Path, factory: str, path_key: str, factory_key: str) 
             f"{path_key} {weights}: a factory's weights must be a .safetensors file; nothing is "
             "unpickled"
         )
+    read_header(weights)
 
 
 def display(options: ImageClassifier) -> Display:
@@ -130,7 +134,10 @@ def shape_of(options: ImageClassifier) -> Shape:
     channels = rest[0] if rest else 1
     if channels not in (1, 3):
         raise UserError(f"model.shape = {options.shape}: an image has 1 or 3 channels")
-    return Shape(height, width, channels, options.n_values)
+    shape = Shape(height, width, channels, options.n_values)
+    if shape.n_sites > MAX_SITES:
+        raise UserError(f"model.shape = {options.shape}: at most {MAX_SITES:,} numbers an image")
+    return shape
 
 
 def check_label(options: ImageClassifier, n_outputs: int) -> None:
@@ -172,6 +179,7 @@ def _check_weights(folder: Path) -> None:
         pickled = [f.name for ending in ("bin", "pt", "pth") for f in folder.glob(f"*.{ending}")]
         found = f"; {pickled[0]} would need unpickling and is never loaded" if pickled else ""
         raise UserError(f"model.path = {folder}: weights not found (no {WEIGHTS}){found}")
+    read_header(folder / WEIGHTS)
 
 
 def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
@@ -189,4 +197,9 @@ def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
     n_outputs, size = numbers.pop("n_outputs"), numbers.pop("size")
     if numbers["channels"] not in (1, 3):
         raise UserError(f"{file}: channels must be 1 or 3, found {numbers['channels']}")
-    return Architecture(str(name), Shape(**numbers), n_outputs, size)
+    shape = Shape(**numbers)
+    if shape.n_sites > MAX_SITES:
+        raise UserError(
+            f"{file}: an image of {shape.n_sites:,} numbers; at most {MAX_SITES:,} are read"
+        )
+    return Architecture(str(name), shape, n_outputs, size)

@@ -68,12 +68,6 @@ class OneHotConvolution(nn.Module):
         """Return float32 [W, 3, h, w] of inputs x, int64 [W, D]."""
         return self.combine(self.contributions(x))
 
-    def dense_weight(self) -> torch.Tensor:
-        """Return the weight [3, channels * n_values, 3, 3] of the equivalent `conv2d`."""
-        s = self.shape
-        by_output = self.table.view(s.channels * s.n_values, HIDDEN_CHANNELS, KERNEL, KERNEL)
-        return by_output.permute(1, 0, 2, 3).flip(2, 3)
-
 
 class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut, which a stride makes a 1 x 1 convolution."""

@@ -174,8 +174,9 @@ class CausalLanguageModel:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the KV cache, 0 before there is one."""
-        return 0 if self._kv_cache is None else self._kv_cache.n_bytes
+        """Memory of the KV caches, 0 before there is one."""
+        caches = (self._kv_cache, self._scratch)
+        return sum(cache.n_bytes for cache in caches if cache is not None)
 
     def _shared_kv_cache(self, n_walkers: int) -> KVCache:
         if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:

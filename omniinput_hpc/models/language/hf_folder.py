@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
@@ -15,7 +14,9 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
-from omniinput_hpc.models.language import tokenizer
+from omniinput_hpc.models.language import hf_checks, tokenizer
+from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
+from omniinput_hpc.untrusted.files import open_regular
 
 _BLOCK = 1 << 22
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -33,11 +34,8 @@ BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`)."""
     folder = resolve(options.path)
-    config = read_config(folder)
-    weights = weight_files(folder, options.path)
-    n_values = config.get("vocab_size")
-    if not isinstance(n_values, int) or n_values < 2:
-        raise UserError(f"{folder / 'config.json'} has no usable vocab_size")
+    config, tensors, weights = check(folder, options.path)
+    n_values = hf_checks.vocabulary_size(config, folder / "config.json")
     check_vocabulary(folder, n_values)
     n_before = 0
     if isinstance(options, CausalLm):
@@ -47,7 +45,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     else:
         fixed_ids(folder)
         n_sites = options.length - 2
-        n_classes = len(config.get("id2label") or {}) or config.get("num_labels", 2)
+        n_classes = hf_checks.number_of_classes(config, folder / "config.json")
         check_class(options, n_classes, folder)
     positions = config.get("n_positions", config.get("max_position_embeddings"))
     if isinstance(positions, int) and n_before + options.length > positions:
@@ -60,7 +58,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
         "fingerprint": fingerprint([folder / "config.json", *weights]),
         "n_values": n_values,
         "n_sites": n_sites,
-        "bytes": _numbers(weights) * BYTES_PER_NUMBER[options.dtype],
+        "bytes": sum(t.n_numbers for t in tensors.values()) * BYTES_PER_NUMBER[options.dtype],
         "folder": str(folder),
     }
 
@@ -98,37 +96,29 @@ def download_command(name: str) -> str:
     return " ".join((f"hf download {name}", *(f"--include '{p}'" for p in DOWNLOADED_FILES)))
 
 
-def read_settings(folder: Path, name: str) -> dict[str, Any]:
-    """Return the table that a JSON file of a model folder holds.
-
-    A `UserError` says that the file is missing, broken, or holds something else.
-    """
-    file = folder / name
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"model.path = {folder}: the folder has no {name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not valid JSON: {error}") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    if not isinstance(settings, dict):
-        raise UserError(f"{file} does not hold a table of settings")
-    return settings
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the parsed config.json of a model folder.
 
-    A `UserError` says that the file is missing or broken, or that the model requires custom code.
+    A `UserError` says that the file is missing or broken, that the model requires custom code, or
+    that a number in it is too large (see `hf_checks.check_settings`).
     """
     config = read_settings(folder, "config.json")
-    if "auto_map" in config:
-        raise UserError(
-            f"{folder} requires custom code (auto_map, trust_remote_code), which is never run; "
-            "many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
-        )
+    hf_checks.check_settings(config, folder / "config.json")
     return config
+
+
+def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[Path]]:
+    """Check all files of a model folder that transformers would read (see `hf_checks`).
+
+    Returns its config.json, the tensors of its weights, and their files. A `UserError` names a file
+    that is missing, broken, no regular file, or does not fit the others.
+    """
+    hf_checks.check_files(folder)
+    config = read_config(folder)
+    weights = weight_files(folder, path)
+    tensors = hf_checks.read_tensors(weights)
+    hf_checks.check_sizes(config, tensors, folder / "config.json")
+    return config, tensors, weights
 
 
 def weight_files(folder: Path, path: str = "") -> list[Path]:
@@ -222,7 +212,7 @@ def text_of(options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int) 
 def display(options: CausalLm | SequenceClassifier) -> Display:
     """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
     folder = resolve(options.path)
-    n_vocab = int(read_config(folder)["vocab_size"])
+    n_vocab = hf_checks.vocabulary_size(read_config(folder), folder / "config.json")
     words = tokenizer.read(folder)
     note = f"decoded by the tokenizer in {folder}"
     if isinstance(options, SequenceClassifier):
@@ -243,28 +233,9 @@ def fingerprint(files: list[Path]) -> str:
     for file in files:
         digest.update(file.name.encode() + b"\0" + str(file.stat().st_size).encode() + b"\0")
         try:
-            with file.open("rb") as stream:
+            with open_regular(file) as stream:
                 while block := stream.read(_BLOCK):
                     digest.update(block)
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from None
     return f"sha256:{digest.hexdigest()}"
-
-
-def _numbers(weights: list[Path]) -> int:
-    """Return how many numbers safetensors files hold; a `UserError` names one that is broken."""
-    total = 0
-    for file in weights:
-        try:
-            with file.open("rb") as stream:
-                size = int.from_bytes(stream.read(8), "little")
-                if not 2 <= size < 100_000_000:
-                    raise ValueError("the header's length is out of range")
-                header = json.loads(stream.read(size))
-            shapes = [e["shape"] for name, e in header.items() if name != "__metadata__"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{file} cannot be loaded as safetensors: {error}; is it complete?"
-            ) from None
-        total += sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
-    return total

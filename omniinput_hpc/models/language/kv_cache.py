@@ -9,7 +9,7 @@ import torch
 from omniinput_hpc.models.language.cuda_graphs import GraphCache
 from omniinput_hpc.models.language.gpt2_decoder import Decoder
 
-CHUNK, DEVICE_CHUNK = 1 << 21, 1 << 26
+CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 21, 1 << 26
 """Logits that are computed at once, whatever V and D: 8 MB in float32 on a CPU, whose cache holds
 them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
 
@@ -65,8 +65,8 @@ class KVCache:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the current inputs and of the proposals."""
-        return 2 * sum(new.nbytes for new in self._proposed)
+        """Memory of the proposals, and of the current inputs once it is allocated."""
+        return sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
 
     def allocate(self) -> None:
         """Allocate the current inputs' part now; else the first `accept` does."""
@@ -200,7 +200,7 @@ class KVCache:
             yield self._log_p(hidden[some_begin:some_end])
 
     def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        most = CHUNK if self._proposed[1].is_cpu else DEVICE_CHUNK
+        most = CPU_CHUNK_LOGITS if self._proposed[1].is_cpu else GPU_CHUNK_LOGITS
         width = max(1, most // (self.n_walkers * self._decoder.n_vocab))
         for some in range(begin, end, width):
             yield some, min(some + width, end)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from safetensors import SafetensorError
+from transformers import AutoConfig
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.device import free_bytes
+from omniinput_hpc.models.language import hf_checks, hf_folder
 from omniinput_hpc.text import first_line
 
 
@@ -26,17 +29,23 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     where = f"model.path = {folder}"
+    settings, tensors, _ = hf_folder.check(folder)
     try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        _check_size(kind, config, tensors, settings, folder)
         model, report = kind.from_pretrained(
             folder,
+            config=config,
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=getattr(torch, dtype),
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise UserError(f"{where}: cannot be loaded: {first_line(error)}") from None
+    except UserError:
+        raise
+    except Exception as error:  # a config.json may make transformers' classes raise anything
+        raise UserError(f"{where}: cannot be loaded: {_reason(error)}") from None
     # transformers would make up what is missing, at random.
     for fault in ("missing_keys", "mismatched_keys"):
         if report[fault]:
@@ -49,7 +58,38 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
         if not bool(weights.isfinite().all()):
             raise UserError(f"{where}: weights of {name} are NaN or infinite in {dtype}")
     model.eval().requires_grad_(False)
-    return to_device(model, device, where)
+    model = to_device(model, device, where)
+    _try_out(model, device, where)
+    return model
+
+
+def _check_size(
+    kind: Any, config: Any, tensors: hf_checks.Tensors, settings: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise a `UserError` where the model that config.json describes is larger than its files.
+
+    It is built without memory for its weights (on torch's device "meta").
+    """
+    with torch.device("meta"):
+        model = kind.from_config(copy.deepcopy(config), trust_remote_code=False)
+    n_numbers = sum(weights.numel() for weights in model.parameters())
+    n_buffers = sum(buffer.numel() for buffer in model.buffers())
+    hf_checks.check_numbers(n_numbers, n_buffers, tensors, settings, folder)
+
+
+def _try_out(model: Any, device: str, where: str) -> None:
+    """Evaluate two tokens: settings of the wrong type show only now, as a `UserError`."""
+    tokens = torch.zeros((1, 2), dtype=torch.int64, device=device)
+    try:
+        with torch.no_grad():
+            model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    except Exception as error:  # see above
+        raise UserError(f"{where}: cannot evaluate two tokens: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    plain = isinstance(error, (OSError, ValueError, RuntimeError))
+    return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
 
 
 def to_device(model: Any, device: str, where: str) -> Any:

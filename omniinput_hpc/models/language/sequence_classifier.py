@@ -1,7 +1,7 @@
 """Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
 
 The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
-[PAD] too, and the attention mask is all ones: each token counts.
+[PAD] too, and there is no attention mask: each token counts.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class SequenceClassifier:
         return embedded.detach()
 
     def _z(self, embedded: torch.Tensor) -> torch.Tensor:
-        ones = torch.ones(embedded.shape[:2], dtype=torch.int64, device=embedded.device)
-        logits = self.lm(inputs_embeds=embedded, attention_mask=ones).logits.float()  # [W, C]
+        # No mask is a mask of ones, which transformers would look at, and so wait for the device
+        logits = self.lm(inputs_embeds=embedded).logits.float()  # [W, C]
         target = self._options.target
         if self._options.output == "log-softmax":
             logits = logits.log_softmax(-1)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import irregular, read_bytes
+from omniinput_hpc.untrusted.parsing import parse_json
 
+MAX_BYTES = 1 << 27
+"""Of each file; the largest vocabularies take some 40 MB."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 SENTENCEPIECE = "tokenizer.model"
 
@@ -62,24 +66,28 @@ def read(folder: Path) -> Vocabulary | None:
     from tokenizers import Tokenizer
     from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
-    present = [name for name in FILES if (folder / name).is_file()]
+    present = [name for name in FILES if (folder / name).is_file() or irregular(folder / name)]
     if not present:
         return None
     file = folder / present[0]
+    data = read_bytes(file, "tokenizer", MAX_BYTES)
     tokenizer: Any
     try:
         if present[0] == "tokenizer.json":
-            tokenizer = Tokenizer.from_file(str(file))
+            tokenizer = Tokenizer.from_buffer(data)
         elif present[0] == "vocab.txt":
             lower = _read(folder / "tokenizer_config.json").get("do_lower_case", True)
             tokenizer = BertWordPieceTokenizer(str(file), lowercase=lower)._tokenizer
         else:
+            read_bytes(folder / "merges.txt", "tokenizer's merges", MAX_BYTES)
             tokenizer = ByteLevelBPETokenizer(str(file), str(folder / "merges.txt"))._tokenizer
             tokenizer.add_special_tokens(_special_tokens(folder))
     except UserError:
         raise
-    except Exception as error:  # what tokenizers raises is a bare Exception
-        raise UserError(f"{file} cannot be read as a tokenizer: {error}") from None
+    except BaseException as error:  # what tokenizers raises is a bare Exception, or a Rust panic
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{file} cannot be read as a tokenizer: {first_line(error)}") from None
     return Vocabulary(folder, tokenizer)
 
 
@@ -144,18 +152,19 @@ def _special_tokens(folder: Path) -> list[str]:
     return sorted({text for text in texts if text})
 
 
-def _named_tokens(folder: Path) -> dict[str, Any]:
+def _named_tokens(folder: Path) -> dict[str, str]:
     """Return the settings of a folder, with each token's text, by its role ("cls_token")."""
     files = ("tokenizer_config.json", "special_tokens_map.json")
     settings = {key: value for file in files for key, value in _read(folder / file).items()}
-    return {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}
+    texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}
+    return {k: text for k, text in texts.items() if isinstance(text, str)}
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return {}
-    except (OSError, ValueError) as error:
+    try:
+        found = parse_json(read_bytes(file, "tokenizer's settings", MAX_BYTES))
+    except ValueError as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     return found if isinstance(found, dict) else {}

@@ -141,7 +141,7 @@ def test_chunks_of_logits_change_nothing(tmp_path, monkeypatch):
     model, g = build(tmp_path), random(4)
     x = torch.randint(model.n_values, (6, D), generator=g)
     z, log_p = model.conditional_logits(x)
-    monkeypatch.setattr("omniinput_hpc.models.language.kv_cache.CHUNK", 1)
+    monkeypatch.setattr("omniinput_hpc.models.language.kv_cache.CPU_CHUNK_LOGITS", 1)
     z_too, log_p_too = model.conditional_logits(x)
     assert torch.equal(z, z_too) and torch.equal(log_p, log_p_too)
 

@@ -1,0 +1,98 @@
+"""Bring back the rounds of a damaged run file: ``omniinput_hpc RUN.h5 --salvage NEW.h5``.
+
+The old file is read by the side file RUN.h5.checkpoint, also where HDF5 cannot open it any more,
+and is not changed. NEW.h5 holds all its rounds and is resumed like any run; where its last rounds
+or its walkers are damaged, NEW.h5 holds the rounds up to the side file's checkpoint. Exit code 0:
+`--verify` finds nothing in NEW.h5; 1: NEW.h5 is there, a line for each finding; 2: nothing was
+written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from omniinput_hpc.cli.verify import verify_file
+from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile import layout, lock, salvage, side_checkpoint
+from omniinput_hpc.runfile.reader import open_run
+
+SUFFIXES = (".h5", ".hdf5")
+
+
+def run(world: World, path: Path, new: Path) -> int:
+    """Salvage a run file on rank 0, print what came of it, and return the exit code.
+
+    Raises a UserError where nothing can be brought back, or the new file cannot be written.
+    """
+    world.on_rank_0(lambda: _check_paths(path, new))
+    with lock.hold(path, world, key="") as held, lock.hold(new, world, key="") as held_new:
+
+        def heartbeat() -> None:
+            held.heartbeat()
+            held_new.heartbeat()
+
+        def bring_back() -> bool:
+            notes, findings = salvage_file(path, new, heartbeat)
+            for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
+                print(line)
+            with open_run(new) as there:
+                rounds = f"{there.rounds} of {there.rounds_planned} rounds"
+            verdict = f"{len(findings)} line(s) of what is wrong" if findings else "all agrees"
+            print(f"{path} -> {new}: {rounds}; {verdict}", flush=True)
+            return not findings
+
+        return EXIT_COMPLETE if world.on_rank_0(bring_back) else EXIT_FAILURE
+
+
+def salvage_file(
+    path: Path, new: Path, heartbeat: Callable[[], object] = lambda: None
+) -> tuple[list[str], list[str]]:
+    """Salvage a run file; return notes, and what `--verify` finds in the new one, a line each."""
+    candidate, notes = new.with_name(new.name + ".salvaged"), []
+    try:
+        with salvage.OldFile(path) as old:
+            old.check_identity()
+            salvage.write_new(old, candidate, heartbeat)
+            states = old.states()
+            found = [verify_file(candidate)[1]]
+            while found[-1] and len(found) < len(states):
+                salvage.put_state(old, candidate, states[len(found)])
+                found.append(verify_file(candidate)[1])
+            best = min(range(len(found)), key=lambda i: len(found[i]))  # the newest of equals
+            if best != len(found) - 1:
+                salvage.put_state(old, candidate, states[best])
+            if best > 0:
+                notes.append(_dropped(old, states[best], found[0][0]))
+        os.replace(candidate, new)
+        layout.sync(new.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{new} cannot be made: {reason}") from None
+    finally:
+        for left in (candidate, layout.partial_of(candidate)):
+            left.unlink(missing_ok=True)
+    with open_run(new) as there:
+        side_checkpoint.keep(layout.checkpoint_of(new), side_checkpoint.of_run(there))
+    return notes, found[best]
+
+
+def _dropped(old: salvage.OldFile, kept: salvage.State, reason: str) -> str:
+    """Say what of the old file a new one does not hold, and why."""
+    what = "its walkers are those of the side file"
+    if kept.rounds < old.rounds:
+        what = f"rounds {kept.rounds} to {old.rounds - 1} are sampled again on resume"
+    return f"{what}, since with the newest ones --verify would find: {reason}"
+
+
+def _check_paths(path: Path, new: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"{path}: no such run file")
+    if new.suffix not in SUFFIXES:
+        raise UserError(f"--salvage {new}: a run file's name ends in {' or '.join(SUFFIXES)}")
+    if os.path.lexists(new):
+        raise UserError(f"--salvage {new} exists; choose another name, or move it away")
+    if not new.parent.is_dir():
+        raise UserError(f"--salvage {new}: {new.parent} is not a folder")

@@ -1,0 +1,183 @@
+"""Salvaging a run file whose HDF5 metadata is damaged: its bytes are read where its side file says.
+
+HDF5 is not asked about the old file: datasets are contiguous, and `side_checkpoint` knows where
+they begin. What is read becomes a new run file, in the state of the old one's last round, or in
+that of the side file. Whether the new file is whole is checked by whoever calls this.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.layout import layout, make_datasets, making, sync
+from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
+
+
+@dataclass(frozen=True)
+class State:
+    """A round after which the walkers are known, and from which file."""
+
+    rounds: int  # committed, which are kept
+    burn_in: int  # committed
+    of_side: bool  # whether the walkers are the side file's, or the old file's
+
+
+class OldFile:
+    """The bytes of a run file, by dataset; use as a context manager.
+
+    Raises a UserError where there is no such file, no whole side file, or it is another run's.
+
+    Attributes
+    ----------
+    side : what the side file holds
+    rounds, burn_in : int, committed, as the old file's own counters say where they can be right
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise UserError(f"{path}: no such run file")
+        self.path, self.side = path, side_checkpoint.read(path)
+        self.burn_in_planned = int(tomllib.loads(self.side.config_toml)["run"].get("burn_in", 0))
+        self._size = path.stat().st_size
+        if self._size > self.side.n_bytes:
+            raise UserError(
+                f"{path} is longer than the run file that its side file is of; they do not belong "
+                "together"
+            )
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self.rounds, self.burn_in = self._counters()
+
+    def __enter__(self) -> OldFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._descriptor)
+
+    def read(self, name: str, index: int | None = None) -> NDArray[Any] | None:
+        """Return a dataset, or one entry of its first axis; None where the file is too short."""
+        place = self.side.places[name]
+        shape, kind = place.shape if index is None else place.shape[1:], np.dtype(place.dtype)
+        n_bytes = math.prod(shape) * kind.itemsize
+        offset = place.offset + (index or 0) * n_bytes
+        if offset + n_bytes > self._size:
+            return None
+        data = bytearray()
+        while len(data) < n_bytes:
+            try:
+                part = os.pread(self._descriptor, n_bytes - len(data), offset + len(data))
+            except OSError:  # a bad sector
+                return None
+            if not part:
+                return None
+            data += part
+        return np.frombuffer(data, dtype=kind).reshape(shape)
+
+    def _counters(self) -> tuple[int, int]:
+        """Return the committed rounds and burn-in rounds: the side file's, or later ones."""
+        side, found = self.side, []
+        for name in ("progress/rounds_committed", "progress/burn_in_committed"):
+            values = self.read(name)
+            found.append(-1 if values is None else int(values[0]))
+        rounds, burn_in = found
+        possible = side.rounds <= rounds <= side.geometry.rounds
+        possible &= side.burn_in <= burn_in <= self.burn_in_planned
+        if possible and (rounds == 0 or burn_in == self.burn_in_planned):
+            return rounds, burn_in
+        return side.rounds, side.burn_in
+
+    def states(self) -> list[State]:
+        """Return what a run may be resumed from, the newest first."""
+        found = [State(self.rounds, self.burn_in, of_side=False)]
+        if self.rounds > self.side.rounds:  # the slabs written in turn hold the round before, too
+            found.append(State(self.rounds - 1, self.burn_in, of_side=False))
+        if self.side.has_state:
+            found.append(State(self.side.rounds, self.side.burn_in, of_side=True))
+        return found
+
+    def check_identity(self) -> None:
+        """Raise a UserError where the side file is of another run.
+
+        What it knows of its last round must be in the file: who was where, or the histogram of
+        all rounds up to it. Either may be damaged.
+        """
+        if self.side.rounds == 0:
+            return
+        walker_kw = self.read("exchange/walker", self.side.rounds - 1)
+        if walker_kw is not None and np.array_equal(walker_kw, self.side.slabs["state/walker"]):
+            return
+        total_kb: Any = 0
+        for round_ in range(self.side.rounds):
+            counts_kb = self.read("histogram/counts", round_)
+            if counts_kb is None:
+                break
+            total_kb = total_kb + counts_kb.astype(np.int64)
+        counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1)
+        if not np.array_equal(total_kb, counted_kb):
+            raise UserError(
+                f"{self.path} is not the run that its side file is of, or it is damaged beyond its "
+                "metadata: nothing was written"
+            )
+
+
+def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
+    """Write a new run file with all rounds of an old one, in the state of the old one's last.
+
+    `heartbeat` is called for each round. Raises a UserError where a round cannot be read, and an
+    OSError where the new file cannot be written.
+    """
+    side, g = old.side, old.side.geometry
+    with making(new) as file:
+        make_datasets(file, layout(g))
+        for name, value in side.attributes.items():
+            file.attrs[name] = value
+        for name, field in layout(g).items():
+            if field.per != "round" or not math.prod(field.shape):
+                continue
+            for round_ in range(old.rounds):
+                values = old.read(name, round_)
+                if values is None:
+                    raise UserError(
+                        f"{old.path}: {name} of round {round_} cannot be read; from what is left "
+                        "the run cannot be resumed, so nothing was written"
+                    )
+                file[name][round_] = values
+                heartbeat()
+        _put(file, old, old.states()[0])
+
+
+def put_state(old: OldFile, new: Path, state: State) -> None:
+    """Put a new file in another state (see `OldFile.states`)."""
+    with h5py.File(new, "r+", locking=False) as file:
+        _put(file, old, state)
+    sync(new)
+
+
+def _put(file: h5py.File, old: OldFile, state: State) -> None:
+    side, g = old.side, old.side.geometry
+    frozen = side.burn_in == old.burn_in_planned  # what burn-in finds out is in the side file
+    for name, field in fields_of(g, ALWAYS).items():
+        stored = None if field.per == "once" or frozen or state.of_side else old.read(name)
+        file[name][...] = side.slabs[name] if stored is None else stored
+    last = state.rounds - 1 if state.rounds else state.burn_in - old.burn_in_planned - 1
+    for name, field in fields_of(g, IN_TURN).items():
+        if state.rounds == 0 and (state.burn_in == 0 or field.per == "counted parity"):
+            continue
+        for parity in range(2):
+            from_side = state.of_side and parity == last % 2
+            values = side.slabs[name] if from_side else old.read(name, parity)
+            if values is not None:
+                file[name][parity] = values
+    file["progress/rounds_committed"][0] = state.rounds
+    file["progress/burn_in_committed"][0] = state.burn_in

@@ -1,0 +1,115 @@
+"""``--salvage`` on the command line: its refusals, its exit codes, and a run that goes on."""
+
+import shutil
+
+import destroy
+import pytest
+from run_tools import LATTICE, assert_same, run
+from runs_in_progress import begin, config_of
+
+from omniinput_hpc.cli.run import main
+from omniinput_hpc.runfile.layout import checkpoint_of
+from omniinput_hpc.sampling import loop
+
+SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=4")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    begun = begin(config_of(folder, *SMALL))
+    loop.sample(begun)
+    begun.writer.close()
+    return folder / "run.h5"
+
+
+@pytest.fixture
+def path(whole, tmp_path):
+    for file in (whole, checkpoint_of(whole)):
+        shutil.copy(file, tmp_path)
+    return tmp_path / "run.h5"
+
+
+def call(capfd, *arguments):
+    code = main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_it_brings_back_all_rounds(capfd, path, whole, tmp_path):
+    destroy.all_metadata(path)
+    new = tmp_path / "new.h5"
+    code, out, _ = call(capfd, path, "--salvage", new)
+    assert code == 0
+    assert out == f"{path} -> {new}: 2 of 2 rounds; all agrees\n"
+    assert_same(new, whole)
+    assert not list(tmp_path.glob("*.lock"))
+    code, out, _ = call(capfd, new, "--verify")
+    assert code == 0
+    assert f"{checkpoint_of(new)}: of 2 rounds and 1 of burn-in" in out
+
+
+def test_what_is_wrong_ends_with_1(capfd, path, tmp_path):
+    offset = destroy.offsets(path)["histogram/counts"]
+    destroy.overwrite(path, offset, 8, seed=3)
+    destroy.superblock(path)
+    code, out, _ = call(capfd, path, "--salvage", tmp_path / "new.h5")
+    assert code == 1
+    assert "WRONG" in out
+    assert "line(s) of what is wrong" in out
+    assert (tmp_path / "new.h5").is_file()
+
+
+def test_refusals(capfd, path, tmp_path):
+    new = tmp_path / "new.h5"
+    (tmp_path / "there.h5").touch()
+    cases = {
+        ("none.h5", "--salvage", new): "none.h5: no such run file",
+        (path, "--salvage", tmp_path / "there.h5"): "exists; choose another name",
+        (path, "--salvage", path): "exists; choose another name",
+        (path, "--salvage", tmp_path / "new"): "a run file's name ends in .h5 or .hdf5",
+        (path, "--salvage", tmp_path / "no/new.h5"): "is not a folder",
+        (tmp_path / "there.h5", "--salvage", new): "has no side file",
+        ("--salvage", new): "the following arguments are required: RUN.h5",
+        (path, "--salvage", new, "--verify"): "not allowed with argument",
+    }
+    for arguments, words in cases.items():
+        code, _, err = call(capfd, *arguments)
+        assert code == 2
+        assert words in err
+        assert "Traceback" not in err
+    assert not new.exists()
+
+
+def test_a_damaged_side_file_is_told_by_verify(capfd, path):
+    destroy.overwrite(checkpoint_of(path), 2000, 8, seed=1)
+    code, out, _ = call(capfd, path, "--verify")
+    assert code == 1
+    assert "second checkpoint: " in out
+    assert "its checksum differs; the run's next start writes it anew" in out
+
+
+def test_verify_says_where_a_side_file_is_of_another_file(capfd, path, tmp_path):
+    begin(config_of(tmp_path / "other", *SMALL)).writer.close()
+    shutil.copy(checkpoint_of(tmp_path / "other/run.h5"), checkpoint_of(path))
+    code, out, _ = call(capfd, path, "--verify")
+    assert code == 0
+    assert "is not of this file as it is; the run's next start writes it anew" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+def test_on_two_ranks_it_ends_as_if_nothing_had_happened(tmp_path, writer):
+    toml, old, new = (tmp_path / name for name in ("l.toml", "run.h5", "new.h5"))
+    toml.write_text(LATTICE.format(output=old))
+    words = ("--set", f"run.writer={writer}", "--set")
+    assert run(toml, *words, f"run.output={tmp_path / 'whole.h5'}", ranks=2).returncode == 0
+    assert run(toml, *words, "run.rounds=3", ranks=2).returncode == 0
+    destroy.all_metadata(old)
+    stopped = run(toml, *words, "run.rounds=5", ranks=2)
+    assert stopped.returncode == 2
+    assert "--salvage NEW.h5" in stopped.stderr
+    salvaged = run(old, "--salvage", new, ranks=2)
+    assert (salvaged.returncode, salvaged.stdout.count("all agrees")) == (0, 1)
+    assert run(new, *words, "run.rounds=5", ranks=2).returncode == 0
+    assert_same(new, tmp_path / "whole.h5")

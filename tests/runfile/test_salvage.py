@@ -1,0 +1,220 @@
+"""Salvaging: what is read of a file whose metadata is destroyed, and what is refused."""
+
+import shutil
+from contextlib import suppress
+
+import destroy
+import numpy as np
+import pytest
+from run_tools import assert_same
+from runs_in_progress import begin, config_of
+
+from omniinput_hpc.cli.salvage import salvage_file
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import salvage, side_checkpoint
+from omniinput_hpc.runfile.layout import checkpoint_of
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.restart import find_existing
+
+SMALL = ("run.rounds=5", "run.burn_in=2", "sampler.exchanges=1", "sampler.steps=4")
+
+
+class Enough(Exception):
+    """A run has committed as many rounds as it should."""
+
+
+def sampled(folder, *changes, until=None):
+    """Sample a run, or only so many rounds of it; return its file."""
+    config = config_of(folder, *SMALL, *changes)
+    run = begin(config, find_existing(config, "lattice", "auto"))
+    committed = run.progress.committed
+
+    def after(round_, *values):
+        committed(round_, *values)
+        if until is not None and round_ + 1 == until:
+            raise Enough
+
+    run.progress.committed = after
+    with suppress(Enough):
+        loop.sample(run)
+    run.writer.close()
+    return folder / "run.h5"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return sampled(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A run that ended after round 3 of 5; its side file is of the end of burn-in."""
+    path = sampled(tmp_path_factory.mktemp("begun"), until=3)
+    assert (side_checkpoint.read(path).rounds, side_checkpoint.read(path).burn_in) == (0, 2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def often(tmp_path_factory):
+    """The same run, and its side file, as after round 2, of 3 rounds that are committed."""
+    path = sampled(tmp_path_factory.mktemp("often"), until=2)
+    with open_run(path) as run:
+        of_two = side_checkpoint.of_run(run)
+    sampled(path.parent, until=3)
+    side_checkpoint.write(checkpoint_of(path), of_two)
+    return path
+
+
+def copy(path, folder):
+    folder.mkdir(exist_ok=True)
+    for file in (path, checkpoint_of(path)):
+        shutil.copy(file, folder)
+    return folder / path.name
+
+
+def finished(new, folder):
+    """Finish a salvaged run, in the place of run.h5."""
+    folder.mkdir()
+    shutil.copy(new, folder / "run.h5")
+    return sampled(folder)
+
+
+DAMAGE = {
+    "superblock": destroy.superblock,
+    "root": lambda path: destroy.header(path, "/"),
+    "group": lambda path: destroy.header(path, "samples", seed=2),
+    "dataset": lambda path: destroy.header(path, "histogram/counts"),
+    "counter": lambda path: destroy.header(path, "progress/rounds_committed", seed=3),
+    "all headers": destroy.all_headers,
+    "all metadata": destroy.all_metadata,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_every_round_comes_back(begun, whole, tmp_path, damage):
+    path, new = copy(begun, tmp_path), tmp_path / "new.h5"
+    DAMAGE[damage](path)
+    with pytest.raises(UserError, match=r"can be brought back .* --salvage NEW.h5"):
+        open_run(path)
+    before = path.read_bytes()
+    assert salvage_file(path, new)[1] == []
+    assert path.read_bytes() == before
+    assert_same(new, begun)
+    assert_same(finished(new, tmp_path / "more"), whole)
+    assert side_checkpoint.read(new).rounds == 3
+    assert sorted(p.name for p in tmp_path.glob("new*")) == ["new.h5", "new.h5.checkpoint"]
+
+
+@pytest.mark.parametrize("until", [-1, 0, 1, 5])
+def test_a_run_of_any_length(whole, tmp_path, until):
+    path, new = sampled(tmp_path / "old", until=until), tmp_path / "new.h5"
+    begun = copy(path, tmp_path / "begun")
+    destroy.all_metadata(path)
+    assert salvage_file(path, new)[1] == []
+    assert_same(new, begun)
+    assert_same(finished(new, tmp_path / "more"), whole)
+
+
+def flip(path, name, index=0):
+    """Destroy the bytes of an entry of a dataset."""
+    place = side_checkpoint.read(path).places[name]
+    n_bytes = int(np.prod(place.shape[1:])) * np.dtype(place.dtype).itemsize
+    destroy.overwrite(path, place.offset + index * n_bytes, n_bytes, seed=5)
+
+
+@pytest.mark.parametrize("name", ["state/walker", "state/x", "histogram/lane_counts"])
+def test_without_the_newest_state_the_side_files_is_taken(often, whole, tmp_path, name):
+    path, new = copy(often, tmp_path), tmp_path / "new.h5"
+    flip(path, name)  # of round 2, the last of three
+    destroy.superblock(path)
+    assert salvage_file(path, new)[1] == []
+    with open_run(new) as run:
+        assert run.rounds == 2
+    assert_same(finished(new, tmp_path / "more"), whole)
+
+
+@pytest.mark.parametrize("value", [-1, 1, 6, 1 << 40])
+def test_counters_that_cannot_be_right_are_not_believed(often, whole, tmp_path, value):
+    path, new = copy(often, tmp_path), tmp_path / "new.h5"
+    offset = side_checkpoint.read(path).places["progress/rounds_committed"].offset
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(value.to_bytes(8, "little", signed=True))
+    destroy.superblock(path)
+    assert salvage_file(path, new)[1] == []
+    with open_run(new) as run:
+        assert run.rounds == 2
+    assert_same(finished(new, tmp_path / "more"), whole)
+
+
+@pytest.mark.parametrize("name", ["histogram/counts", "samples/walker"])
+def test_a_damaged_last_round_costs_that_round(begun, whole, tmp_path, name):
+    path, new = copy(begun, tmp_path), tmp_path / "new.h5"
+    flip(path, name, 2)  # the side file is of no round
+    destroy.superblock(path)
+    notes, findings = salvage_file(path, new)
+    assert findings == []
+    assert notes[0].startswith("rounds 2 to 2 are sampled again on resume, since")
+    with open_run(new) as run:
+        assert run.rounds == 2
+    assert_same(finished(new, tmp_path / "more"), whole)
+
+
+def test_a_damaged_round_before_the_checkpoint_is_told(often, tmp_path):
+    path, new = copy(often, tmp_path), tmp_path / "new.h5"
+    flip(path, "histogram/counts")
+    destroy.superblock(path)
+    assert any("round 0" in line for line in salvage_file(path, new)[1])
+    with open_run(new) as run:
+        assert run.rounds == 3  # going back to the side file's round mends nothing
+
+
+def test_a_file_that_is_cut_short(often, tmp_path):
+    path, new = copy(often, tmp_path), tmp_path / "new.h5"
+    places = side_checkpoint.read(path).places
+    for name, index in (("state/x", 0), ("samples/z", 2)):
+        place = places[name]
+        n_bytes = int(np.prod(place.shape[1:])) * np.dtype(place.dtype).itemsize
+        with open(path, "r+b") as file:
+            file.truncate(place.offset + index * n_bytes + 1)
+        if name == "state/x":  # what the side file has
+            assert salvage_file(path, new)[1] == []
+            with open_run(new) as run:
+                assert run.rounds == 2
+            new.unlink()
+            continue
+        with pytest.raises(UserError, match=r"of round \d cannot be read.*nothing was written"):
+            salvage_file(path, new)
+        assert not list(tmp_path.glob("new.h5.salvaged*"))
+        assert not new.exists()
+
+
+def test_another_runs_side_file_is_refused(often, tmp_path):
+    path, other = copy(often, tmp_path / "one"), sampled(tmp_path / "other", "run.seed=8")
+    shutil.copy(checkpoint_of(other), checkpoint_of(path))
+    destroy.superblock(path)
+    with pytest.raises(UserError, match="is not the run that its side file is of"):
+        salvage_file(path, tmp_path / "new.h5")
+    longer = sampled(tmp_path / "longer", "run.rounds=9")
+    shutil.copy(checkpoint_of(path), checkpoint_of(longer))
+    with pytest.raises(UserError, match="is longer than the run file"):
+        salvage_file(longer, tmp_path / "new.h5")
+    assert not list(tmp_path.glob("new*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["histogram/counts", "samples/walker", "exchange/walker", "state/walker"]
+)
+def test_what_is_read_in_a_wrong_place_is_not_kept(begun, tmp_path, monkeypatch, name):
+    """A reader that is wrong on purpose: what it returns of a dataset is shifted."""
+    path, new = copy(begun, tmp_path), tmp_path / "new.h5"
+    read = salvage.OldFile.read
+
+    def shifted(old, dataset, index=None):
+        values = read(old, dataset, index)
+        return np.roll(values, 1) if dataset == name else values
+
+    monkeypatch.setattr(salvage.OldFile, "read", shifted)
+    notes, findings = salvage_file(path, new)
+    assert findings or "are sampled again on resume" in notes[0]
