@@ -203,7 +203,7 @@ def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> Flo
     if n_annotators < 2:
         return np.zeros((n, len(scores.r_b)))
     normal_ma = rng.normal(size=(n, n_annotators))
-    return normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1))
+    return np.asarray(normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1)))
 
 
 @dataclass(frozen=True)
