@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _common import add_range, new_parser, run_script
 
-from omniinput_hpc.annotation import choose
+from omniinput_hpc.annotation import choose, task_bins
 from omniinput_hpc.annotation.display import shown_of
 from omniinput_hpc.annotation.task_set import DrawnRun, common_kind, read_gold, write_task_set
 from omniinput_hpc.annotation.tasks import key_path
@@ -25,9 +25,13 @@ def main(arguments: list[str]) -> None:
     options = read_arguments(arguments)
     ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
 
-    drawn, runs, copies = [], [], 0
+    drawn, runs, copies, wanted = [], [], 0, []
+    for path, (low, high) in zip(options.run, ranges, strict=True):
+        with open_run(path) as run:
+            wanted.append(task_bins.bins_of_run(run, low, high, options.width))
+    task_bins.check_together(wanted)
     for i, (path, (low, high)) in enumerate(zip(options.run, ranges, strict=True)):
-        edges = choose.bin_edges(low, high, options.width)
+        edges = wanted[i].edges
         with open_run(path) as run:
             density, shown = density_of_run(run), shown_of(run.config)
             seed = options.seed + 1_000_003 * i
@@ -36,7 +40,9 @@ def main(arguments: list[str]) -> None:
         drawn.append(DrawnRun(chosen, shown))
         runs.append(about)
         copies += sum(r.samples - r.distinct for r in reports)
-        print("\n".join([f"{path}: {shown.note}", *choose.bin_table(reports)]))
+        few = task_bins.too_few_to_analyse(wanted[i], chosen)
+        notes = [few] if few else []
+        print("\n".join([f"{path}: {shown.note}", *choose.bin_table(reports), *notes]))
     header = {
         "law": options.law, "law_in_words": choose.describe_draw(options.law), "runs": runs,
         "width": options.width, "range": [min(r[0] for r in ranges), max(r[1] for r in ranges)],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
@@ -82,16 +85,34 @@ def check_module(name: str, key: str) -> None:
         It cannot.
     """
     module_name, _ = _split(name, key)
-    _make_current_directory_importable()
-    try:
-        found = importlib.util.find_spec(module_name)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
+    if _find(module_name) is None:
         raise UserError(
             f"{key} {name}: no module {module_name} in the current directory or among the "
             "installed packages"
         )
+
+
+def source_of(name: str) -> str:
+    """Return the name and a hash of the file that ``module:function`` is in; "" without a file.
+
+    Nothing is imported but the packages that the module is in, and nothing else than that file is
+    read: what it imports itself is not in the hash.
+    """
+    spec = _find(split_name(name)[0])
+    if spec is None or not spec.has_location or spec.origin is None:
+        return ""
+    path = Path(spec.origin)
+    if not path.is_file():
+        return ""
+    return f"{path.name} (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
+
+
+def _find(module_name: str) -> ModuleSpec | None:
+    _make_current_directory_importable()
+    try:
+        return importlib.util.find_spec(module_name)
+    except (ImportError, ValueError):
+        return None
 
 
 def _split(name: str, key: str) -> tuple[str, str]:

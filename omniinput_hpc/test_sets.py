@@ -14,6 +14,8 @@ the test images of scikit-learn's digits. The model and the meaning of z are the
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curv
 from omniinput_hpc import models
 from omniinput_hpc.config import ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.text import safe_cell, safe_comment, write_atomically
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
@@ -91,12 +94,14 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
 
 def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:
     """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z)."""
+    file = io.StringIO()
+    file.write(f"# {safe_comment(f'outputs z of test sets, {about}')}\nset,role,z\n")
+    writer = csv.writer(file, lineterminator="\n")
+    for index, (name, z_n) in enumerate(zip(names, z, strict=True)):
+        role = "negative" if index else "positive"
+        writer.writerows((safe_cell(name), role, f"{value:.7g}") for value in z_n)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        print(f"# outputs z of test sets, {about}", "set,role,z", sep="\n", file=file)
-        for index, (name, z_n) in enumerate(zip(names, z, strict=True)):
-            role = "negative" if index else "positive"
-            file.writelines(f'"{name}",{role},{value:.7g}\n' for value in z_n)
+    write_atomically(path, file.getvalue())
 
 
 def _run(arguments: Sequence[str] | None) -> None:

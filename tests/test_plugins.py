@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.plugins import load_function
+from omniinput_hpc.plugins import load_function, source_of
 
 
 def test_functions_are_found_or_the_message_says_why_not(tmp_path, monkeypatch):
@@ -22,3 +22,14 @@ def test_functions_are_found_or_the_message_says_why_not(tmp_path, monkeypatch):
     ]:
         with pytest.raises(UserError, match=message):
             load_function(name, "--rule")
+
+
+def test_the_source_of_a_function_is_known_by_a_hash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_source.py").write_text("raise RuntimeError('imported')\n")
+    found = source_of("my_source:make")
+    assert found.startswith("my_source.py (sha256 ") and found == source_of("my_source:other")
+    (tmp_path / "my_source.py").write_text("raise RuntimeError('imported') \n")
+    assert source_of("my_source:make") != found
+    assert source_of("no_such_module_here:make") == source_of("sys:exit") == ""

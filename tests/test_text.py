@@ -48,3 +48,38 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         text.write_atomically(path, b"newer")
     assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+FORMULAS = [
+    "=1+1",
+    "+cmd|x",
+    "-1+1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\N{FULLWIDTH EQUALS SIGN}1",
+    "-inf",
+]
+PLAIN = ["", "a=1", "-1.5", "+3", "-1e-5", "-.5", "'", "'a", " =1", "id-1", "0x1f"]
+
+
+@pytest.mark.parametrize("cell", [*FORMULAS, *PLAIN, *(f"'{cell}" for cell in FORMULAS), "''=1"])
+def test_cells_come_back_and_none_runs(cell):
+    safe = text.safe_cell(cell)
+    assert text.read_cell(safe) == cell
+    assert safe == cell or safe == f"'{cell}"
+    assert (safe == cell) == (cell in PLAIN)
+
+
+def test_comments_hold_no_cell_that_runs():
+    safe = text.safe_comment("runs/a,=1+1;@x,-1.5\n=2, plain; text")
+    assert safe == "runs/a, =1+1; @x, -1.5 =2, plain; text"
+
+
+def test_permissions_of_a_new_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    (tmp_path / "a.partial").write_text("of a killed process")
+    (tmp_path / "a.partial").chmod(0o666)
+    text.write_atomically(path, "new", 0o600)
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600

@@ -92,16 +92,6 @@ class BinReport:
     near: int
 
 
-def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
-    """Return the edges of whole bins from lower to upper, float64 [B + 1], or a UserError."""
-    if not (np.isfinite([lower, upper, width]).all() and width > 0 and upper > lower):
-        raise UserError(f"--range {lower:g} {upper:g} --width {width:g}: no bins in that range")
-    n = (upper - lower) / width
-    if n > 100_000 or round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
-        raise UserError(f"--range {lower:g} {upper:g} is no whole number of bins of {width:g}")
-    return np.asarray(lower + np.arange(round(n) + 1) * width)
-
-
 def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
     """Collect the recorded samples of a run inside the edges, without their values.
 

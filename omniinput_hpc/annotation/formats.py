@@ -28,13 +28,14 @@ from omniinput_hpc.annotation.jsonl import (
     checked,
     expected,
     line_of,
-    parse_json,
     read_bytes,
     read_objects,
 )
 from omniinput_hpc.annotation.scores import Score, Scores, check_name, now
 from omniinput_hpc.annotation.tasks import TaskSet
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import read_cell, safe_cell
+from omniinput_hpc.untrusted.parsing import parse_json
 
 COLUMNS = ("id", "score", "seconds", "when", "guideline", "annotator", "judge")
 LETTER_SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -126,8 +127,12 @@ def to_csv(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
         for task in tasks.tasks:
             if task.id in latest:
                 row = [getattr(latest[task.id], name) for name in COLUMNS]
-                table.writerow("" if value is None else value for value in row)
+                table.writerow(map(_cell, row))
     return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None else safe_cell(value) if isinstance(value, str) else value
 
 
 def from_csv(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
@@ -146,7 +151,7 @@ def from_csv(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
         where = f"{options.path}, line {number}"
         if None in row or None in row.values():
             raise UserError(f"{where}: cut short, or not as long as the first")
-        value: dict[str, Any] = {k: v for k, v in row.items() if v != ""}
+        value: dict[str, Any] = {k: read_cell(v) for k, v in row.items() if v != ""}
         value |= {k: _number(value[k]) for k in ("score", "seconds") if k in value}
         _add(lines, tasks, value, where, options)
     return _check_unique(lines, options.path)

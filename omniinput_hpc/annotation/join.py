@@ -14,6 +14,7 @@ from omniinput_hpc.annotation.tasks import Key, KeyItem, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
+from omniinput_hpc.histogram import MAX_BINS
 
 
 @dataclass(frozen=True)
@@ -185,4 +186,7 @@ def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
     upper = max(run.range[1] for run in runs)
     if any(abs((run.range[0] - lower) / width % 1.0 - 0.5) < 0.499 for run in runs):
         raise UserError("the task files' bins do not coincide: analyse them one by one")
-    return lower, width, max(1, int(np.ceil((upper - lower) / width - 1e-6)))
+    n_bins = (upper - lower) / width
+    if n_bins > MAX_BINS:
+        raise UserError(f"the task files' ranges, {lower:g} to {upper:g}, hold {n_bins:.3g} bins")
+    return lower, width, max(1, int(np.ceil(n_bins - 1e-6)))

@@ -7,7 +7,6 @@ object. Whatever is wrong is a UserError of one sentence that names the file, th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -18,10 +17,11 @@ from pydantic_core import PydanticCustomError
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.text import write_atomically
+from omniinput_hpc.untrusted import files
+from omniinput_hpc.untrusted.parsing import parse_json
 
-MAX_FILE_BYTES = 2**30
-MAX_DEPTH = 32
-"""Lists and objects inside each other, at most; the formats need 6."""
+MAX_FILE_BYTES = 2**28
+MAX_FILE_LINES = 2**20
 
 Record = TypeVar("Record")
 
@@ -102,7 +102,10 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     Raises a UserError where there is no such file, or a line is no whole object of JSON; ``what``
     names the file's kind.
     """
-    lines = enumerate(read_bytes(path, what).split(b"\n"), 1)
+    data = read_bytes(path, what)
+    if data.count(b"\n") > MAX_FILE_LINES:
+        raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for a {what}")
+    lines = enumerate(data.split(b"\n"), 1)
     places = [(f"{path}, line {n}", line) for n, line in lines if line]
     if not places:
         raise UserError(f"{path} is empty: it is no {what}")
@@ -110,44 +113,20 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Return a file's bytes; a UserError where it cannot be read or exceeds MAX_FILE_BYTES."""
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size <= MAX_FILE_BYTES:
-                data = file.read(MAX_FILE_BYTES + 1)
-                if len(data) <= MAX_FILE_BYTES:
-                    return data
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file (expected a {what})") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    raise UserError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, too large for a {what}")
+    """Return a regular file's bytes; a UserError where it is none, or exceeds MAX_FILE_BYTES."""
+    return files.read_bytes(path, what, MAX_FILE_BYTES)
 
 
 def parse_object(line: bytes, where: str) -> dict[str, Any]:
     """Return one line's object, or raise a UserError that names the line."""
     try:
         value = parse_json(line)
-    except ValueError:
-        raise UserError(f"{where}: cut short or damaged (no whole JSON)") from None
+    except ValueError as error:
+        known = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+        reason = "no whole JSON" if known else error
+        raise UserError(f"{where}: cut short or damaged ({reason})") from None
     if not isinstance(value, dict):
         raise UserError(f"{where}: expected an object {{...}}")
-    return value
-
-
-def parse_json(data: bytes) -> Any:
-    """Return the value of a JSON text; a ValueError if it is none, or nested over `MAX_DEPTH`."""
-    try:
-        value = json.loads(data)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:  # only then it can be nested so deeply
-        level = [value]
-        for _ in range(MAX_DEPTH):
-            children = (v.values() if isinstance(v, dict) else v for v in level)
-            level = [v for values in children for v in values if isinstance(v, dict | list)]
-        if level:
-            raise ValueError("nested too deeply")
     return value
 
 
@@ -156,12 +135,12 @@ def line_of(value: dict[str, Any]) -> bytes:
     return json.dumps(value, allow_nan=False).encode("ascii") + b"\n"
 
 
-def write_objects(path: Path, objects: Iterable[dict[str, Any]]) -> None:
-    """Write a file of JSON lines, whole or not at all."""
-    write_whole(path, b"".join(line_of(value) for value in objects))
+def write_objects(path: Path, objects: Iterable[dict[str, Any]], mode: int = 0o666) -> None:
+    """Write a file of JSON lines, whole or not at all (see `write_whole`)."""
+    write_whole(path, b"".join(line_of(value) for value in objects), mode)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file, whole or not at all (see `omniinput_hpc.text.write_atomically`).
 
     Raises
@@ -170,6 +149,6 @@ def write_whole(path: Path, data: bytes) -> None:
         It cannot be written: a full disk, for instance. What was there before stays.
     """
     try:
-        write_atomically(path, data)
+        write_atomically(path, data, mode)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

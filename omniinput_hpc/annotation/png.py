@@ -15,8 +15,10 @@ from PIL import Image
 
 from omniinput_hpc.annotation.tasks import PNG_URI
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import read_bytes
 
 MAX_PIXELS = 2**25
+MAX_BYTES = 2**27
 _HEADER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _END = b"\0\0\0\0IEND\xaeB`\x82"
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -42,11 +44,9 @@ def data_uri(image: Any) -> str:
 
 def file_data_uri(path: Path) -> str:
     """Return a PNG file as a data URI; a UserError where it cannot be read or is no whole PNG."""
+    data = read_bytes(path, "picture (.png)", MAX_BYTES)
     try:
-        data = path.read_bytes()
         check_header(data)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return _uri(data)

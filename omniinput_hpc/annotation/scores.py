@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from omniinput_hpc.annotation.jsonl import (
+    MAX_FILE_LINES,
     Flag,
     NonNegative,
     Text,
@@ -117,7 +118,10 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
         lines of more than one annotator. A last line that was cut short was never acknowledged: it
         is left out and named in `Scores.notes`.
     """
-    *whole, tail = read_bytes(path, "score file").split(b"\n")
+    data = read_bytes(path, "score file")
+    if data.count(b"\n") > MAX_FILE_LINES:
+        raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for scores")
+    *whole, tail = data.split(b"\n")
     rows = [(f"{path}, line {n}", line) for n, line in enumerate(whole, 1) if line.strip()]
     lines = [checked(Score, parse_object(line, where), where) for where, line in rows]
     notes = [f"{path}: the last line is cut short and is left out"] if tail else []

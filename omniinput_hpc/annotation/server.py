@@ -24,15 +24,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from omniinput_hpc.annotation.crowd import ACCEPTED_AT_ONCE, Crowd
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
 from omniinput_hpc.annotation.security import Guard
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import read_text
 
 PORTS = range(20_000, 30_000)
 """Below the ports that operating systems assign by themselves."""
+MAX_GUIDELINE_BYTES = 1 << 20
+BACKLOG = 1024
+"""Connections that may wait to be taken."""
 _PAGE = Path(__file__).with_name("page")
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 _Nonce = Annotated[
@@ -57,12 +62,7 @@ def read_guideline(path: Path | None, kind: Kind) -> Guideline:
     HTML in the file is shown as text, and pictures are left out: the page loads nothing. Raises a
     UserError where it cannot be read.
     """
-    path = path or _PAGE / f"guideline.{kind}.md"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"{path} cannot be read: {reason}") from None
+    text = read_text(path or _PAGE / f"guideline.{kind}.md", "guideline", MAX_GUIDELINE_BYTES)
     markdown = MarkdownIt("commonmark", {"html": False}).disable(["image", "link", "autolink"])
     return Guideline(hashlib.sha256(text.encode()).hexdigest()[:12], str(markdown.render(text)))
 
@@ -147,12 +147,16 @@ def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
 ) -> Starlette:
     """Return the application of one annotator."""
-    return Starlette(
+    crowd, cookie = Crowd(), cookie_name(tasks, annotator)
+    guard = Middleware(Guard, token=token, cookie=cookie, welcome=crowd.welcome)
+    app = Starlette(
         routes=_Page(session, tasks, guideline, annotator).routes,
-        middleware=[Middleware(Guard, token=token, cookie=cookie_name(tasks, annotator))],
+        middleware=[guard],
         exception_handlers={UserError: _refusal, NotSaved: _refusal},
         lifespan=_heartbeats(session),
     )
+    app.state.crowd = crowd
+    return app
 
 
 def cookie_name(tasks: TaskSet, annotator: str) -> str:
@@ -198,7 +202,7 @@ def bind(port: int | None, name: str) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", candidate))
-            listening.listen(64)
+            listening.listen(BACKLOG)
         except (OSError, OverflowError) as error:
             listening.close()
             taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
@@ -210,19 +214,32 @@ def bind(port: int | None, name: str) -> socket.socket:
     raise AssertionError("port 0 is never taken")
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's own; as many connections as before may wait, however few are taken at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)
+
+
 def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
-    """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM."""
+    """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM.
+
+    `app` is what `make_app` returns; its crowd of connections is limited (see `crowd`).
+    """
     config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
-        limit_concurrency=64,
+        http=app.state.crowd.protocol(),
+        backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=16384,
         proxy_headers=False,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
 
     def stop(*_: object) -> None:
         server.should_exit = True

@@ -34,10 +34,19 @@ from omniinput_hpc.annotation.jsonl import (
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
 
+KEY_MODE = 0o600
+"""Permissions of a key: annotators on the same machine must not see z."""
 TASKS_FORMAT, KEY_FORMAT, VERSION = "omniinput-tasks", "omniinput-key", 1
 PNG_URI = "data:image/png;base64,"
 """What the data URI of a PNG begins with."""
 Kind = Literal["text", "image"]
+MAX_LOG_SHARE = 1e-6
+"""A share of 1, rounded."""
+MAX_DRAWS = 2**16
+"""Draws of an input, and of a bin."""
+Draws = Annotated[
+    int, Field(strict=True, ge=0, le=MAX_DRAWS), expected(f"a whole number from 0 to {MAX_DRAWS:,}")
+]
 DrawMethod = Literal["by-weight", "uniform"]
 _PngUri = Annotated[
     str, Field(strict=True, pattern=f"^{PNG_URI}"), expected(f"a data URI ({PNG_URI}...)")
@@ -105,7 +114,7 @@ class KeyItem:
     bin_lower: Finite | None
     z: Finite | None
     log_weight: Finite | None
-    draws: Whole
+    draws: Draws
     x: Wholes = field(repr=False)
     lane: Whole | None
     repeats: Text | None = None
@@ -164,7 +173,7 @@ class _KeyHeader:
     runs: list[KeyRun]
     width: Positive
     range: Range
-    per_bin: Whole
+    per_bin: Draws
     duplicates: Whole
     items: Whole
 
@@ -195,9 +204,9 @@ def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -
 
 
 def write_key(path: Path, header: dict[str, Any], items: Sequence[KeyItem]) -> None:
-    """Write a key, whole or not at all; `header` holds what `Key` lists."""
+    """Write a key, whole or not at all, for its owner alone; `header` holds what `Key` lists."""
     first = {"format": KEY_FORMAT, "version": VERSION, **header, "items": len(items)}
-    write_objects(path, [first, *map(asdict, items)])
+    write_objects(path, [first, *map(asdict, items)], KEY_MODE)
 
 
 def read_tasks(path: Path) -> TaskSet:
@@ -283,6 +292,8 @@ def _check_drawn_items(key: Key, places: Sequence[str]) -> None:
         assert item.run is not None and item.bin_lower is not None
         if item.run >= len(key.runs):
             raise UserError(f'{where}: "run" is {item.run}, and the key names {len(key.runs)} runs')
+        if item.log_weight is not None and item.log_weight > MAX_LOG_SHARE:
+            raise UserError(f'{where}: "log_weight" is {item.log_weight:g}; a share is at most 1')
         low, high = key.runs[item.run].range
         if not low - key.width / 2 < item.bin_lower < high - key.width / 2:
             raise UserError(f'{where}: "bin_lower" is {item.bin_lower:g}, outside the run\'s range')

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from omniinput_hpc import __version__, models
 from omniinput_hpc.cli import common, doctor, salvage, verify
@@ -57,7 +58,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     find_walkers = auto and not found.resume
     if args.check or find_walkers:
         built, measured = build.try_moves(world, built, hosts, find_walkers)
-    here = _identity(world, built, about["fingerprint"])
+    here = _identity(world, built, about)
     folder = layout.target_of(Path(config.run.output)).parent
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     _show_plan(
@@ -66,6 +67,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             auto_walkers.shown(built.trials), measured if args.check else None,
+            built.without_anchor,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -85,15 +87,20 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     return EXIT_COMPLETE
 
 
-def _identity(world: World, built: build.Built, fingerprint: str) -> restart.Identity:
-    """Return what tells whether a resumed run has the same model, on the same machine."""
+def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> restart.Identity:
+    """Return what tells whether a resumed run has the same model, on the same machine.
+
+    `about` is what `models.preflight` found.
+    """
     from omniinput_hpc.models import device as devices
 
     m = built.model_beta
+    versions = {**plan.environment(), **devices.versions(), "package_version": __version__}
+    source = {"model_source": about["source"]} if about["source"] else {}
     return restart.Identity(
-        fingerprint=fingerprint,
+        fingerprint=about["fingerprint"],
         probe_z=world.together(built.probe),
-        environment={**plan.environment(), **devices.versions()},
+        environment={**versions, **source, **plan.gpus(world, devices.gpu(built.device))},
         model_beta=float("nan") if m is None else m,
     )
 

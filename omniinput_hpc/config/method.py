@@ -12,6 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
 
+ROUNDING = 1e-12
+"""How far from a whole number a beta is that number, as a share of the largest beta."""
 MAX_RUNGS = 1 << 14
 """Betas and windows, at most."""
 MAX_WALKERS = 1 << 24
@@ -81,10 +83,12 @@ class Ladder(Table):
         None,
         description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
     )
-    anchors: bool = Field(
-        True,
+    anchors: bool | None = Field(
+        None,
         description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
-        "(the model's own distribution; m predicted tokens) from the model before every exchange.",
+        "(the model's own distribution; m predicted tokens) from the model before every exchange. "
+        "The latter requires that the model's conditional weights are probabilities: where they "
+        "are not, `true` is refused, and without the key that rung is not drawn.",
     )
     tune: bool = Field(
         False,
@@ -154,9 +158,27 @@ class Ladder(Table):
         return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
 
     @property
+    def with_anchors(self) -> bool:
+        """Whether rungs are drawn from directly where that is possible."""
+        return self.anchors is not False
+
+    @property
     def beta_k(self) -> NDArray[np.float64]:
-        """The betas, ascending, float64 [K]."""
-        return self._spaced()
+        """The betas, ascending, float64 [K]; see `without_rounding`."""
+        return without_rounding(self._spaced())
+
+
+def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return betas, float64 [K], those put on a whole number that differ from it by rounding.
+
+    A density is absolute, and a rung is drawn from directly, where beta is exactly 0, or exactly m,
+    a number of tokens: both are whole. Spacing by rule gives -2.2e-16 in their place.
+    """
+    gaps = np.diff(beta_k)
+    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose stay as they are
+    whole_k = np.rint(beta_k) + 0.0  # no -0.0
+    near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
+    return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]

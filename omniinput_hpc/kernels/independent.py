@@ -6,10 +6,13 @@ They are kernels whose moves forget the state: anchors of a ladder, and ancestra
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+from omniinput_hpc import rng
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned
@@ -21,6 +24,10 @@ MAX_EXCESS = 1e-3
 MAX_DEFICIT = 1e-5
 """How far rounding may lower it below 1; a larger deficit means forbidden values."""
 MAX_TRIES = 10_000
+MIN_WHOLE = 2e-3
+"""The share of sequences with allowed values only with which so many tries suffice."""
+N_TRIED = 16
+"""Inputs whose rows are summed before a run."""
 
 
 class _IndependentSampler(Untuned):
@@ -164,11 +171,75 @@ class AutoregressiveSampler(_IndependentSampler):
         return x, whole
 
 
-def is_normalized(model: Any, x: torch.Tensor) -> bool:
-    """Whether a model's conditionals are log-probabilities, judged by inputs x, int64 [W, D]."""
+@dataclass(frozen=True)
+class RowSums:
+    """What a model's rows of conditional weights sum to, on inputs that were tried.
+
+    Attributes
+    ----------
+    largest : the largest sum over values of exp(l), infinite where there are NaN
+    whole : of sequences drawn value by value, the share that holds allowed values only: the mean
+        product of the rows' sums along sequences
+    """
+
+    largest: float
+    whole: float
+
+    @property
+    def problem(self) -> str:
+        """Why the model cannot be drawn from, as half a sentence; "" where it can."""
+        if self.largest > 1.0 + MAX_EXCESS:
+            return f"a row of the model's conditional_logits sums to {self.largest:.4g}, not to 1"
+        if self.whole < MIN_WHOLE:
+            return (
+                "of the sequences drawn by the model's conditional_logits only a share of "
+                f"{self.whole:.2g} has allowed values only"
+            )
+        return ""
+
+
+def try_rows(model: Any, n_walkers: int, device: str) -> RowSums | None:
+    """Sum rows at random inputs, and along sequences drawn from the model; None: it has no rows.
+
+    The inputs never change: at least 16 of either kind, in batches of `n_walkers`.
+    """
     offers = offers_of(model)
     if offers.conditional_logits is None:
-        return False
-    _, rows_wdv = offers.conditional_logits(x)
-    sums = rows_wdv[:, offers.predicted_from :].logsumexp(dim=-1)
-    return bool((sums < MAX_EXCESS).all()) and bool(sums.max() > -1.0)
+        return None
+    n_values, n_sites, first = model.n_values, model.n_sites, offers.predicted_from
+    random = rng.generator(0, "fingerprint", n_sites, 1)
+    largest, whole = [], []
+    for _ in range(-(-N_TRIED // n_walkers)):
+        x = random.integers(n_values, size=(n_walkers, n_sites))
+        sums, _ = _sums_along(offers, torch.from_numpy(x).to(device), None)
+        drawn = torch.from_numpy(np.where(np.arange(n_sites) < first, x, 0)).to(device)
+        u = torch.from_numpy(random.random((n_sites, n_walkers))).to(device)
+        drawn_sums, log_whole = _sums_along(offers, drawn, u)
+        largest += [sums, drawn_sums]
+        whole.append(log_whole.clamp(max=0.0).exp())
+    most, mean = float(torch.stack(largest).max()), float(torch.cat(whole).mean())
+    return RowSums(np.inf, 0.0) if np.isnan([most, mean]).any() else RowSums(most, mean)
+
+
+@torch.no_grad()
+def _sums_along(
+    offers: Offers, x: torch.Tensor, u: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest sum of a row, and ln of the product of an input's sums, float64 [W].
+
+    x, int64 [W, D], is taken as it is, or drawn in place by the rows and by u, [D, W].
+    """
+    largest = torch.zeros((), dtype=torch.float64, device=x.device)
+    log_whole = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    if u is None and offers.prefixes is None and offers.conditional_logits is not None:
+        rows = iter(offers.conditional_logits(x)[1][:, offers.predicted_from :].unbind(1))
+    else:
+        rows = conditional_rows(offers, x)
+    for t, row in enumerate(rows, start=offers.predicted_from):
+        log_sum = row.double().logsumexp(1)
+        largest = torch.maximum(largest, log_sum.exp().max())
+        log_whole += log_sum
+        if u is not None:
+            value, _ = draw_with_sum(row.double() - log_sum[:, None], u[t])
+            x[:, t] = value.clamp(max=row.shape[1] - 1)  # u within rounding of 1
+    return largest, log_whole

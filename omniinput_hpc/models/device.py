@@ -124,3 +124,20 @@ def versions() -> dict[str, str]:
     """Return the versions of what computes the outputs."""
     # The import would take a third of a second, and a custom model does not need it
     return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
+
+
+def gpu(device: str) -> dict[str, str]:
+    """Return what a GPU's last bits may depend on: its name, its driver, cuDNN ("gpu": "none")."""
+    if device == "cpu":
+        return {"gpu": "none"}
+    found = {"gpu": str(torch.cuda.get_device_properties(device).name)}
+    cudnn = torch.backends.cudnn.version()
+    if cudnn is not None:
+        found["cudnn"] = str(cudnn)
+    with suppress(OSError, IndexError):  # on other systems the name has to do
+        text = Path(_DRIVER).read_text(encoding="ascii", errors="replace")
+        found["gpu_driver"] = re.findall(r"\b\d+\.\d+(?:\.\d+)*\b", text)[0]
+    return found
+
+
+_DRIVER = "/proc/driver/nvidia/version"

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from omniinput_hpc import plugins
 from omniinput_hpc.config import Config, Table
 from omniinput_hpc.config import models as options_of
 from omniinput_hpc.errors import UserError
@@ -80,12 +81,15 @@ def preflight(config: Config) -> dict[str, Any]:
     Returns
     -------
     dict with "fingerprint" (str), and what a plan can be told of the model before it is built:
-    "n_values", "n_sites", "bytes" (None where it must be built to know), and "folder", where a
-    language model's files are on this machine
+    "n_values", "n_sites", "bytes" (None where it must be built to know), "folder", where a
+    language model's files are on this machine, and "source", the user's own code that makes the
+    model (see `plugins.source_of`), "" where there is none
 
     A `UserError` names files that are missing or do not fit the input file.
     """
-    return dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
+    found = dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
+    factory = getattr(config.model, "factory", None)
+    return {**found, "source": plugins.source_of(factory) if factory else ""}
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:

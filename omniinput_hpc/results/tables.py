@@ -12,16 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.text import write_atomically
+from omniinput_hpc.text import read_cell, safe_cell, safe_comment, write_atomically
+from omniinput_hpc.untrusted.files import read_text
 
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
+MAX_CSV_BYTES = 1 << 28
 FEWEST = (FEWEST_INPUTS, FEWEST_LANES)
 _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
@@ -40,14 +43,22 @@ def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray
 
 
 def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
-    """Return the text of such a file; a text with commas or quotation marks is quoted."""
+    """Return the text of such a file; a text with commas or quotation marks is quoted.
+
+    A text that a spreadsheet would run is made safe (see `omniinput_hpc.text.safe_cell`).
+    """
     file = io.StringIO()
-    file.writelines(f"# {line}\n" for line in header)
+    file.writelines(f"# {safe_comment(line)}\n" for line in header)
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     formats = [_FORMATS.get(v.dtype.kind, "%.12g") for v in columns.values()]
     for row in zip(*columns.values(), strict=True):
-        writer.writerow([f % value for f, value in zip(formats, row, strict=True)])
+        writer.writerow(
+            [
+                safe_cell(value) if isinstance(value, str) else f % value
+                for f, value in zip(formats, row, strict=True)
+            ]
+        )
     return file.getvalue()
 
 
@@ -59,11 +70,7 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
     EstimateError
         Missing file or column, no rows, or a row that is not numbers.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise EstimateError(f"cannot read {path}: {reason}") from error
+    lines = _lines(path)
     header = [line[1:].strip() for line in lines if line.startswith("#")]
     body = [line for line in lines if line.strip() and not line.startswith("#")]
     names = [name.strip() for name in body[0].split(",")] if body else []
@@ -93,6 +100,9 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
         Unreadable file, or bins other than the run's.
     """
     _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
+    for name in ("z_lower", "z_upper", "log_g"):
+        if not np.isfinite(columns[name]).all():
+            raise EstimateError(f"{path}: {name} holds numbers that are not finite")
     lower, upper = columns["z_lower"], columns["z_upper"]
     b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
     bins = b.astype(np.int64)
@@ -119,23 +129,37 @@ def read_test_sets(path: Path) -> dict[str, FloatArray]:
     EstimateError
         Missing file, or a row that is not ``set,role,z``.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise EstimateError(f"{path} cannot be read: {error.strerror}") from None
     found: dict[str, list[float]] = {}
-    rows = list(csv.reader(line for line in lines if not line.startswith("#")))
+    try:
+        rows = list(csv.reader(line for line in _lines(path) if not line.startswith("#")))
+    except csv.Error as error:
+        raise EstimateError(f"{path} cannot be read as CSV: {error}") from None
     if not rows or rows[0] != ["set", "role", "z"]:
         raise EstimateError(f"{path} does not have the columns set, role, z")
     for number, row in enumerate(rows[1:], start=1):
         try:
             name, _, z = row
-            found.setdefault(name, []).append(float(z))
+            found.setdefault(read_cell(name), []).append(_finite(z))
         except ValueError:
             raise EstimateError(f"{path}, row {number}: expected set, role, z") from None
     if not found:
         raise EstimateError(f"{path} holds no outputs")
     return {name: np.array(z) for name, z in found.items()}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_text(path, "CSV file", MAX_CSV_BYTES).splitlines()
+    except UserError as error:
+        raise EstimateError(str(error)) from None
+
+
+def _finite(text: str) -> float:
+    """Return a cell's number; a ValueError where it is none, NaN or infinite."""
+    value = float(text)
+    if not np.isfinite(value):
+        raise ValueError
+    return value
 
 
 def describe_density(density: Density, source: str) -> list[str]:

@@ -7,22 +7,61 @@ from typing import Any
 import numpy as np
 import torch
 
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import Kernel
 from omniinput_hpc.kernels.independent import (
     AncestralSampler,
     AutoregressiveSampler,
+    RowSums,
     UniformSampler,
-    is_normalized,
+    try_rows,
 )
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.models import offers_of
+from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.batches import padded_batches
+from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
 def zero_inputs(n_walkers: int, n_sites: int, device: str) -> torch.Tensor:
     """Return inputs of value 0 at all sites, int64 [W, D]."""
     return torch.zeros((n_walkers, n_sites), dtype=torch.int64, device=device)
+
+
+def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSums | None:
+    """Return what the model's conditionals sum to, if the run might draw from the model itself."""
+    ladder = config.ladder
+    if ladder is None or not ladder.with_anchors or config.sampler.method == "ancestral":
+        return None  # ancestral draws are by the normalized rows, whatever the model's sum to
+    return try_rows(model, n_walkers, device)
+
+
+def agree(world: World, rows: RowSums | None) -> RowSums | None:
+    """Return what the rows sum to on any rank, so that all ranks judge alike."""
+    if rows is None:
+        return None
+    largest, less_whole = world.max(np.array([rows.largest, -rows.whole]))
+    return RowSums(float(largest), -float(less_whole))
+
+
+def missing(config: Config, rows: RowSums | None, m: float) -> str:
+    """Return a line on a ladder whose model cannot be drawn from; "" where nothing is missing.
+
+    `m` is the model's own beta. Raises a UserError where the input file asks for anchors.
+    """
+    ladder = config.ladder
+    if ladder is None or rows is None or not rows.problem:
+        return ""
+    canonical = np.array(ladder.kappa or np.zeros(len(ladder.beta_k))) == 0.0
+    if not (canonical & (ladder.beta_k >= m)).any():
+        return ""
+    if ladder.anchors:
+        raise UserError(
+            f"ladder.anchors = true: rungs of beta = m = {m:g} and above require draws from the "
+            f"model, and {rows.problem}; set ladder.anchors = false, or leave it out"
+        )
+    return f"none at beta = m = {m:g}: {rows.problem}"
 
 
 class Anchors:
@@ -32,8 +71,9 @@ class Anchors:
     independent; at beta = m, for models whose conditionals are log-probabilities, the last move
     before every exchange is a sequence drawn from the model.
 
-    `with_anchors` is ``[ladder] anchors``; `ancestral_beta_k` are the betas where every rung is
-    to be drawn from, else None.
+    `with_anchors` is whether ``[ladder] anchors`` allows it, `rows` what the model's conditionals
+    sum to (None: it has none, or they are not used); `ancestral_beta_k` are the betas where every
+    rung is to be drawn from, else None.
     """
 
     def __init__(
@@ -42,17 +82,17 @@ class Anchors:
         n_walkers: int,
         device: str,
         with_anchors: bool,
+        rows: RowSums | None,
         ancestral_beta_k: list[float] | None,
     ) -> None:
-        x = zero_inputs(n_walkers, model.n_sites, device)  # on which conditionals are tried
-        self._model, self._like = model, x
+        self._model, self._like = model, zero_inputs(n_walkers, model.n_sites, device)
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
         elif with_anchors:
             self._uniform = UniformSampler(model, n_walkers)
-            if is_normalized(model, x[:4]):
+            if rows is not None and not rows.problem:
                 self._model_itself = AutoregressiveSampler(model, n_walkers)
 
     @property

@@ -27,6 +27,7 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tab
 from omniinput_hpc.tempering.ladder import placement
 
 if TYPE_CHECKING:
+    from omniinput_hpc.kernels.independent import RowSums
     from omniinput_hpc.sampling.loop import Run
     from omniinput_hpc.sampling.rung import Rung
 
@@ -46,6 +47,8 @@ class Built:
     model: models.Model
     geometry: layout.Geometry
     rungs: list[Rung]
+    rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
+    without_anchor: str = ""  # why a rung is not drawn from that might be
     trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
 
     @property
@@ -74,14 +77,41 @@ def build(world: World, config: Config, folder: str | None) -> Built:
 
     def make() -> Built:
         from omniinput_hpc.models import device as devices  # imports torch
+        from omniinput_hpc.models.checked import try_out
+        from omniinput_hpc.sampling import anchors
 
         device = devices.choose(config.run.device, local_rank, config.run.threads)
         model = models.build(config, device, folder)
         geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        rungs = make_rungs(config, geometry, model, device, _mine(world, config))
-        return Built(config, device, model, geometry, rungs)
+        zero = anchors.zero_inputs(geometry.n_walkers, geometry.n_sites, device)
+        try_out(model, zero, _name(config))  # before anything else is asked of it
+        rows = anchors.rows_of(config, model, geometry.n_walkers, device)
+        rungs = make_rungs(config, geometry, model, device, _mine(world, config), rows)
+        return Built(config, device, model, geometry, rungs, rows)
 
-    return world.one_a_host_first(make)
+    return _agree_on_rows(world, world.one_a_host_first(make))
+
+
+def _agree_on_rows(world: World, built: Built) -> Built:
+    """Let all ranks judge alike whether the model can be drawn from (all ranks call this).
+
+    Raises a UserError on all of them where it cannot be, and the input file asks for it.
+    """
+    from omniinput_hpc.sampling import anchors
+
+    config, g, device = built.config, built.geometry, built.device
+    rows = anchors.agree(world, built.rows)
+    m = float(g.n_sites - models.offers_of(built.model).predicted_from)
+    without = anchors.missing(config, rows, m)
+    rungs = built.rungs
+    if (
+        rows is not None
+        and built.rows is not None
+        and bool(rows.problem) != bool(built.rows.problem)
+    ):
+        mine_k = _mine(world, config)  # another rank's rounding decides
+        rungs = make_rungs(config, g, built.model, device, mine_k, rows)
+    return replace(built, rungs=rungs, rows=rows, without_anchor=without)
 
 
 def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
@@ -97,7 +127,9 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
         config = config.with_walkers(trials[-1].n_walkers)
         g = plan.geometry_of(config, g.n_values, g.n_sites)
         mine_k = _mine(world, config)
-        rungs = world.together(lambda: make_rungs(config, g, built.model, built.device, mine_k))
+        rungs = world.together(
+            lambda: make_rungs(config, g, built.model, built.device, mine_k, built.rows)
+        )
         built = replace(built, config=config, geometry=g, rungs=rungs, trials=trials)
     elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
         return built, None
@@ -126,7 +158,7 @@ def _trials(
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
         k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
         return auto_walkers.try_rung(
-            lambda: make_rungs(short, of_trial, built.model, device, [k])[0],
+            lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
             of_trial,
             device,
             config.run.threads,
@@ -147,12 +179,22 @@ def _trials(
     return trial, room, first.seconds
 
 
+def _name(config: Config) -> str:
+    return f"the model ({config.model.kind})"
+
+
 def make_rungs(
-    config: Config, g: layout.Geometry, model: models.Model, device: str, ks: Sequence[int]
+    config: Config,
+    g: layout.Geometry,
+    model: models.Model,
+    device: str,
+    ks: Sequence[int],
+    rows: RowSums | None,
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
-    Raises a UserError where the model or the kernel cannot do what is asked.
+    `rows` is what its conditionals sum to, where anchors need them. Raises a UserError where the
+    model or the kernel cannot do what is asked.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -161,13 +203,13 @@ def make_rungs(
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
-    name = f"the model ({config.model.kind})"
+    name = _name(config)
     # First: it tells a lack of memory, also where the model builds more at its first use.
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
     checked = CheckedModel(model, name)
     ancestral = config.beta_k.tolist() if g.log_q else None
-    with_anchors = config.ladder is not None and config.ladder.anchors
-    anchors = Anchors(checked, g.n_walkers, device, with_anchors, ancestral)
+    with_anchors = config.ladder is not None and config.ladder.with_anchors
+    anchors = Anchors(checked, g.n_walkers, device, with_anchors, rows, ancestral)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 

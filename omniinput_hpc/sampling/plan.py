@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, target_of
 from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.restart import Existing
@@ -34,6 +37,7 @@ class Plan:
     found: Existing
     trials: str = ""  # how the number of walkers was found, where the input leaves it open
     measured: str | None = None  # memory that trial moves took, where there were some
+    without_anchor: str = ""  # which rung is not drawn from directly, and why
 
 
 def check_launch(connected: int) -> None:
@@ -114,6 +118,7 @@ def describe(plan: Plan) -> str:
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
         "ladder": _ladder(c),
+        "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
         "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all"
@@ -130,7 +135,7 @@ def describe(plan: Plan) -> str:
     }
     if plan.measured:
         rows["measured"] = plan.measured
-    return "\n".join(f"{name:<9} {text}" for name, text in rows.items())
+    return "\n".join(f"{name:<9} {text}" for name, text in rows.items() if text)
 
 
 def bytes_of_records(g: Geometry, n_rungs: int) -> int:
@@ -199,6 +204,15 @@ def environment() -> dict[str, str]:
         "h5py": libraries()["h5py"],
         "mpi": comm.library(),
         "cpu": _processor(),
+    }
+
+
+def gpus(world: World, mine: Mapping[str, str]) -> dict[str, str]:
+    """Return what `models.device.gpu` says of all ranks' devices (all ranks call this)."""
+    everywhere = [json.loads(text) for text in world.texts(json.dumps(dict(mine)))]
+    keys = sorted({key for found in everywhere for key in found})
+    return {
+        key: ", ".join(sorted({found[key] for found in everywhere if key in found})) for key in keys
     }
 
 

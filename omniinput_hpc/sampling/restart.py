@@ -22,6 +22,9 @@ FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "devic
 }
 """Keys that a resumed run may have other values of than its file."""
 
+NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
+"""What attributes of the environment are called in messages, where they are not their own name."""
+
 log = logging.getLogger("omniinput_hpc")
 
 
@@ -98,6 +101,8 @@ def _differences(stored: Config, given: Config) -> list[str]:
         there_t, here_t = old[table] or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
+            if (table, key) == ("ladder", "anchors"):  # older files store true where it is left out
+                there, here = there is not False, here is not False
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines
@@ -145,9 +150,18 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         )
     now = {**here.environment, "threads": str(config.run.threads)}
     then = {**found.environment, "threads": str(threads)}
-    changed = [f"{k} {then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]]
+    changed = {k: f"{then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]}
+    source = changed.pop("model_source", "")
+    if source:
+        log.warning(
+            "warning: the file of model.factory has changed since this run was begun: %s; z of %d "
+            "inputs that were tried is still the same, but if it is not for others, choose another "
+            "run.output",
+            source,
+            len(here.probe_z),
+        )
     if changed:
         log.warning(
             "warning: resuming in a different environment; results may differ in the last bits: %s",
-            "; ".join(changed),
+            "; ".join(f"{NAMES.get(key, key)} {text}" for key, text in changed.items()),
         )

@@ -6,6 +6,7 @@ Nothing is downloaded; a missing file's message says what to fetch and where to 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import Shape
+from omniinput_hpc.untrusted.files import read_bytes
 
+MAX_BYTES = 1 << 30
+"""Of a file, and of what it unpacks to; the largest set (EMNIST) has 550 MB."""
 MNIST_SHAPE, CIFAR_SHAPE = Shape(28, 28, 1, 256), Shape(32, 32, 3, 256)
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -64,14 +68,15 @@ def read_idx(path: Path) -> NDArray[Any]:
 
     A `UserError` says that there is no such file, or what is wrong with its header or length.
     """
+    content = read_bytes(path, "IDX file", MAX_BYTES)
     try:
-        content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: the gzipped file is cut short or broken: {error}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{path} holds more than {MAX_BYTES:,} bytes, too many for an IDX file")
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
         raise UserError(f"{path} is not an IDX file (it must begin with two zero bytes and a type)")
     dtype, n_axes = np.dtype(_IDX_TYPES[content[2]]), content[3]
@@ -162,10 +167,7 @@ def _cifar_records(file: Path, size: int, n: int, archive: str) -> NDArray[np.ui
                 f"{pickled} is of CIFAR's pickled version, which is never loaded: {advice}"
             )
         raise UserError(f"{file} is missing: {advice}")
-    try:
-        content = np.fromfile(file, dtype=np.uint8)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    content = np.frombuffer(read_bytes(file, "CIFAR file", MAX_BYTES), dtype=np.uint8)
     if len(content) > 1 and content[0] == 0x80 and len(content) % size:
         raise UserError(f"{file} is a pickle, not CIFAR's binary version: {advice}")
     if len(content) != n * size:

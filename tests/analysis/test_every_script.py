@@ -35,7 +35,7 @@ ARGUMENTS = {
     "agreement.py": ["RUN", *SCORES],
     "annotators.py": ["RUN", *SCORES],
     "report.py": ["RUN", *SCORES],
-    "choose.py": ["RUN", "--width", "0.5", "--range", "0.0", "2.0",
+    "choose.py": ["RUN", "--width", "0.5", "--range", "-0.125", "1.875",
                   "--output", "chosen.tasks.jsonl"],
     "compare.py": ["good.h5", "RUN"],
     "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],

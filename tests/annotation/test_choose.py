@@ -156,15 +156,6 @@ def test_near_pairs():
     assert choose.near_pairs(x) == 1
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "width"), [(0, 1, 0.3), (1, 0, 0.1), (0, 1, -1), (0, 1, 2)]
-)
-def test_ranges_without_whole_bins(low, high, width):
-    with pytest.raises(UserError, match="--range"):
-        choose.bin_edges(low, high, width)
-    assert len(choose.bin_edges(2.0, 4.0, 0.1)) == 21
-
-
 def test_a_range_without_samples(run, density):
     with pytest.raises(UserError, match="no recorded samples with outputs from 50 to 51"):
         choose.choose(run, density, np.array([50.0, 51.0]), 5, "by-weight", 1)

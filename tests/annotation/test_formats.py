@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from _common import run_script
@@ -9,6 +10,7 @@ from scores import main
 from task_files import make_tasks, word
 
 from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
+from omniinput_hpc.annotation.tasks import read_tasks, tasks_id_of
 
 GIVEN = {
     "ana": {"id0000": 0.0, "id0001": 1 / 3, "id0002": 1.0},
@@ -178,3 +180,23 @@ def test_the_csv_is_read_by_anybody(scored, capsys):
     assert [float(r["score"]) for r in rows if r["annotator"] == "ben"] == list(
         GIVEN["ben"].values()
     )
+
+
+def test_no_cell_of_a_csv_runs_in_a_spreadsheet(tmp_path, capsys):
+    """Numbers stay numbers, and what is made safe comes back."""
+    tasks = make_tasks(tmp_path, 3)
+    lines = tasks.path.read_text().replace("id0000", "=1+1").replace("id0001", "-1.5")
+    ids = ["=1+1", "-1.5", "id0002"]
+    tasks.path.write_text(lines.replace(tasks.tasks_id, tasks_id_of(ids)))
+    tasks = read_tasks(tasks.path)
+    with ScoreFile(scores_path(tasks.path, "ana"), tasks) as file:
+        file.append(*(replace(word(id_, 0.5), guideline="@x") for id_ in ids))
+    before = read_scores(scores_path(tasks.path, "ana")).latest()
+    assert call(capsys, tasks.path, "--export", "csv")[0] == 0
+    exported = tmp_path / "toy.scores.csv"
+    rows = list(csv.reader(exported.read_text().splitlines()))
+    assert [row[0] for row in rows[1:]] == ["'=1+1", "-1.5", "id0002"]
+    assert {row[4] for row in rows[1:]} == {"'@x"}
+    scores_path(tasks.path, "ana").unlink()
+    assert call(capsys, tasks.path, "--import", exported)[0] == 0
+    assert read_scores(scores_path(tasks.path, "ana"), tasks).latest() == before

@@ -236,7 +236,8 @@ def test_bad_input_is_one_plain_line(server, tasks, folder):
     assert "letters, digits" in refused(tasks.path, "--annotator", "../x")
     assert "no such file" in refused(folder / "none.tasks.jsonl", "--annotator", "x")
     assert "is no task file" in refused(key_path(tasks.path), "--annotator", "x")
-    assert "cannot be read" in refused(tasks.path, "--annotator", "x", "--guideline", "none.md")
+    words = refused(tasks.path, "--annotator", "x", "--guideline", "none.md")
+    assert "none.md: no such file (expected a guideline)" in words
 
 
 def test_scores_of_another_run_are_refused_and_kept(folder):

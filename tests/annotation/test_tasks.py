@@ -116,7 +116,9 @@ def test_a_picture_must_be_a_data_uri(tmp_path):
         ("bin_lower", None, '"bin_lower" must be a number'),
         ("bin_lower", 9.0, '"bin_lower" is 9, outside'),
         ("z", True, '"z" must be a finite number, got true'),
-        ("z", 10**400, '"z" must be a finite number'),
+        ("z", 10**400, "cut short or damaged .a whole number of more than 20 digits"),
+        ("draws", 2**62, '"draws" must be a whole number from 0 to 65,536'),
+        ("log_weight", 1e9, '"log_weight" is 1e.09; a share is at most 1'),
         ("run", 1, '"run" is 1, and the key names 1 runs'),
         ("x", [1], '"x" is not as long as'),
         ("x", [2**63, 0], '"x" must be a list of whole numbers'),
@@ -162,7 +164,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
     path = tmp_path / "large.tasks.jsonl"
     with path.open("wb") as file:
         file.truncate(jsonl.MAX_FILE_BYTES + 1)
-    with pytest.raises(UserError, match="larger than 1,073,741,824 bytes"):
+    with pytest.raises(UserError, match="larger than 268,435,456 bytes"):
         read_tasks(path)
 
 
@@ -185,3 +187,16 @@ def test_a_full_disk_leaves_the_tasks_that_were_there(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"toy.tasks.jsonl cannot be written: No space left"):
         write_tasks(tasks.path, "text", tasks.tasks[:3])
     assert tasks.path.read_bytes() == before and not list(tmp_path.glob("*.partial"))
+
+
+def test_a_key_is_its_owners_alone(tmp_path):
+    tasks = make_tasks(tmp_path)
+    assert key_path(tasks.path).stat().st_mode & 0o777 == 0o600
+    key_path(tasks.path).chmod(0o644)
+    assert key_path(make_tasks(tmp_path).path).stat().st_mode & 0o777 == 0o600
+
+
+def test_too_many_lines_are_not_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonl, "MAX_FILE_LINES", 10)
+    with pytest.raises(UserError, match="more than 10 lines, too many for a task file"):
+        read_tasks(make_tasks(tmp_path).path)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from run_tools import ROOT, assert_same, command, environment, run
 
+from omniinput_hpc import __version__
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
 
@@ -200,6 +201,74 @@ def test_another_run_is_not_touched(capfd, toml, tmp_path):
     code, text = call(capfd, toml, "--restart", "never")
     assert (code, "exists" in text) == (2, True)
     assert (tmp_path / "run.h5").read_bytes() == data
+
+
+def test_what_changed_since_a_run_was_begun_is_said(capfd, toml, tmp_path, monkeypatch):
+    """The package, the GPU, and the source of a Python model; z at the probe inputs is the same."""
+    from omniinput_hpc.models import device
+
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "my_lattice.py"
+    module.write_text("from toy_models import lattice\n")
+    words = settings("model.factory=my_lattice:lattice", "run.burn_in=0")
+    assert call(capfd, toml, *words, "--set", "run.rounds=1")[0] == 0
+    assert "warning" not in call(capfd, toml, *words, "--set", "run.rounds=2")[1]
+    module.write_text("from toy_models import lattice\n\n# a remark\n")
+    monkeypatch.setattr(launch, "__version__", "9.9")
+    monkeypatch.setattr(device, "gpu", lambda name: {"gpu": "Imaginary 9", "gpu_driver": "1.2"})
+    code, text = call(capfd, toml, *words, "--set", "run.rounds=3")
+    assert code == 0, text
+    assert "the file of model.factory has changed since this run was begun: my_lattice.py" in text
+    assert f"omniinput_hpc {__version__} -> 9.9" in text
+    assert "GPU none -> Imaginary 9" in text
+    with h5py.File(tmp_path / "run.h5") as file:  # as it was begun
+        assert file.attrs["package_version"] == __version__
+        assert file.attrs["model_source"].startswith("my_lattice.py (sha256 ")
+
+
+@pytest.fixture
+def ladder(tmp_path, lattice_toml):
+    """Return the input of a ladder up to beta = m = 5; it does not say whether it has anchors."""
+    path = tmp_path / "ladder.toml"
+    text = lattice_toml.format(output=tmp_path / "run.h5").replace("anchors = false\n", "")
+    path.write_text(text.replace("toy_models:lattice", "markov_model:weights"))
+    return [path, *settings("ladder.betas=[0.0, 2.0, 5.0, 6.0]", "run.rounds=1", "run.burn_in=0")]
+
+
+ROWS = "beta = m = 5{}a row of the model's conditional_logits sums to 2.718, not to 1"
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]])
+def test_rows_that_are_no_probabilities_cannot_be_anchored(capfd, ladder, tmp_path, check):
+    code, text = call(capfd, *ladder, *settings("ladder.anchors=true"), *check)
+    assert (code, "Traceback" in text) == (2, False), text
+    words = " and above require draws from the model, and "
+    assert "omniinput_hpc: ladder.anchors = true: rungs of " + ROWS.format(words) in text
+    assert not (tmp_path / "run.h5").exists()
+    code, text = call(capfd, *ladder, *check)  # anchors were not asked for
+    assert code == 0, text
+    assert [line for line in text.splitlines() if "] anchors " in line or "anchors  " in line] == [
+        "anchors   none at " + ROWS.format(": ")
+    ]
+    hot = settings("ladder.betas=[0.0, 1.0, 2.0, 4.0]", "ladder.anchors=true", "run.output=hot.h5")
+    code, text = call(capfd, *ladder, *hot, "--check")  # no rung is as cold as the model
+    assert (code, "conditional_logits" in text) == (0, False), text
+    drawn = settings("sampler.method=ancestral", "samples.every=1", "ladder.anchors=true",
+                     "run.output=hot.h5")  # fmt: skip
+    code, text = call(capfd, *ladder, *drawn, "--check")
+    assert (code, "conditional_logits" in text) == (0, False), text
+
+
+@pytest.mark.slow
+def test_one_ranks_rows_decide_for_all_ranks(ladder, tmp_path):
+    words = settings("model.options.rank=1")
+    done = run(*ladder, *words, "--set", "ladder.anchors=true", ranks=2)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("ladder.anchors = true: rungs of beta = m = 5") == 1
+    assert not (tmp_path / "run.h5").exists()
+    done = run(*ladder, *words, "--check", ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("none at beta = m = 5") == 1
 
 
 def test_other_weights_are_refused(capfd, tmp_path):

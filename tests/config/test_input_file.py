@@ -200,6 +200,32 @@ def test_spaced_ladders():
         np.testing.assert_allclose(config.ladder.beta_k, expected, rtol=1e-15)
 
 
+@pytest.mark.parametrize(("lowest", "highest", "rungs", "whole"), [
+    (-2.0, 4.3, 64, {0.0: 20, 1.0: 30, 4.0: 60}),  # linspace: -2.2e-16, 1 + 2.2e-16, 4 - 8.9e-16
+    (-3.3, 24.0, 92, {0.0: 11, 6.0: 31, 24.0: 91}),  # linspace: 6 - 8.9e-16
+])  # fmt: skip
+def test_whole_betas_of_a_spaced_ladder_are_exact(lowest, highest, rungs, whole):
+    table = {"lowest": lowest, "highest": highest, "rungs": rungs, "spacing": "linear"}
+    found = input_file.parse(changed("ladder", table), "a.toml").ladder.beta_k
+    by_rule = np.linspace(lowest, highest, rungs)
+    assert not np.isin(list(whole), by_rule).all(), "the spacing by itself is exact"
+    assert {beta: int(np.flatnonzero(found == beta)[0]) for beta in whole} == whole
+    assert not np.signbit(found[found == 0.0]).any()
+    np.testing.assert_allclose(found, by_rule, rtol=0, atol=1e-14)
+    assert (found[np.abs(by_rule - np.rint(by_rule)) > 1e-3] != 0).all()
+
+
+@pytest.mark.parametrize(("betas", "expected"), [
+    ([-1.0, -2.220446049250313e-16, 7.999999999999999], [-1.0, 0.0, 8.0]),  # listed by a program
+    ([0.0, 1e-15, 1.0], [0.0, 1e-15, 1.0]),  # close on purpose
+    ([1e-14, 2e-14], [1e-14, 2e-14]),
+    ([0.1, 0.3, 0.7], [0.1, 0.3, 0.7]),
+])  # fmt: skip
+def test_listed_betas_lose_rounding_alone(betas, expected):
+    config = input_file.parse(changed("ladder", {"betas": betas}), "a.toml")
+    assert config.beta_k.tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("assignment", "check"),
     [

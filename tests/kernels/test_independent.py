@@ -1,6 +1,7 @@
 """Independent samplers draw from the distribution that they claim, whatever the model forbids."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -111,23 +112,82 @@ def test_cached_decoding_gives_the_same_draws():
         assert torch.equal(a.x, b.x) and torch.equal(a.cache, b.cache)
 
 
+def anchors_of(model, with_anchors=True):
+    return Anchors(model, W, "cpu", with_anchors, independent.try_rows(model, W, "cpu"), None)
+
+
 def test_who_gets_an_anchor():
-    anchors = Anchors(model_of(), W, "cpu", True, None)
+    anchors = anchors_of(model_of())
     assert anchors.model_beta == 2.0
     assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
     kernel, always = anchors.of(Canonical(2.0))
     assert isinstance(kernel, independent.AutoregressiveSampler) and not always
     assert anchors.of(Canonical(1.0)) == (None, False)
-    assert Anchors(model_of(), W, "cpu", False, None).of(Canonical(0.0)) == (None, False)
+    assert anchors_of(model_of(), with_anchors=False).of(Canonical(0.0)) == (None, False)
+
+
+def unnormalized(forbidden=0, shift=1.0):
+    """A model whose rows are log-weights: the contract allows it."""
+    model = model_of(forbidden)
+    model.table = model.table + shift * torch.arange(4.0)[:, None]  # the first row stays
+    return model
 
 
 def test_rows_that_are_no_probabilities_are_not_drawn_from():
-    model = model_of()
-    model.table = model.table + 1.0
-    anchors = Anchors(model, W, "cpu", True, None)
-    assert anchors.model_beta is None
+    """Zeros alone do not show it: the row that follows a 0 is normalized."""
+    model = unnormalized()
+    found = independent.try_rows(model, W, "cpu")
+    assert found.largest == pytest.approx(np.exp(3.0))
+    assert found.problem == "a row of the model's conditional_logits sums to 20.09, not to 1"
+    anchors = anchors_of(model)
+    assert anchors.model_beta is None and anchors.of(Canonical(2.0)) == (None, False)
+    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
     with pytest.raises(RuntimeError, match="no log-probabilities"):
         drawn(independent.AutoregressiveSampler(model, W), 2.0, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_the_share_of_allowed_sequences_is_found_before_it_is_too_small(batch):
+    for forbidden in (0, 1, 3):
+        model = model_of(forbidden)
+        p = (-2.0 * model.output(model.all_inputs()).double()).exp().sum() / 4  # first site
+        found = independent.try_rows(model, batch, "cpu")
+        assert found.problem == "" and found.largest < 1.0 + 1e-6
+        assert found.whole == pytest.approx(float(p), rel=0.3)
+    tiny = unnormalized(shift=0.0)
+    tiny.table = tiny.table - 5.0
+    assert (
+        "only a share of 4.5e-05 has allowed values only"
+        in independent.try_rows(tiny, batch, "cpu").problem
+    )
+    tiny.table[2] = torch.nan
+    assert independent.try_rows(tiny, batch, "cpu").largest == np.inf
+
+
+def test_rows_that_draws_are_made_by_are_those_that_are_judged():
+    """A model whose cached rows differ from its conditional_logits is drawn by the cached ones."""
+
+    class Cached(MarkovModel):
+        def begin(self, prefix):
+            return SimpleNamespace(log_p=self.table[prefix[:, -1]] + 1.0)
+
+        def extend(self, prefixes, values):
+            return SimpleNamespace(log_p=self.table[values])
+
+    assert independent.try_rows(Cached(3, 4), W, "cpu").largest == pytest.approx(np.e)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 2.0])
+def test_ancestral_draws_need_no_probabilities(beta):
+    """Their own normalization makes the rows probabilities, at any b."""
+    model = unnormalized()
+    states = drawn(independent.AncestralSampler(model, W, [beta]), beta)
+    scaled = (beta / 2 * model.table.double()).log_softmax(dim=1)
+    every = model.all_inputs()
+    exact = scaled[every[:, 0], every[:, 1]] + scaled[every[:, 1], every[:, 2]] - np.log(4)
+    assert abs(sigmas(states, exact.exp().numpy())) < 4
+    x, log_q = torch.cat([s.x for s in states]), torch.cat([s.cache for s in states])
+    np.testing.assert_allclose(log_q[:, 0], exact[index_of(x)], atol=1e-6)
 
 
 def test_a_model_without_conditionals_is_refused():

@@ -1,4 +1,4 @@
-"""A write that fails on one rank: all ranks hear of it, and the file never claims the round."""
+"""A write that fails on one rank, or a lost file: all hear of it, and no round is claimed."""
 
 import errno
 
@@ -6,9 +6,11 @@ import h5py
 import numpy as np
 import pytest
 from mpi4py import MPI
+from runs_in_progress import HeldLock
 
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, writers
+from omniinput_hpc.runfile.open_file import FileLost, OpenFile
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.tempering.ladder import placement
 
@@ -82,4 +84,28 @@ def test_a_failed_write_is_never_committed(kind, failing_call, code, shared_fold
         assert run.rounds == 1
         assert (run._file["histogram/counts"][0] == 10).all()
         assert (run.lane_counts_kgb() == 10).all()  # the slab of the committed round is intact
+    MPI.COMM_WORLD.Barrier()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("kind", ["mpio", "gather"])
+def test_all_ranks_hear_of_a_lost_file(kind, shared_folder):
+    """Rank 0 alone looks; where one rank raised alone, the others would wait for it."""
+    world, path = World(), shared_folder / "a.h5"
+    rungs = placement(G.n_rungs, world.size, world.rank)
+    make(path, world)
+    file = OpenFile(path, acting=world.rank == 0)
+    opened = writers.open_writer(kind, path, G, rungs, world)
+    writer = writers.GuardedWriter(opened, HeldLock(), file, world)
+    writer.commit(0, values(rungs, 0), 1)
+    world.barrier()
+    if world.rank == 0:
+        path.rename(shared_folder / "moved.h5")
+    world.barrier()
+    with pytest.raises(FileLost, match=r"is no longer there; .* is .*moved\.h5: put it back"):
+        writer.commit(1, values(rungs, 1), 2)
+    writer.close()
+    world.barrier()
+    with open_run(shared_folder / "moved.h5") as run:
+        assert run.rounds == 1
     MPI.COMM_WORLD.Barrier()

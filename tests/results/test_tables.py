@@ -67,8 +67,17 @@ def test_bad_exact_files_get_plain_messages(tmp_path, text, message):
         read_exact(path, EDGES)
 
 
+def test_texts_that_a_spreadsheet_would_run_are_made_safe(tmp_path):
+    path = tmp_path / "t.csv"
+    columns = {"name": np.array(["=1+1", "-1.5", "plain"]), "z": np.array([-1.5, -2.0, -np.inf])}
+    write_table(path, ["of runs/x,=1+1\n=2"], columns)
+    assert path.read_text().splitlines() == [
+        "# of runs/x, =1+1 =2", "name,z", "'=1+1,-1.5", "-1.5,-2", "plain,-inf"
+    ]  # fmt: skip
+
+
 def test_missing_or_binary_exact_file(tmp_path):
-    with pytest.raises(EstimateError, match="No such file"):
+    with pytest.raises(EstimateError, match="no such file"):
         read_exact(tmp_path / "none.csv", EDGES)
     (tmp_path / "binary.csv").write_bytes(b"\x89HDF\xff\xfe")
     with pytest.raises(EstimateError, match="not a text file"):
@@ -171,5 +180,5 @@ def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
         path.write_text(text)
         with pytest.raises(EstimateError, match=wanted):
             read_test_sets(path)
-    with pytest.raises(EstimateError, match="cannot be read"):
+    with pytest.raises(EstimateError, match="no such file"):
         read_test_sets(tmp_path / "nothing.csv")

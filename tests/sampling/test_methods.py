@@ -7,7 +7,7 @@ several runs; rms 0.7 to 1.4, none beyond 4.5.
 import numpy as np
 import pytest
 import run_tools
-from markov_model import MarkovModel
+from markov_model import MarkovModel, weights
 from run_tools import LATTICE
 from toy_models import LatticeModel
 
@@ -110,6 +110,22 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
         assert density.absolute
         exact = MarkovModel(6, 5, forbidden).exact_log_g(density.edges)
         parts.append(scores(density, exact))
+    check(np.concatenate(parts), 40)
+
+
+@pytest.mark.parametrize("method", ["ancestral", "parallel-tempering"])
+def test_the_density_is_exact_where_rows_are_no_probabilities(tmp_path, method):
+    """Ancestral draws normalize the rows themselves; the ladder does without its anchor at m."""
+    settings = [
+        *MARKOV_SETTINGS, BETAS_MARKOV, f"sampler.method={method}",
+        "model.factory=markov_model:weights", "bins.lower=-1.0", "samples.every=1",
+    ]  # fmt: skip
+    parts = []
+    for seed in range(1, 5):
+        with open_run(run(tmp_path, settings, seed)) as finished:
+            density = density_of_run(finished)
+            assert density.absolute and np.isnan(finished.model_beta)
+        parts.append(scores(density, weights("cpu").exact_log_g(density.edges)))
     check(np.concatenate(parts), 40)
 
 

@@ -121,3 +121,17 @@ def test_the_environment_names_libraries():
         "mpi",
         "cpu",
     }
+
+
+class TwoRanks:
+    """What another rank says, beside this one."""
+
+    def texts(self, text):
+        return [text, '{"gpu": "A", "gpu_driver": "2"}']
+
+
+def test_the_gpus_of_all_ranks_are_named_once():
+    assert plan.gpus(TwoRanks(), {"gpu": "A", "cudnn": "9"}) == {
+        "cudnn": "9", "gpu": "A", "gpu_driver": "2",
+    }  # fmt: skip
+    assert plan.gpus(TwoRanks(), {"gpu": "none"})["gpu"] == "A, none"

@@ -6,8 +6,10 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from run_tools import LATTICE
 from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.restart import Existing, check_resume, find_existing
@@ -95,11 +97,19 @@ def test_what_is_free_to_change(finished, change):
     ("kernel.sites=2", "kernel.sites is 1 in the file and 2 here"),
     ("bins.width=0.125", "bins.width is 0.25 in the file and 0.125 here"),
     ("samples.every=2", "samples.every is 4 in the file and 2 here"),
+    ("ladder.anchors=true", "ladder.anchors is False in the file and True here"),
     ("model.options.unit=0.5", "model.options is {} in the file and {'unit': 0.5} here"),
 ])  # fmt: skip
 def test_what_makes_it_another_run(finished, change, words):
     lines = refusal(config_of(finished, *SMALL, change)).splitlines()
     assert "holds another run" in lines[0] and lines[1:] == [f"  {words}"]
+
+
+def test_older_files_store_true_where_anchors_are_left_out(tmp_path):
+    plain = LATTICE.replace("anchors = false\n", "").format(output=tmp_path / "run.h5")
+    for there, here in [(["ladder.anchors=true"], []), ([], ["ladder.anchors=true"])]:
+        stored, given = (input_file.parse(plain, "a.toml", words) for words in (there, here))
+        assert restart._differences(stored, given) == []
 
 
 def test_other_files_and_fewer_rounds_are_refused(finished):

@@ -9,6 +9,8 @@ as many pictures drawn from the reference set itself get.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,10 @@ from omniinput_hpc.annotation.png import file_data_uri, pixels
 from omniinput_hpc.annotation.tasks import Key, TaskSet
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import open_regular
 
+MAX_BIN_DRAWS = 2**20
 REFERENCE_DRAWS = 5
 """Draws from the reference set, each of as many pictures as a bin has."""
 
@@ -41,10 +46,7 @@ def read_reference(name: str) -> Pictures:
         files = sorted(path.glob("*.png"))
         images = stacked([pixels(file_data_uri(file)) for file in files] or [_NONE])
     elif path.suffix == ".npy":
-        try:
-            images = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"--reference {name} cannot be read: {error}") from None
+        images = _read_npy(path)
     elif ":" in name:
         images = np.asarray(load_function(name, "--reference")())
     else:
@@ -61,6 +63,28 @@ def read_reference(name: str) -> Pictures:
 
 
 _NONE = np.zeros((0, 0), dtype=np.uint8)
+
+
+def _read_npy(path: Path) -> NDArray[Any]:
+    """Return the array of a .npy file whose header fits its size; a UserError for another."""
+    try:
+        with open_regular(path) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                version, np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(file)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or n_bytes != os.fstat(file.fileno()).st_size - file.tell():
+                raise ValueError("its header does not fit its size")
+            file.seek(0)
+            images: NDArray[Any] = np.load(file, allow_pickle=False)
+            return images
+    except _BROKEN_NPY as error:
+        raise UserError(f"--reference {path} cannot be read: {first_line(error)}") from None
+
+
+_BROKEN_NPY = (OSError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError)
 
 
 def fid_per_bin(
@@ -85,6 +109,9 @@ def fid_per_bin(
         if item.run is not None and item.bin_lower is not None and item.draws:
             place = bins.setdefault((item.run, item.bin_lower), [])
             place.append((pixels(png[item.id]), item.draws))
+    for (_, lower), drawn in bins.items():
+        if sum(n for _, n in drawn) > MAX_BIN_DRAWS:
+            raise UserError(f"{key.path}: the bin at {lower:g} has over {MAX_BIN_DRAWS:,} draws")
     known = _features(network, reference, batch)
     rng = np.random.default_rng(0)
     rows = []

@@ -11,18 +11,16 @@ from omniinput_hpc.annotation.judges import Judge
 from omniinput_hpc.annotation.judges.rule import RuleJudge
 from omniinput_hpc.annotation.tasks import Kind, TaskSet, key_path, read_key
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import read_text
 
 Options = argparse.Namespace
+MAX_TEMPLATE_BYTES = 1 << 20
 
 
 def _causal_lm(options: Options, device: str) -> Judge:
     from omniinput_hpc.annotation.judges.language import LanguageModelJudge
 
-    try:
-        template = options.template.read_text(encoding="utf-8").removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"--template {options.template} cannot be read: {reason}") from None
+    template = read_text(options.template, "--template", MAX_TEMPLATE_BYTES).removesuffix("\n")
     return LanguageModelJudge(options.model, template, options.answers, options.dtype, device)
 
 

@@ -10,6 +10,9 @@ from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
+ROUNDING = 1e-12
+"""Which share of the largest beta is no more than rounding of 0, as older run files have it."""
+
 
 @dataclass(frozen=True)
 class RungWeights:
@@ -32,8 +35,9 @@ class RungWeights:
 
     @property
     def uniform_k(self) -> BoolArray:
-        """Which rungs give all inputs the same weight, bool [K]."""
-        return np.asarray((self.beta_k == 0.0) & (self.kappa_k == 0.0))
+        """Which rungs give all inputs the same weight, bool [K]; rounding of beta left aside."""
+        rounding = ROUNDING * np.abs(self.beta_k[np.isfinite(self.beta_k)]).max(initial=0.0)
+        return np.asarray((np.abs(self.beta_k) <= rounding) & (self.kappa_k == 0.0))
 
     @property
     def label_k(self) -> list[str]:

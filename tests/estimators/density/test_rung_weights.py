@@ -287,3 +287,10 @@ def test_inputs_are_chosen_by_the_weights_of_their_own_laws(kind):
             right = first_is_zero(np.array([x for bin_, _, x in items if bin_ == b]))
             assert draws.sum() == 3000
             assert abs((draws * right).sum() / 3000 - truth[b]) < 0.06
+
+
+def test_a_beta_that_is_zero_but_for_rounding_is_uniform():
+    """As run files have it that were made before such betas were put on 0."""
+    found = canonical(np.linspace(-2.0, 4.3, 64), np.array([0.0, 1.0])).uniform_k
+    assert np.flatnonzero(found).tolist() == [20]
+    assert not canonical(np.array([1e-3, 4.0]), np.array([0.0, 1.0])).uniform_k.any()

@@ -1,6 +1,7 @@
 """What a person is told of devices and memory: which device, how much, and that it does not fit."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -77,3 +78,19 @@ def test_what_does_not_fit_is_bad_input_and_says_what_helps():
         loading.to_device(Full(100, 100), "cpu", "model.path = here")
     with pytest.raises(UserError, match=r"a batch of 7 inputs does not fit .* sampler\.walkers"):
         checked.try_out(Full(1, 1), torch.zeros(7, 3, dtype=torch.int64), "the model")
+
+
+def test_a_gpu_is_described_by_its_name_its_driver_and_cudnn(tmp_path, monkeypatch):
+    assert device.gpu("cpu") == {"gpu": "none"}
+    about = SimpleNamespace(name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: about)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90701)
+    driver = tmp_path / "version"
+    monkeypatch.setattr(device, "_DRIVER", str(driver))
+    found = {"gpu": about.name, "cudnn": "90701"}
+    assert device.gpu("cuda:0") == found
+    driver.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 01:37:27 UTC 2025\n"
+        "GCC version:  gcc version 12.3.0\n"
+    )
+    assert device.gpu("cuda:0") == {**found, "gpu_driver": "570.124.06"}

@@ -1,0 +1,124 @@
+"""The page under a crowd: idle connections are closed, and cannot take the annotator's places."""
+
+import socket
+import time
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
+
+import pytest
+from page_server import Server
+from task_files import make_tasks
+
+from omniinput_hpc.annotation import crowd
+from omniinput_hpc.annotation.crowd import MAX_KNOWN, MAX_STRANGERS, SECONDS_TO_ASK, Crowd
+
+CONNECTIONS = 200
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(make_tasks(tmp_path_factory.mktemp("crowd"), 40).path, "ana") as running:
+        yield running
+
+
+def connect(server, text=b""):
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    connection.sendall(text)
+    return connection
+
+
+@contextmanager
+def idle_connections(server, n=CONNECTIONS, text=b""):
+    with ExitStack() as stack:
+        yield [stack.enter_context(connect(server, text)) for _ in range(n)]
+
+
+def seconds_of_scores(server, first, n=5):
+    """Return the longest time that a score took, each over new connections."""
+    longest = 0.0
+    for i in range(first, first + n):
+        begin = time.monotonic()
+        id_ = again(server.get, f"/api/item/{i}")[1]["item"]["id"]
+        assert again(server.post, "/api/score", id=id_, score=0.5, nonce=f"nonce{i:04}")[0] == 200
+        longest = max(longest, time.monotonic() - begin)
+    return longest
+
+
+def again(call, *arguments, **body):
+    """Call as the page does: where the connection was closed, once more."""
+    while True:
+        try:
+            return call(*arguments, **body)
+        except (OSError, HTTPException):
+            continue
+
+
+@pytest.mark.parametrize(
+    ("first", "n", "text"),
+    [
+        (0, CONNECTIONS, b""),
+        (5, CONNECTIONS, b"GET / HTTP/1.1\r\nHost: "),
+        (10, MAX_STRANGERS + 90, b""),
+    ],
+)
+def test_a_score_takes_under_a_second_beside_idle_connections(server, first, n, text):
+    with idle_connections(server, n, text):
+        assert seconds_of_scores(server, first) < 1.0
+
+
+@pytest.mark.slow
+def test_a_connection_that_asks_nothing_is_closed(server):
+    with connect(server) as idle, connect(server, b"GET / HTT") as begun:
+        begin = time.monotonic()
+        assert idle.recv(1) == b"" and begun.recv(1) == b""
+        assert SECONDS_TO_ASK - 1 < time.monotonic() - begin < SECONDS_TO_ASK + 10
+
+
+@pytest.mark.slow
+def test_a_request_that_trickles_in_is_closed(server):
+    with connect(server, b"GET / HTTP/1.1\r\n") as slow:
+        begin = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() < begin + 20:
+                slow.sendall(b"x")
+                time.sleep(0.2)
+        assert time.monotonic() - begin < SECONDS_TO_ASK + 3
+
+
+class Connection:
+    """A connection as `Crowd` sees it."""
+
+    def __init__(self, client):
+        self.client, self.transport, self.open = client, self, True
+
+    def abort(self):
+        self.open = False
+
+
+def test_who_has_shown_the_token_keeps_the_place():
+    people, known = Crowd(), Connection("ana")
+    people.join(known)
+    people.welcome("ana")
+    others = [Connection(i) for i in range(MAX_STRANGERS + 10)]
+    for other in others:
+        people.join(other)
+    assert known.open and [other.open for other in others] == [False] * 10 + [True] * MAX_STRANGERS
+    people.leave(others[-1])
+    people.join(Connection("new"))
+    assert others[10].open  # there was room
+    people.welcome("nobody")
+    again = [Connection(f"tab {i}") for i in range(MAX_KNOWN)]
+    for tab in again:
+        people.join(tab)
+        people.welcome(tab.client)
+    assert not known.open and all(tab.open for tab in again)
+
+
+def test_without_the_crowd_strangers_would_stay(server, monkeypatch):
+    """The wrong variant: nobody is ever closed."""
+    monkeypatch.setattr(crowd, "MAX_STRANGERS", 10**9)
+    people = Crowd()
+    others = [Connection(i) for i in range(CONNECTIONS)]
+    for other in others:
+        people.join(other)
+    assert all(other.open for other in others)
