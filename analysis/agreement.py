@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
     options = parser.parse_args(arguments)
 
-    with open_run(options.run) as run:
+    with open_run(options.run, options.on_damage) as run:
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)

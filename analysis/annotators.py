@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     add_score_options(parser)
     options = parser.parse_args(arguments)
 
-    with open_run(options.run) as run:
+    with open_run(options.run, options.on_damage) as run:
         density = density_of_run(run)
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)

@@ -27,12 +27,12 @@ def main(arguments: list[str]) -> None:
 
     drawn, runs, copies, wanted = [], [], 0, []
     for path, (low, high) in zip(options.run, ranges, strict=True):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             wanted.append(task_bins.bins_of_run(run, low, high, options.width))
     task_bins.check_together(wanted)
     for i, (path, (low, high)) in enumerate(zip(options.run, ranges, strict=True)):
         edges = wanted[i].edges
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             density, shown = density_of_run(run), shown_of(run.config)
             seed = options.seed + 1_000_003 * i
             chosen, reports = choose.choose(run, density, edges, options.per_bin, options.law, seed)

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
     names = [path.stem for path in options.run]
     with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path)) for path in options.run]
+        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
         comparison.require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         if not one_model and not (options.rule or options.scores):

@@ -17,7 +17,7 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str]) -> None:
     """Read, diagnose, write, and print what to change."""
     options = new_parser(__doc__, "runs/toy.h5").parse_args(arguments)
-    with open_run(options.run) as run:
+    with open_run(options.run, options.on_damage) as run:
         found = diagnosis.diagnose(run)
         source, label = describe_run(run), z_label(run.config)
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)

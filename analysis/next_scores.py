@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
         paths.append(options.against)
         scores.append(options.against_scores or options.scores)
     for path, files in zip(paths, scores, strict=True):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             by = replace(curve_options(options), scores=files)
             results.append(curve_by_scores(run, density_of_run(run), by)[1])
     found = allocate(results, options.budget, options.side, range_of(results))

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     one, two = options.run
     names = (one.stem, two.stem)
 
-    with open_run(one) as run_a, open_run(two) as run_b:
+    with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
         require_one_space([run_a, run_b])
         a, b = density_of_run(run_a), density_of_run(run_b)
         pairs_a, from_a = read_pairs(run_a, run_b, a)

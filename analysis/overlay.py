@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
     models = []
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, shown in zip(options.run, sets_of, strict=True):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
             label = z_label(run.config)
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))

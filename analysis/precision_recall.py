@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     by = curve_options(options)
 
     notes: list[str] = []
-    with open_run(options.run) as run:
+    with open_run(options.run, options.on_damage) as run:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
         names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
     parts, found = [], []
     for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
-        with open_run(path) as run:
+        with open_run(path, options.on_damage) as run:
             content = content_of(run, report)
             found.append((rounds_of(run), content))
             parts.append(section(run, content, number, name))

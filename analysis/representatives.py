@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     if options.per_bin < 1 or options.seed < 0:
         raise UserError("--per-bin must be 1 or more, --seed 0 or more")
 
-    with open_run(options.run) as run:
+    with open_run(options.run, options.on_damage) as run:
         density = density_of_run(run)
         edges = edges_for(density, options.range, options.width)
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)

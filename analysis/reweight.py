@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
         raise EstimateError("--unbinned takes one run file")
 
     with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path)) for path in options.run]
+        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
         density = density_of_runs(runs)
         source, label = tables.describe_run(*runs), z_label(runs[0].config)
         constants = known_ratio.describe(density, runs[0])

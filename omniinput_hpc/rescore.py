@@ -31,7 +31,7 @@ from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import layout, lock, rescored, writers
+from omniinput_hpc.runfile import checksums, layout, lock, rescored, writers
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.writers import GuardedWriter
@@ -156,14 +156,8 @@ def _batches_of_round(world: World, run: RunReader, batch: int) -> int:
 
 
 def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
-    """Return the recorded inputs of some rungs in a round; refuse values that do not exist."""
-    x_ksd = run.round(round_, rungs).samples_x
-    if x_ksd.max(initial=0) >= run.n_values:
-        raise UserError(
-            f"{run.path} is damaged: round {round_} holds a value {x_ksd.max()}, of "
-            f"{run.n_values} values (run --verify for details)"
-        )
-    return x_ksd
+    """Return the recorded inputs of some rungs in a round; the reader refuses damage."""
+    return run.round(round_, rungs).samples_x
 
 
 def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path) -> int:
@@ -175,6 +169,7 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
         else:
             with rescored.open_rescored(path) as old:
                 too_short = old.rounds_planned < run.rounds_planned
+            checksums.settle_file(path)
             if too_short:
                 rescored.grow(path, run)
     except OSError as error:
@@ -189,8 +184,10 @@ def _open_writer(
     kind, _ = writers.choose_writer(requested, folder, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
+    with world.together(lambda: rescored.open_rescored(path)) as side:
+        fields = rescored.fields_of(g, side.has_checksums)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
-    opened = writers.open_writer(kind, path, g, rungs, world, rescored.fields_of(g))
+    opened = writers.open_writer(kind, path, g, rungs, world, fields)
     return GuardedWriter(opened, held_lock, file, world)
 
 

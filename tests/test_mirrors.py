@@ -41,7 +41,7 @@ TESTED_ELSEWHERE = {
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {
-        "cli/test_run.py": ["checked", "custom", "protocol", "table"],
+        "cli/test_run.py": ["custom", "protocol", "table"],
         "models/language/test_fits.py": ["device"],
         "annotation/test_display.py": ["display"],
         "test_enumerate.py": ["batches"],
@@ -68,6 +68,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["curves", "score_tables"],
     },
     "runfile": {
+        "runfile/test_reader.py": ["stored_input"],
         "test_rescore.py": ["rescored"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+from sealed_changes import changing, seal
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -21,6 +22,7 @@ from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.runfile import layout, rescored
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.runfile.rescored import find, open_rescored
 
@@ -123,16 +125,23 @@ def test_a_killed_or_stopped_one_is_resumed(number, code, capfd, folder):
         assert 2 <= so_far.rounds < 5
         left = so_far.rounds
         kept = so_far.z(0)
-    with h5py.File(side, "r+", locking=False) as file:  # what is committed is not made again
-        file["samples/z"][0, 0, 0] = 77.0
+    put_z(side, 77.0)  # what is committed is not made again
     code, text = call(capfd, folder / "good.h5", slow(folder))
     assert code == 0, text
     assert f"round {left} of" not in text
     with open_rescored(side) as whole:
         assert whole.z(0)[0, 0] == 77.0 and kept[0, 0] != 77.0
-    with h5py.File(side, "r+", locking=False) as file:
-        file["samples/z"][0, 0, 0] = kept[0, 0]
+    put_z(side, kept[0, 0])
     assert_right(side, folder / "good.h5", "worse")
+
+
+def put_z(side, value):
+    """Put an output into a side file, and its checksum."""
+    with h5py.File(side, "r+", locking=False) as file:
+        file["samples/z"][0, 0, 0] = value
+        shape = file["samples/z"].shape
+        g = layout.Geometry(shape[0], shape[1], 1, 1, shape[2], 1, 2, 1)
+        seal(file, rescored.fields_of(g), shape[1])
 
 
 def test_a_wall_time_limit_stops_in_good_order(capfd, folder, monkeypatch):
@@ -190,7 +199,7 @@ def test_side_files_of_something_else_are_left_alone(capfd, folder):
     assert code == 2 and "holds the outputs of another model" in text
     good.unlink()
     assert launch.main([str(folder / "good.toml"), "--set", f"run.output={good}"]) == 0
-    with h5py.File(good, "r+", locking=False) as file:
+    with changing(good) as file:
         file.attrs["created"] = "another time"
     code, text = call(capfd, good, worse)
     assert code == 2 and "was made from another run" in text
@@ -204,7 +213,7 @@ def test_side_files_of_something_else_are_left_alone(capfd, folder):
 
 
 def test_a_run_without_rounds_is_refused(capfd, folder):
-    with h5py.File(folder / "good.h5", "r+", locking=False) as file:
+    with changing(folder / "good.h5") as file:
         file["progress/rounds_committed"][0] = 0
     code, text = call(capfd, folder / "good.h5", folder / "worse.toml")
     assert code == 2 and "no committed round" in text

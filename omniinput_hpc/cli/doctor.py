@@ -333,7 +333,9 @@ def random_bytes(seed: int | list[int], n: int) -> NDArray[np.uint8]:
 def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     """Commit rounds to a small run file, and read on each rank what its neighbour wrote."""
     n_samples = max(1, TRIAL_BYTES // (TRIAL_SITES * world.size))
-    g = layout.Geometry(TRIAL_ROUNDS, world.size, 1, 1, n_samples, TRIAL_SITES, 256, 1)
+    g = layout.Geometry(
+        TRIAL_ROUNDS, world.size, 1, 1, n_samples, TRIAL_SITES, 256, 1, checksums=True
+    )
     need = 2 * layout.size_in_bytes(g)
     if need > layout.free_bytes(folder):
         remedy = f"make {amount(need)} free"

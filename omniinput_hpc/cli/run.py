@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             lambda: vars(restart.find_existing(given, about["fingerprint"], args.restart))
         )
     )
-    if found.resume and found.rounds >= config.run.rounds and not args.check:
+    complete = found.resume and found.rounds >= config.run.rounds
+    if complete and found.settled and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
     if auto and found.resume:
@@ -58,6 +60,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     find_walkers = auto and not found.resume
     if args.check or find_walkers:
         built, measured = build.try_moves(world, built, hosts, find_walkers)
+    if found.resume and not found.checksums:
+        built = replace(built, geometry=replace(built.geometry, checksums=False))
     here = _identity(world, built, about)
     folder = layout.target_of(Path(config.run.output)).parent
     writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
@@ -71,6 +75,8 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
+    if found.resume:
+        world.together(lambda: restart.check_rounds(Path(config.run.output), built.held))
     if args.check:
         return EXIT_COMPLETE
     with lock.hold(Path(config.run.output), world) as held_lock:
@@ -94,6 +100,7 @@ def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> res
     """
     from omniinput_hpc.models import device as devices
 
+    world.together(built.check_is_function)
     m = built.model_beta
     versions = {**plan.environment(), **devices.versions(), "package_version": __version__}
     source = {"model_source": about["source"]} if about["source"] else {}

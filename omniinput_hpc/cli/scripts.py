@@ -30,6 +30,8 @@ def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = 
         return EXIT_COMPLETE
     except (UserError, EstimateError) as error:
         message = str(error)
+        if getattr(error, "can_be_read", False):
+            message += "; --damaged reads it all the same"
     except OSError as error:
         message = f"{error.filename}: " if error.filename else ""
         message += str(error.strerror or error)
@@ -58,7 +60,8 @@ def new_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser of arguments that begin with ``run``, or with ``tasks`` of help `TASKS`.
 
-    Its help ends with an example, given as the script's arguments.
+    Its help ends with an example, given as the script's arguments. Of run files there is --damaged
+    as well, whose value `on_damage` is for `reader.open_run`.
     """
     parser = argparse.ArgumentParser(
         description=description,
@@ -67,7 +70,22 @@ def new_parser(
     )
     name, metavar = ("tasks", "TASKS.jsonl") if files == TASKS else ("run", "RUN.h5")
     parser.add_argument(name, type=Path, nargs=nargs, metavar=metavar, help=files)
+    if files != TASKS:
+        _add_damaged(parser)
     return parser
+
+
+def _add_damaged(parser: argparse.ArgumentParser) -> None:
+    from omniinput_hpc.runfile import checked_datasets
+
+    parser.add_argument(
+        "--damaged",
+        dest="on_damage",
+        action="store_const",
+        const=checked_datasets.warn,
+        default=checked_datasets.refuse,
+        help="read a file with changed bits too, and only warn of what does not fit its checksum",
+    )
 
 
 def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:

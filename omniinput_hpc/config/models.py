@@ -7,12 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from omniinput_hpc.config.table import MAX_SITES, Table, WholePositive
+from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import split_name
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
 DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
+NOISE = Field(
+    False,
+    description="Whether z may differ from one evaluation of an input to the next. A run whose "
+    "model turns out so ends with a message; `true` samples it all the same: then no input has an "
+    "output of its own, and the axis of z says so.",
+)
 NO_PROGRAMS = (
     "programs of torch.export (.pt2) are not read: give the network by factory = "
     '"module:function" and its weights as a .safetensors file'
@@ -57,6 +63,7 @@ class CausalLm(Table):
         "the padding of the vocabulary, so that the space is smaller; probabilities stay those "
         "among all tokens.",
     )
+    noise: bool = NOISE
 
 
 class SequenceClassifier(Table):
@@ -80,6 +87,7 @@ class SequenceClassifier(Table):
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     dtype: DTYPES = Field("float32", description=DTYPE)
+    noise: bool = NOISE
 
 
 class ImageClassifier(Table):
@@ -116,6 +124,7 @@ class ImageClassifier(Table):
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
         None, description="Of a factory's network: the number of grey levels of a pixel."
     )
+    noise: bool = NOISE
 
     @field_validator("path")
     @classmethod
@@ -151,6 +160,12 @@ class PythonModel(Table):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of the factory."
     )
+    rounding: Positive | None = Field(
+        None,
+        description="By how much z of one input may differ from one evaluation to the next, by "
+        "rounding alone; left out: by what float32 allows.",
+    )
+    noise: bool = NOISE
 
 
 Model = Annotated[

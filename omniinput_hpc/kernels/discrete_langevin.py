@@ -46,7 +46,7 @@ class DiscreteLangevin:
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers with the gradient at x."""
-        _, gradient = self._model.evaluate(x)
+        gradient = self._model.evaluate_again(x, z)
         return State(x, z, gradient)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:

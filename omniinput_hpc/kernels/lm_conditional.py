@@ -16,7 +16,7 @@ from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
-from omniinput_hpc.models.checked import watch
+from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 CPU_CHUNK_ELEMENTS = 1 << 17
@@ -99,6 +99,7 @@ class LmConditional(Untuned):
         self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, len(x))
         if cache is None or cache.beta != beta or cache.version != self._version:
             cache = self._evaluate(x, b, beta)
+            compare(self._model, x, z, self._output(cache.log_p, z.dtype))
         new = self._propose(x, b, cache, span, stream)
         z_new = self._output(new.cache.log_p, z.dtype)
         watch(self._model, new.x, z_new)

@@ -12,7 +12,7 @@ from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
-from omniinput_hpc.models.checked import watch
+from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Metropolis(Untuned):
         """Change the same sites in all walkers; the state's cache is the KV cache's version."""
         x, n_walkers = state.x, len(state.x)
         if state.cache != kv_cache.version:
-            kv_cache.evaluate(x)
+            compare(self._model, x, state.z, kv_cache.evaluate(x))
         sites = self._shared_sites(x.shape[1], stream)
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
         x_new = x.clone()

@@ -19,6 +19,22 @@ class NonFiniteOutput(Exception):
     """The model returned NaN or infinity."""
 
 
+class NotAFunction(Exception):
+    """The model returned different outputs for one input."""
+
+
+IS_NO_FUNCTION = (
+    "it is no function of the input (dropout, random numbers, or the other inputs of a batch?): "
+    "mend it, or set model.noise = true to sample it as it is"
+)
+
+
+def compare(model: Any, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
+    """Have a `CheckedModel` compare two outputs of inputs; nothing for other models."""
+    if isinstance(model, CheckedModel):
+        model.compare(x, z, z_again)
+
+
 def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
     """Have a `CheckedModel` check z, [W], that a KV cache computed; nothing for other models."""
     if isinstance(model, CheckedModel):
@@ -26,18 +42,28 @@ def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
 
 
 class CheckedModel:
-    """A model and the first input of each slot whose z was not finite.
+    """A model, the first input of each slot whose z was not finite, and how far outputs differed.
 
     Outputs are checked that come from `output` or from what `offers` holds; a kernel that gets z
     from a KV cache calls the function `watch`.
 
+    Parameters
+    ----------
+    rounding : by how much two outputs of one input may differ, a number and a share of z; None:
+        they are not compared
+
     Attributes
     ----------
     offers : what the model offers beyond the protocol
+    n_compared : how often outputs were compared
     """
 
-    def __init__(self, model: Model, name: str) -> None:
-        self._model, self._name = model, name
+    def __init__(
+        self, model: Model, name: str, rounding: tuple[float, float] | None = None
+    ) -> None:
+        self._model, self._name, self._rounding = model, name, rounding
+        self.n_compared = 0
+        self._apart: torch.Tensor | None = None  # [2]: times the rounding, and in units of z
         self.n_values, self.n_sites = model.n_values, model.n_sites
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
@@ -90,6 +116,30 @@ class CheckedModel:
         else:
             self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
             self._bad_w = self._bad_w | bad_w
+
+    def compare(self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
+        """Keep how far two outputs, [W], of inputs x, int64 [W, D], are apart at most.
+
+        Nothing is copied to the host: `apart` looks at it.
+        """
+        if self._rounding is None:
+            return
+        number, share = self._rounding
+        apart_w = (z_again - z).abs()
+        times_w = apart_w / (number + share * z.abs())
+        found = torch.stack([times_w.max(), apart_w.max()])
+        self._apart = found if self._apart is None else torch.maximum(self._apart, found)
+        self.n_compared += 1
+
+    def apart(self) -> tuple[float, float]:
+        """Return how far outputs were apart: in units of the rounding allowed, and of z.
+
+        It synchronizes with the device. What is not finite is `raise_if_nonfinite`'s.
+        """
+        if self._apart is None:
+            return 0.0, 0.0
+        times, apart = self._apart.nan_to_num(0.0).tolist()
+        return times, apart
 
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: the values where the model has no `render`."""

@@ -12,6 +12,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from omniinput_hpc import plugins
 from omniinput_hpc.config import Config, Table
 from omniinput_hpc.config import models as options_of
@@ -21,6 +23,8 @@ from omniinput_hpc.models.protocol import Model
 
 TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
 """By how much z may differ on another machine or in other batches, by the type of the weights."""
+ROUNDING = {"float32": (2e-5, 3e-6), "float16": (5e-3, 1e-3), "bfloat16": (5e-2, 1e-2)}
+"""By how much z may differ on one machine in batches of one shape: a number, and a share of z."""
 NO_UNIT = "output z (the model's own unit)"
 
 
@@ -126,12 +130,27 @@ def z_label(config: Mapping[str, Any]) -> str:
     """Return the axis label of the output, with its unit where the model's kind tells it."""
     model = config.get("model", {})
     row = KINDS.get(model.get("kind"))
-    return NO_UNIT if row is None else row.z_label(model)
+    label = NO_UNIT if row is None else row.z_label(model)
+    return f"{label}, with noise" if model.get("noise") else label
 
 
 def closeness(config: Config) -> float:
-    """Return by how much z may differ on another machine, or evaluated in other batches."""
-    return TOLERANCES[getattr(config.model, "dtype", "float32")]
+    """Return by how much z may differ on another machine, or evaluated in other batches.
+
+    That is infinite for a model that is declared to be noisy.
+    """
+    return np.inf if config.model.noise else TOLERANCES[getattr(config.model, "dtype", "float32")]
+
+
+def rounding(config: Config) -> tuple[float, float] | None:
+    """Return by how much z of one input may differ between evaluations: a number, a share of z.
+
+    None where the model is declared to be noisy, so that nothing is compared.
+    """
+    if config.model.noise:
+        return None
+    given = getattr(config.model, "rounding", None)
+    return (given, 0.0) if given else ROUNDING[getattr(config.model, "dtype", "float32")]
 
 
 def _module(name: str) -> ModuleType:

@@ -51,7 +51,7 @@ def read_pairs(
         The other model has not evaluated the samples (see `omniinput_hpc.rescore`).
     """
     path = find(run, other)
-    with open_rescored(path) as side:
+    with open_rescored(path, run.on_damage) as side:
         rescored = min(side.rounds, run.rounds)
         n_rounds = min(rescored, max(1, max_samples // (len(run.beta_k) * run.samples_per_round)))
         rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))

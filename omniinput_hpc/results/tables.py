@@ -195,9 +195,11 @@ def describe_density(density: Density, source: str) -> list[str]:
 def describe_run(*runs: RunData) -> str:
     """Return one line on where the numbers come from."""
     first = runs[0]
+    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
     return (
         "; ".join(_rounds_of(run) for run in runs)
         + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
+        + (" (model.noise = true: z is not a function of the input)" if noisy else "")
     )
 
 

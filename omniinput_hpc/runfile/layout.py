@@ -19,12 +19,19 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from omniinput_hpc.histogram import MAX_GROUPS
+from omniinput_hpc.runfile import checksums
+from omniinput_hpc.runfile.fields import Field as Field
+from omniinput_hpc.runfile.fields import shape_of as shape_of
+from omniinput_hpc.runfile.fields import slab as slab
 
 FORMAT = "omniinput-run"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+WITHOUT_CHECKSUMS = 2
+"""The version of files without checksums: they are read and resumed as they are."""
+
 Attribute = str | int | float | NDArray[Any]
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
@@ -45,28 +52,12 @@ class Geometry:
     n_tuned: int = 0  # numbers that a rung's kernel tunes
     flat: bool = False  # whether there are flat-histogram rungs
     log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
+    checksums: bool = False  # whether everything has one; files of older versions have none
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
         """The smallest unsigned integer that holds n_values values."""
         return np.min_scalar_type(self.n_values - 1)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One dataset: its shape, and what its first two axes are.
-
-    per : "round" (one slab a counted round), "counted parity" or "parity" (two slabs, written
-        in turn: by counted rounds only, or in burn-in as well), "once" (written at creation), or
-        "burn-in" (written at creation and by every burn-in round: what is frozen afterwards)
-    over : "rung", "pair" (one slab a rung, or a pair of neighbours named by its lower rung), or
-        "bottom" (the holder of rung 0 writes all of it)
-    """
-
-    shape: tuple[int, ...]
-    dtype: DTypeLike
-    per: str
-    over: str = "rung"
 
 
 def layout(g: Geometry) -> dict[str, Field]:
@@ -109,32 +100,11 @@ def layout(g: Geometry) -> dict[str, Field]:
     }
     if g.log_q:
         fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
-    return fields
-
-
-def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice | int, ...] | None:
-    """Return where in a dataset a holder of `rungs` writes round `round_`; None: nowhere.
-
-    Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
-    ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
-    """
-    stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
-    some = slice(rungs.start, stop)
-    if field.per == "burn-in":
-        return (some,) if round_ < 0 and stop > rungs.start else None
-    if field.per == "once" or (round_ < 0 and field.per != "parity"):
-        return None
-    first = round_ if field.per == "round" else round_ % 2
-    if field.over == "bottom":
-        return (first,) if rungs.start == 0 else None
-    return (first, some) if stop > rungs.start else None
-
-
-def shape_of(field: Field, where: tuple[slice | int, ...]) -> tuple[int, ...]:
-    """Return the shape of what `slab` names, a whole index dropping its axis."""
-    cut = zip(where, field.shape, strict=False)
-    lengths = [len(range(*w.indices(n))) for w, n in cut if isinstance(w, slice)]
-    return (*lengths, *field.shape[len(where) :])
+    if not g.checksums:
+        return fields
+    # Before the state, of which the side file has a copy: a file cut short there can be salvaged.
+    before = {n: field for n, field in fields.items() if not n.startswith(("state/", "progress/"))}
+    return before | checksums.fields_of(fields, k) | fields
 
 
 def size_in_bytes(g: Geometry) -> int:
@@ -153,7 +123,8 @@ def create(
 
     `first` holds what is written at creation, by dataset (see `first_values`).
     """
-    header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
     header |= {"n_values": g.n_values, "n_sites": g.n_sites, **attributes}
     make_file(path, layout(g), first, header)
 
@@ -168,16 +139,22 @@ def make_file(
 
     Raises an OSError where the disk is read-only, full, or out of quota.
     """
+    counters = {name: np.zeros(1, np.int64) for name in fields if name in checksums.COUNTERS}
+    values = {**first, **counters, **checksums.of_header(fields, first)}
     with making(path) as file:
         make_datasets(file, fields)
-        for name, value in first.items():
+        for name, value in values.items():
             file[name][...] = value
-        for name in fields:
-            if name.startswith("progress/"):
-                file[name][0] = 0
-        for name, attribute in attributes.items():
-            file.attrs[name] = attribute
-        file.attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        put_attributes(file, fields, {**attributes, "created": created})
+
+
+def put_attributes(
+    file: h5py.File, fields: Mapping[str, Field], attributes: Mapping[str, Attribute]
+) -> None:
+    """Store attributes, and checksums of them and of the datasets' places, in a new file."""
+    for name, value in {**attributes, **checksums.of_attributes(file, fields, attributes)}.items():
+        file.attrs[name] = value
 
 
 def grow_file(
@@ -192,9 +169,8 @@ def grow_file(
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         make_datasets(new, fields)
-        for name, value in {**old.attrs, **attributes}.items():
-            new.attrs[name] = value
-        committed = int(old["progress/rounds_committed"][0])
+        put_attributes(new, fields, {**old.attrs, **attributes})
+        committed, _ = checksums.counter(old, "progress/rounds_committed")
         for name, field in fields.items():
             if field.per == "round":
                 for round_ in range(committed):
@@ -202,6 +178,7 @@ def grow_file(
                     heartbeat()
             else:
                 new[name][...] = old[name][...]
+        checksums.settle(new)
 
 
 def grow(

@@ -5,8 +5,8 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,52 +16,27 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
-from omniinput_hpc.runfile import untrusted_hdf5
+from omniinput_hpc.runfile import checksums, consistency, stored_input, untrusted_hdf5
+from omniinput_hpc.runfile.checked_datasets import (
+    BrokenRun,
+    CheckedDatasets,
+    OnDamage,
+    refuse,
+    refuse_impossible,
+)
+from omniinput_hpc.runfile.checked_datasets import warn as warn
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
+    WITHOUT_CHECKSUMS,
     Geometry,
     checkpoint_of,
     layout,
-    slab,
 )
-from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RungState
-from omniinput_hpc.untrusted.parsing import parse_toml
+from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RecordedRound, RungState
 
-
-class BrokenRun(UserError):
-    """A damaged run file: part of its layout is missing or differs."""
-
-
-class _Slab:
-    """A dataset of one round, read when it is asked for."""
-
-    def __init__(self, dataset: str) -> None:
-        self._dataset = dataset
-
-    def __get__(self, round_: RecordedRound, owner: type) -> NDArray[Any]:
-        return round_.run.slab(self._dataset, round_.number, round_.rungs)
-
-
-@dataclass(frozen=True)
-class RecordedRound:
-    """The records of one committed round (number 0 on), for some rungs or (None) for all."""
-
-    run: RunReader
-    number: int
-    rungs: range | None = None
-
-    counts_kb = _Slab("histogram/counts")  # uint32 [K, B]
-    outside_k2 = _Slab("histogram/outside")  # below and above the bins, uint32 [K, 2]
-    samples_x = _Slab("samples/x")  # [K, S, D]
-    samples_z = _Slab("samples/z")  # float32 [K, S]
-    samples_walker = _Slab("samples/walker")  # int32 [K, S]
-    attempted_kn = _Slab("kernel/attempted")  # moves of each part of the kernel, int64 [K, n]
-    accepted_kn = _Slab("kernel/accepted")
-    swaps_attempted_k = _Slab("exchange/attempted")  # of rung k with k + 1, int64 [K - 1]
-    swaps_accepted_k = _Slab("exchange/accepted")
-    walker_kw = _Slab("exchange/walker")  # in each slot at the round's end, int32 [K, W]
-    round_trips_v = _Slab("exchange/round_trips")  # completed by each walker, int64 [W K]
+MAX_ATTEMPTS = 50
+"""To read what a live run overwrites every second round."""
 
 
 class RunReader(untrusted_hdf5.UntrustedFile):
@@ -80,31 +55,75 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 
     NAME, DAMAGED = "run file", BrokenRun
 
+    def __init__(
+        self,
+        path: Path,
+        on_damage: OnDamage = refuse,
+        on_impossible: OnDamage = refuse_impossible,
+    ) -> None:
+        self.on_damage, self._on_impossible = on_damage, on_impossible
+        super().__init__(path)
+
     def _read_header(self) -> None:
-        file = self._file
-        untrusted_hdf5.require(file, FORMAT, FORMAT_VERSION, "an omniinput_hpc run")
+        file, versions = self._file, (WITHOUT_CHECKSUMS, FORMAT_VERSION)
+        version = untrusted_hdf5.require(file, FORMAT, versions, "an omniinput_hpc run")
         self.config_toml = untrusted_hdf5.text(file, "config")
-        self.config: dict[str, Any] = _stored_input(self.config_toml)
+        self.config: dict[str, Any] = stored_input.parse(self.config_toml)
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.n_values = untrusted_hdf5.whole_number(file, "n_values", 2)
         self.n_sites = untrusted_hdf5.whole_number(file, "n_sites", 1)
-        self.geometry = self._geometry()
+        self.geometry = self._geometry(version == FORMAT_VERSION)
         self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
         self.samples_per_round = self.geometry.samples_per_round
-        self.beta_k: NDArray[np.float64] = file["ladder/beta"][:]
-        self.edges: NDArray[np.float64] = file["bins/edges"][:]
-        if np.isinf(self.beta_k).any() or (np.isnan(self.beta_k).any() and not self.geometry.flat):
-            raise ValueError("ladder/beta holds values that are not finite")
-        if not np.isfinite(self.edges).all() or not (np.diff(self.edges) > 0).all():
-            raise ValueError("bins/edges are not finite numbers in ascending order")
-        self.rounds = int(file["progress/rounds_committed"][0])
-        self.burn_in_committed = int(file["progress/burn_in_committed"][0])
-        burn_in = self.config["run"].get("burn_in", 0)
-        within = 0 <= self.rounds <= self.rounds_planned and 0 <= self.burn_in_committed <= burn_in
-        if not within:
-            raise ValueError("the progress counters are out of range")
+        self.moves_per_round = stored_input.moves_per_round(self.config, self.walkers)
+        self._read_counters()
+        if self.geometry.checksums:
+            for what in checksums.wrong_attributes(file, layout(self.geometry)):
+                self._data.report_damage(what)
+        self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
+        _raise_first("bins/edges", consistency.edges(self.edges))
+        self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
+        gaussian = self.config.get("ladder", {}).get("kappa") is not None
+        betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
+        _raise_first("ladder/beta", betas)
 
-    def _geometry(self) -> Geometry:
+    def _read_counters(self) -> None:
+        """Read the counters, and of the same moment what a live run soon overwrites."""
+        fields, k = layout(self.geometry), self.geometry.n_rungs
+        burn_in = self.config["run"].get("burn_in", 0)
+        for _ in range(MAX_ATTEMPTS):
+            self._data = CheckedDatasets(
+                self._file, self.path, fields, k, self._possible(), self.on_damage,
+                self._on_impossible,
+            )  # fmt: skip
+            counted = {name: checksums.counter(self._file, name) for name in checksums.COUNTERS}
+            self.rounds, self.burn_in_committed = (counted[name][0] for name in checksums.COUNTERS)
+            within = 0 <= self.rounds <= self.rounds_planned
+            if not (within and 0 <= self.burn_in_committed <= burn_in):
+                raise ValueError("the progress counters are out of range")
+            if self.rounds == 0 or self._data.hold(self.rounds - 1):
+                break
+        else:
+            raise UserError(f"{self.path} is being written too fast to be read")
+        self.is_settled = not checksums.settle(self._file)
+        for name, (_, fits) in counted.items():
+            if not fits:
+                self._data.report_damage(name)
+        self.is_frozen = self.burn_in_committed >= burn_in
+
+    def _possible(self) -> Mapping[str, Callable[[NDArray[Any]], Iterator[str]]]:
+        """Return what checks, by dataset, whether its values are some that a run writes."""
+        g = self.geometry
+        walkers = partial(consistency.walkers, n_walkers=g.n_rungs * g.n_walkers)
+        return {
+            "samples/x": partial(consistency.inputs, n_values=g.n_values),
+            "samples/z": consistency.outputs,
+            "samples/walker": walkers,
+            "exchange/walker": walkers,
+            "exchange/round_trips": consistency.not_negative,
+        }
+
+    def _geometry(self, with_checksums: bool) -> Geometry:
         """Check all datasets, before anything of them is read, and return what they agree on."""
 
         def shape(name: str, n_axes: int) -> tuple[int, ...]:
@@ -126,7 +145,10 @@ class RunReader(untrusted_hdf5.UntrustedFile):
             n_tuned=shape("state/kernel", 3)[2],
             flat=shape("state/entropy", 3)[2] > 0,
             log_q="samples/log_q" in self._file,
+            checksums=with_checksums,
         )
+        if not with_checksums and checksums.PROGRESS in self._file:
+            raise ValueError("it has checksums, but says that it is of a version without any")
         if g.n_bins > MAX_BINS:
             raise ValueError(f"{g.n_bins:.3g} bins are too many")
         if min(g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.n_kernels) < 1:
@@ -186,9 +208,15 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 
     def counts_by_round_kb(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the histogram over rounds begin to end - 1, int64 [K, B]."""
-        total = np.zeros(self._file["histogram/counts"].shape[1:], dtype=np.int64)
+        g = self.geometry
+        total = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
         for round_ in range(begin, end):
-            total += self._file["histogram/counts"][round_]
+            counts_kb = self.slab("histogram/counts", round_)
+            if self.moves_per_round is not None:
+                outside_k2 = self.slab("histogram/outside", round_)
+                wrong = consistency.counted(counts_kb, outside_k2, self.moves_per_round)
+                self._report("histogram/counts", round_, wrong)
+            total += counts_kb
         return total
 
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
@@ -204,34 +232,43 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 
     def outside_k2(self) -> NDArray[np.int64]:
         """Return the counts below and above the bins, int64 [K, 2]."""
-        counts = self._file["histogram/outside"][: self.rounds]
+        counts = self._of_all_rounds("histogram/outside")
         return np.asarray(counts.sum(axis=0, dtype=np.int64))
 
     def lane_counts_kgb(self) -> NDArray[np.int64]:
         """Return the histogram per group of lanes, int64 [K, G, B]; lane w is in group w G // W."""
-        dataset = self._file["histogram/lane_counts"]
+        dataset = "histogram/lane_counts"
         if self.rounds == 0:
-            return np.zeros(dataset.shape[1:], dtype=np.int64)
-        return np.asarray(dataset[(self.rounds - 1) % 2].astype(np.int64))
+            return np.zeros(layout(self.geometry)[dataset].shape[1:], dtype=np.int64)
+        counts_kgb = self.slab(dataset, self.rounds - 1).astype(np.int64)
+        if self.moves_per_round is not None:
+            moves = self.rounds * self.moves_per_round
+            wrong = consistency.counted(counts_kgb.sum(axis=1), self.outside_k2(), moves)
+            self._report(dataset, None, wrong)
+        return counts_kgb
 
     def z_sum_kb(self) -> NDArray[np.float64]:
         """Return the sum of z over the counts of a bin, float64 [K, B]."""
-        dataset = self._file["histogram/z_sum"]
+        dataset, g = "histogram/z_sum", self.geometry
         if self.rounds == 0:
-            return np.zeros(dataset.shape[1:])
-        return np.asarray(dataset[(self.rounds - 1) % 2])
+            return np.zeros((g.n_rungs, g.n_bins))
+        z_sum_kb = self.slab(dataset, self.rounds - 1)
+        counts_kb = self.lane_counts_kgb().sum(axis=1)
+        self._report(dataset, None, consistency.sums_of_z(z_sum_kb, counts_kb, self.edges))
+        return z_sum_kb
 
     def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
         """Yield (x [K, S, D], z [K, S]) of each committed round; sample t W + w is of lane w."""
         for round_ in range(self.rounds):
-            yield self._file["samples/x"][round_], self._file["samples/z"][round_]
+            yield self.slab("samples/x", round_), self.slab("samples/z", round_)
 
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:
         """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
         begin, end, _ = rounds.indices(self.rounds)
-        return np.asarray(self._file["samples/z"][begin:end, rungs])
+        first, stop, _ = rungs.indices(self.geometry.n_rungs)
+        return self._data.rounds("samples/z", range(begin, end), range(first, stop))
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
         """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
@@ -240,33 +277,50 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         """
         if not self.geometry.log_q:
             return None
-        return (self._file["samples/log_q"][round_] for round_ in range(self.rounds))
+        return (self.slab("samples/log_q", round_) for round_ in range(self.rounds))
 
     def log_weight_kb(self) -> NDArray[np.float64]:
         """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
-        return np.asarray(self._file["ensemble/log_weight"][:])
+        return self._data.whole("ensemble/log_weight", self.is_frozen)
 
     def kappa_k(self) -> NDArray[np.float64]:
         """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-        return np.asarray(self._file["ensemble/kappa"][:])
+        return self._data.whole("ensemble/kappa")
 
     def z0_k(self) -> NDArray[np.float64]:
         """Return z0 of each rung (see `kappa_k`), float64 [K]."""
-        return np.asarray(self._file["ensemble/z0"][:])
+        return self._data.whole("ensemble/z0")
 
     def acceptance_kn(self) -> NDArray[np.int64]:
         """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
-        names = ("kernel/attempted", "kernel/accepted")
-        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names])
+        return self._attempted_and_accepted("kernel")
 
     def round_trips_v(self) -> NDArray[np.int64]:
         """Return completed round trips per walker, int64 [W K]."""
-        return np.asarray(self._file["exchange/round_trips"][: self.rounds].sum(axis=0))
+        return np.asarray(self._of_all_rounds("exchange/round_trips").sum(axis=0))
 
     def swaps_k2(self) -> NDArray[np.int64]:
         """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
-        names = ("exchange/attempted", "exchange/accepted")
-        return np.stack([self._file[n][: self.rounds].sum(axis=0) for n in names], axis=1)
+        return self._attempted_and_accepted("exchange").T
+
+    def _attempted_and_accepted(self, group: str) -> NDArray[np.int64]:
+        """Return the sums over all rounds of what was attempted and accepted, int64 [2, K, ...]."""
+        attempted, accepted = (
+            self._of_all_rounds(f"{group}/{name}") for name in ("attempted", "accepted")
+        )
+        for round_, (n_attempted, n_accepted) in enumerate(zip(attempted, accepted, strict=True)):
+            wrong = consistency.accepted(n_attempted, n_accepted)
+            self._report(f"{group}/accepted", round_, wrong)
+        return np.stack([attempted.sum(axis=0), accepted.sum(axis=0)])
+
+    def _of_all_rounds(self, name: str) -> NDArray[Any]:
+        return self._data.rounds(name, range(self.rounds), range(self.geometry.n_rungs))
+
+    def _report(self, name: str, round_: int | None, wrong: Iterator[tuple[int, str]]) -> None:
+        """Report what a check of `consistency` found in a dataset."""
+        of_round = "" if round_ is None else f" of round {round_}"
+        for k, words in wrong:
+            self._data.report_impossible(f"{name}{of_round}, rung {k}: {words}")
 
     def round(self, number: int, rungs: range | None = None) -> RecordedRound:
         """Return the records of a committed round, of some rungs or (by default) of all."""
@@ -277,9 +331,8 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 
         Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
         """
-        k = self.geometry.n_rungs
-        where = slab(layout(self.geometry)[name], round_, rungs or range(k), k)
-        return np.asarray(self._file[name][where if where is not None else slice(0)])
+        with self._damage_as_user_error():
+            return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
 
     @property
     def last_round(self) -> int | None:
@@ -309,36 +362,56 @@ class RunReader(untrusted_hdf5.UntrustedFile):
         return found
 
     def _stored(self, last: int, rungs: range) -> Checkpoint:
-        lane_counts_kgb, z_sum_kb = self.lane_counts_kgb().astype(np.uint64), self.z_sum_kb()
+        """Return the state after a round of some rungs."""
+
+        def state(name: str) -> NDArray[Any]:
+            return self.slab(name, last, rungs)
+
+        some = slice(rungs.start, rungs.stop)
+        fields = {field: state(name) for field, name in STATE_DATASETS.items()}
+        fields["lane_counts_gb"] = self.lane_counts_kgb()[some].astype(np.uint64)
+        fields["z_sum_b"] = self.z_sum_kb()[some]
+        beta_k = state("state/beta")
         found = [
-            RungState(
-                beta=float(self._file["state/beta"][last % 2, k]),
-                lane_counts_gb=lane_counts_kgb[k],
-                z_sum_b=z_sum_kb[k],
-                **{f: self._file[name][last % 2, k] for f, name in STATE_DATASETS.items()},
-            )
-            for k in rungs
+            RungState(beta=float(beta_k[i]), **{name: fields[name][i] for name in fields})
+            for i in range(len(rungs))
         ]
-        return Checkpoint(found, self._file["state/swaps"][last % 2])
+        return Checkpoint(found, self.slab("state/swaps", last))
 
     def _is_possible(self, rung: RungState) -> bool:
         n_walkers = self.geometry.n_rungs * self.walkers
-        return bool(
-            rung.x.max(initial=0) < self.n_values
-            and np.isfinite(rung.z).all()
-            and ((rung.walker_w >= 0) & (rung.walker_w < n_walkers)).all()
-            and np.isin(rung.direction_w, (0, 1, 2)).all()
+        wrong = (
+            *consistency.inputs(rung.x, self.n_values),
+            *consistency.outputs(rung.z),
+            *consistency.walkers(rung.walker_w, n_walkers),
         )
+        return not wrong and bool(np.isin(rung.direction_w, (0, 1, 2)).all())
+
+    def check_header(self) -> None:
+        """Compare all that was written at creation or by burn-in with its checksums."""
+        for name in self._data.names("once"):
+            self._data.whole(name)
+        for name in self._data.names("burn-in"):
+            self._data.whole(name, self.is_frozen)
+
+    def check_round(self, round_: int, rungs: range | None = None) -> None:
+        """Compare all that some rungs (or all) wrote in a counted round with its checksums."""
+        for name in self._data.names("round"):
+            self.slab(name, round_, rungs)
 
 
-def open_run(path: str | Path) -> RunReader:
+def open_run(
+    path: str | Path, on_damage: OnDamage = refuse, on_impossible: OnDamage = refuse_impossible
+) -> RunReader:
     """Open a run file for reading.
 
-    Raises a UserError where there is no such file, or it is not a whole run file.
+    What is read is compared with its checksums, and with what a run can write at all; `on_damage`
+    and `on_impossible` say what is done where it does not fit (see `checked_datasets`). Raises a
+    UserError where there is no such file, or it is not a whole run file.
     """
     path = Path(path)
     try:
-        return RunReader(path)
+        return RunReader(path, on_damage, on_impossible)
     except UserError as error:
         if not path.is_file() or not checkpoint_of(path).is_file():
             raise
@@ -352,18 +425,6 @@ def libraries() -> dict[str, str]:
     return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": parallel}
 
 
-def _stored_input(toml: str) -> dict[str, Any]:
-    """Parse the stored input, and check the keys that readers use."""
-    config = parse_toml(toml)
-    for table in ("run", "model"):
-        if not isinstance(config.get(table, {}), dict):
-            raise ValueError(f"the stored input's {table} is no table")
-    if "run" not in config:
-        raise ValueError("the stored input has no table [run]")
-    for key in ("kind", "path", "factory"):
-        if not isinstance(config.get("model", {}).get(key, ""), str):
-            raise ValueError(f"the stored input's model.{key} is no text")
-    burn_in = config["run"].get("burn_in", 0)
-    if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
-        raise ValueError("the stored input's run.burn_in is no number of rounds")
-    return config
+def _raise_first(name: str, wrong: Iterator[str]) -> None:
+    for words in wrong:
+        raise ValueError(f"{name}: {words}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.runfile.layout import Geometry
+
+if TYPE_CHECKING:
+    from omniinput_hpc.runfile.reader import RunReader
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,37 @@ class Checkpoint:
 
     rungs: list[RungState]  # those asked for, in the ladder's order
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], as in `ExchangeRecord`
+
+
+class _Slab:
+    """A dataset of one round, read when it is asked for."""
+
+    def __init__(self, dataset: str) -> None:
+        self._dataset = dataset
+
+    def __get__(self, round_: RecordedRound, owner: type) -> NDArray[Any]:
+        return round_.run.slab(self._dataset, round_.number, round_.rungs)
+
+
+@dataclass(frozen=True)
+class RecordedRound:
+    """The records of one committed round (number 0 on), for some rungs or (None) for all."""
+
+    run: RunReader
+    number: int
+    rungs: range | None = None
+
+    counts_kb = _Slab("histogram/counts")  # uint32 [K, B]
+    outside_k2 = _Slab("histogram/outside")  # below and above the bins, uint32 [K, 2]
+    samples_x = _Slab("samples/x")  # [K, S, D]
+    samples_z = _Slab("samples/z")  # float32 [K, S]
+    samples_walker = _Slab("samples/walker")  # int32 [K, S]
+    attempted_kn = _Slab("kernel/attempted")  # moves of each part of the kernel, int64 [K, n]
+    accepted_kn = _Slab("kernel/accepted")
+    swaps_attempted_k = _Slab("exchange/attempted")  # of rung k with k + 1, int64 [K - 1]
+    swaps_accepted_k = _Slab("exchange/accepted")
+    walker_kw = _Slab("exchange/walker")  # in each slot at the round's end, int32 [K, W]
+    round_trips_v = _Slab("exchange/round_trips")  # completed by each walker, int64 [W K]
 
 
 def slabs_of_round(

@@ -9,6 +9,7 @@ readers see committed rounds only, also while it is written. Reading needs only 
                                  (of the run), package_version, created
     samples/z                    float32 [rounds, K, S], as the run's samples/z
     progress/rounds_committed    int64 [1]
+    checksum/round, checksum/progress    see `checksums`
 """
 
 from __future__ import annotations
@@ -22,13 +23,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.layout import Attribute, Field, Geometry, grow_file, make_file
+from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
+from omniinput_hpc.runfile.checked_datasets import (
+    BrokenRun,
+    CheckedDatasets,
+    OnDamage,
+    refuse,
+    refuse_impossible,
+)
+from omniinput_hpc.runfile.fields import Field
+from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.untrusted.parsing import parse_toml
 
 FORMAT = "omniinput-rescored"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+WITHOUT_CHECKSUMS = 1
+"""The version of files without checksums: they are read and continued as they are."""
+
+
+COUNTER = "progress/rounds_committed"
 
 
 def path_of(run_path: Path, name: str) -> Path:
@@ -36,12 +50,17 @@ def path_of(run_path: Path, name: str) -> Path:
     return run_path.with_name(f"{run_path.stem}.rescored.{name}.h5")
 
 
-def fields_of(g: Geometry) -> dict[str, Field]:
+def fields_of(g: Geometry, with_checksums: bool = True) -> dict[str, Field]:
     """Return every dataset of the side file, given the run's geometry."""
-    return {
-        "samples/z": Field((g.rounds, g.n_rungs, g.samples_per_round), np.float32, "round"),
-        "progress/rounds_committed": Field((1,), np.int64, "once"),
+    return _fields((g.rounds, g.n_rungs, g.samples_per_round), with_checksums)
+
+
+def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Field]:
+    fields = {
+        "samples/z": Field(shape, np.float32, "round"),
+        COUNTER: Field((1,), np.int64, "once"),
     }
+    return fields | checksums.fields_of(fields, shape[1]) if with_checksums else fields
 
 
 def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
@@ -58,7 +77,9 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
 
 def grow(path: Path, run: RunReader) -> None:
     """Replace a side file by one with room for all rounds of a run that has more rounds now."""
-    grow_file(path, fields_of(run.geometry), {})
+    with open_rescored(path) as side:
+        with_checksums = side.has_checksums
+    grow_file(path, fields_of(run.geometry, with_checksums), {})
 
 
 class RescoredReader(untrusted_hdf5.UntrustedFile):
@@ -72,32 +93,57 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
     run_created, run_fingerprint : str, of the run whose samples these are
     rounds, rounds_planned : int; `rounds` counts the committed ones
     shape : (K, S), samples of a round
+    has_checksums : bool, False of files of older versions
     """
 
-    NAME = "file of rescored samples"
+    NAME, DAMAGED = "file of rescored samples", BrokenRun
+
+    def __init__(
+        self,
+        path: Path,
+        on_damage: OnDamage = refuse,
+        on_impossible: OnDamage = refuse_impossible,
+    ) -> None:
+        self._report = on_damage, on_impossible
+        super().__init__(path)
 
     def _read_header(self) -> None:
         file = self._file
-        untrusted_hdf5.require(file, FORMAT, FORMAT_VERSION, "one of rescored samples")
+        versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
+        version = untrusted_hdf5.require(file, FORMAT, versions, "one of rescored samples")
         self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
         z = untrusted_hdf5.dataset(file, "samples/z")
-        counter = untrusted_hdf5.dataset(file, "progress/rounds_committed")
-        if len(z.shape) != 3 or z.dtype != np.float32 or counter.shape != (1,):
+        if len(z.shape) != 3:
             raise ValueError("a dataset has another shape or type")
         self.rounds_planned: int = z.shape[0]
         self.shape: tuple[int, int] = z.shape[1:]
-        self.rounds = int(counter[0])
+        self.has_checksums = version == FORMAT_VERSION
+        fields = _fields(z.shape, self.has_checksums)
+        for name, field in fields.items():
+            found = untrusted_hdf5.dataset(file, name)
+            if found.shape != field.shape or found.dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        possible = {"samples/z": consistency.outputs}
+        self._data = CheckedDatasets(
+            file, self.path, fields, self.shape[0], possible, *self._report
+        )
+        self.rounds, fits = checksums.counter(file, COUNTER)
         if not 0 <= self.rounds <= self.rounds_planned:
             raise ValueError("its counter of rounds is out of range")
+        if not fits:
+            self._data.report_damage(COUNTER)
+        if self.has_checksums:
+            for what in checksums.wrong_attributes(file, fields):
+                self._data.report_damage(what)
 
     def z(self, round_: int) -> NDArray[np.float32]:
         """Return the other model's z of a committed round's samples, float32 [K, S]."""
         if not 0 <= round_ < self.rounds:
             raise IndexError(f"round {round_} is not committed in {self.path}")
-        return np.asarray(self._file["samples/z"][round_])
+        return self._data.slab("samples/z", round_, range(self.shape[0]))
 
     def belongs_to(self, run: RunReader) -> bool:
         """Return whether these are the outputs of this run's samples."""
@@ -106,12 +152,14 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
         return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
 
 
-def open_rescored(path: str | Path) -> RescoredReader:
-    """Open a side file for reading.
+def open_rescored(
+    path: str | Path, on_damage: OnDamage = refuse, on_impossible: OnDamage = refuse_impossible
+) -> RescoredReader:
+    """Open a side file for reading; what is read is checked (see `reader.open_run`).
 
     Raises a UserError where there is no such file, or it is damaged.
     """
-    return RescoredReader(Path(path))
+    return RescoredReader(Path(path), on_damage, on_impossible)
 
 
 def find(run: RunReader, other: RunReader) -> Path:
@@ -122,7 +170,7 @@ def find(run: RunReader, other: RunReader) -> Path:
     """
     found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
     for path in found:
-        with open_rescored(path) as side:
+        with open_rescored(path, run.on_damage) as side:
             if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
                 return path
     raise UserError(

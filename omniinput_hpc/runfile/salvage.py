@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import side_checkpoint
-from omniinput_hpc.runfile.layout import layout, make_datasets, making, sync
+from omniinput_hpc.runfile import checksums, side_checkpoint
+from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
 
 
@@ -87,7 +87,7 @@ class OldFile:
     def _counters(self) -> tuple[int, int]:
         """Return the committed rounds and burn-in rounds: the side file's, or later ones."""
         side, found = self.side, []
-        for name in ("progress/rounds_committed", "progress/burn_in_committed"):
+        for name in checksums.COUNTERS:
             values = self.read(name)
             found.append(-1 if values is None else int(values[0]))
         rounds, burn_in = found
@@ -140,8 +140,7 @@ def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
     side, g = old.side, old.side.geometry
     with making(new) as file:
         make_datasets(file, layout(g))
-        for name, value in side.attributes.items():
-            file.attrs[name] = value
+        put_attributes(file, layout(g), side.attributes)
         for name, field in layout(g).items():
             if field.per != "round" or not math.prod(field.shape):
                 continue
@@ -179,5 +178,5 @@ def _put(file: h5py.File, old: OldFile, state: State) -> None:
             values = side.slabs[name] if from_side else old.read(name, parity)
             if values is not None:
                 file[name][parity] = values
-    file["progress/rounds_committed"][0] = state.rounds
-    file["progress/burn_in_committed"][0] = state.burn_in
+    for name, value in zip(checksums.COUNTERS, (state.rounds, state.burn_in), strict=True):
+        checksums.put_counter(file, name, value)

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import untrusted_hdf5
+from omniinput_hpc.runfile import checksums, untrusted_hdf5
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
+    WITHOUT_CHECKSUMS,
     Field,
     Geometry,
     checkpoint_of,
@@ -95,7 +96,7 @@ def fields_of(g: Geometry, kinds: tuple[str, ...]) -> dict[str, Field]:
     return {
         name: field
         for name, field in layout(g).items()
-        if field.per in kinds and not name.startswith("progress/")
+        if field.per in kinds and name not in (*checksums.COUNTERS, checksums.PROGRESS)
     }
 
 
@@ -210,7 +211,8 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
         name: np.array(value, dtype=np.float64) if isinstance(value, list) else value
         for name, value in about["attributes"].items()
     }
-    if (attributes["format"], attributes["format_version"]) != (FORMAT, FORMAT_VERSION):
+    versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
+    if attributes["format"] != FORMAT or attributes["format_version"] not in versions:
         raise ValueError("its run file is of another version")
     if not isinstance(attributes["config"], str):
         raise ValueError("it holds no input")
@@ -253,17 +255,21 @@ class SideWriter:
                 self._side = of_run(reader)
             self._write(self._side, time.monotonic())
 
-    def after_commit(self, round_: int, values: Mapping[str, NDArray[Any]], g: Geometry) -> None:
+    def after_commit(
+        self, round_: int, values: Mapping[str, NDArray[Any]], rungs: range, g: Geometry
+    ) -> None:
         """Copy a round that was committed just now, if it is time (all ranks call this).
 
-        values : each rank's slabs of the round, as `writers.Writer.commit` takes them
+        values : a rank's slabs of the round, as `writers.Writer.commit` takes them, of its rungs
         """
         # Burn-in's last round is always copied: what it found out is in no later round's slabs.
         due = round_ in (-1, g.rounds - 1) or time.monotonic() >= self._next
         if not self._world.max(np.array([due and self._world.rank == 0], dtype=np.int64))[0]:
             return
         begin, slabs = time.monotonic(), {}
-        for name, field in fields_of(g, ("burn-in", *IN_TURN) if round_ < 0 else IN_TURN).items():
+        fields = fields_of(g, ("burn-in", *IN_TURN) if round_ < 0 else IN_TURN)
+        values = checksums.with_sums(fields, round_, rungs, values)
+        for name, field in fields.items():
             parts = self._world.gather(np.ascontiguousarray(values[name], dtype=field.dtype))
             if parts is not None:
                 slabs[name] = np.concatenate(parts)

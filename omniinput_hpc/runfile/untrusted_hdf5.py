@@ -83,15 +83,20 @@ class UntrustedFile(ABC):
         self._file.close()
 
 
-def require(file: h5py.File, kind: str, version: int, name: str) -> None:
-    """Raise a `UserError` unless a file is of a kind and version; messages call that `name`."""
+def require(file: h5py.File, kind: str, versions: tuple[int, ...], name: str) -> int:
+    """Return a file's version.
+
+    Raises a `UserError` unless it is of a kind and some versions; messages call that `name`.
+    """
     if "format" not in file.attrs or attribute(file, "format") != kind:
         raise UserError(f"{file.filename} is an HDF5 file, but not {name}")
     found = attribute(file, "format_version")
-    if found != version:
+    if np.ndim(found) or found not in versions:
+        readable = " and ".join(map(str, versions))
         raise UserError(
-            f"{file.filename} has format version {found}; this program reads version {version}"
+            f"{file.filename} has format version {found}; this program reads version {readable}"
         )
+    return int(found)
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile.layout import Field, Geometry, layout, shape_of, slab
+from omniinput_hpc.runfile import checksums
+from omniinput_hpc.runfile.fields import Field, shape_of, slab
+from omniinput_hpc.runfile.layout import Geometry, layout
 from omniinput_hpc.runfile.lock import LockLost, RunLock
 from omniinput_hpc.runfile.open_file import FileLost, OpenFile
 
@@ -63,8 +65,10 @@ class Writer(ABC):
 
         `values` holds for every dataset this rank's slab of the round (see `layout.slab`), and
         `committed` rounds (or burn-in rounds, which have negative numbers) are committed then.
-        Raises a WriteError on all ranks, when one could not write.
+        Checksums of the values are written with them, where the file has a place for them. Raises
+        a WriteError on all ranks, when one could not write.
         """
+        values = checksums.with_sums(self._fields, round_, self._rungs, values)
         self._step(round_, self._prepared(round_, values))
         self._step(round_, lambda: self._count(round_, committed))
 
@@ -74,8 +78,8 @@ class Writer(ABC):
 
     def _count(self, round_: int, committed: int) -> None:
         if self._world.rank == 0:
-            name = "burn_in_committed" if round_ < 0 else "rounds_committed"
-            self._datasets[f"progress/{name}"][0] = committed
+            name = "progress/" + ("burn_in_committed" if round_ < 0 else "rounds_committed")
+            checksums.put_counter(self._datasets, name, committed)
 
     def _step(self, round_: int, write: Callable[[], None]) -> None:
         """Write, flush, and agree that all ranks could; else raise the first failure on all."""
@@ -130,7 +134,7 @@ class GatherWriter(Writer):
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
         mine = [np.empty(0, dtype=np.uint8)]
         for name, (field, where) in self._slabs(round_, self._rungs).items():
-            part = np.ascontiguousarray(values[name], dtype=field.dtype)
+            part = values[name]
             if part.shape != shape_of(field, where):  # what follows would be read in wrong places
                 raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
             mine.append(part.reshape(-1).view(np.uint8))
@@ -255,6 +259,7 @@ def open_writer(
     counters of committed rounds.
     """
     writer = MpioWriter if kind == "mpio" else GatherWriter
+    world.on_rank_0(lambda: checksums.settle_file(path))
     return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
 
 

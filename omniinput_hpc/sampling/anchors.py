@@ -30,11 +30,20 @@ def zero_inputs(n_walkers: int, n_sites: int, device: str) -> torch.Tensor:
 
 
 def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSums | None:
-    """Return what the model's conditionals sum to, if the run might draw from the model itself."""
+    """Return what the model's conditionals sum to, if the run might draw from the model itself.
+
+    Raises a UserError where the device lacks the memory for them.
+    """
     ladder = config.ladder
     if ladder is None or not ladder.with_anchors or config.sampler.method == "ancestral":
         return None  # ancestral draws are by the normalized rows, whatever the model's sum to
-    return try_rows(model, n_walkers, device)
+    try:
+        return try_rows(model, n_walkers, device)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"the conditional_logits of {n_walkers} inputs do not fit on {device}; set a smaller "
+            "sampler.walkers, or ladder.anchors = false"
+        ) from None
 
 
 def agree(world: World, rows: RowSums | None) -> RowSums | None:

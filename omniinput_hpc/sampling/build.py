@@ -15,7 +15,7 @@ from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile import layout, lock, reader, records, writers
+from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writers
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
@@ -52,9 +52,48 @@ class Built:
     trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
 
     @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    @property
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution, None where it cannot be drawn from."""
         return self.rungs[0].model_beta
+
+    def check_is_function(self) -> None:
+        """Evaluate the probe inputs twice, and in other rows of batches of other inputs.
+
+        Raises a UserError where z differs by more than rounding, unless the model is declared to
+        be noisy.
+        """
+        from omniinput_hpc.models.checked import IS_NO_FUNCTION
+
+        allowed, g = models.rounding(self.config), self.geometry
+        if allowed is None:
+            return
+        probes, others = (rng.generator(0, "fingerprint", g.n_sites, *i) for i in ((), (2,)))
+        evaluate, row = self.rungs[0].walkers.evaluate, np.arange(g.n_walkers)
+        times = apart = 0.0
+        for _ in range(-(-N_PROBES // g.n_walkers)):
+            shape = (g.n_walkers, g.n_sites)
+            x = probes.integers(g.n_values, size=shape).astype(g.x_dtype)
+            z, kept = evaluate(x), [(evaluate(x), row, row)]
+            for parity in range(2):  # half of the inputs, each a row further on, the others new
+                same = row % 2 == parity
+                rolled = others.integers(g.n_values, size=shape).astype(g.x_dtype)
+                rolled[same] = np.roll(x, 1, axis=0)[same]
+                kept.append((evaluate(rolled), row[same], np.roll(row, 1)[same]))
+            for z_again, there, here in kept:
+                apart_w = np.abs(z_again[there] - z[here])
+                times_w = apart_w / (allowed[0] + allowed[1] * np.abs(z[here]))
+                times = max(times, times_w.max(initial=0.0))
+                apart = max(apart, apart_w.max(initial=0.0))
+        if times > 1.0:
+            raise UserError(
+                f"{_name(self.config)} returned outputs for one input that differ by {apart:.3g}, "
+                f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
+            )
 
     def probe(self) -> list[float]:
         """Return z at 16 inputs that never change: they tell whether the model is the same."""
@@ -189,7 +228,7 @@ def make_rungs(
     model: models.Model,
     device: str,
     ks: Sequence[int],
-    rows: RowSums | None,
+    rows: RowSums | None = None,
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
@@ -206,7 +245,7 @@ def make_rungs(
     name = _name(config)
     # First: it tells a lack of memory, also where the model builds more at its first use.
     try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
-    checked = CheckedModel(model, name)
+    checked = CheckedModel(model, name, models.rounding(config))
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors
     anchors = Anchors(checked, g.n_walkers, device, with_anchors, rows, ancestral)
@@ -270,7 +309,10 @@ def prepare_file(
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(config), attributes)
-        elif config.run.rounds > found.rounds_planned:
+            return
+        if not found.settled:
+            checksums.settle_file(path)
+        if config.run.rounds > found.rounds_planned:
             layout.grow(path, built.geometry, header["config"], heartbeat)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -300,7 +342,7 @@ def start(
     from omniinput_hpc.sampling.loop import Run, Totals
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, held = Path(config.run.output), range(rungs[0].k, rungs[-1].k + 1)
+    path, held = Path(config.run.output), built.held
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
     m = built.model_beta

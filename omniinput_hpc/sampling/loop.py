@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.models.checked import IS_NO_FUNCTION, NotAFunction
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
@@ -27,6 +28,9 @@ from omniinput_hpc.tempering.ensembles import Canonical
 
 EQUILIBRATION_SHARE = 4
 """The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
+
+MOVES_PER_LOOK = 100
+"""After so many moves the walkers' outputs are compared with new ones, where no kernel does."""
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -61,6 +65,7 @@ class Run:
     progress: Progress
     next_round: int  # burn-in rounds have the numbers -burn_in to -1
     totals: Totals  # of the counted rounds since this process began
+    n_compared: int = 0  # how often outputs had been compared when the last round ended
 
     @property
     def held(self) -> range:
@@ -103,6 +108,8 @@ def sample(run: Run) -> None:
             with run.clock.part("exchange"):
                 rounds_before = run.next_round + run.config.run.burn_in
                 run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
+        with run.clock.part("moves"):
+            check_outputs(run)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
         tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
@@ -140,6 +147,31 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
         raise
 
 
+def check_outputs(run: Run) -> None:
+    """Check that inputs have kept the outputs that they were found with (all ranks call this).
+
+    Most kernels evaluate the walkers anew after an exchange, and compare. Where none does, the
+    walkers are evaluated at the end of a round, after `MOVES_PER_LOOK` moves at least. Raises a
+    NotAFunction on all ranks where outputs differ by more than rounding.
+    """
+    if run.config.model.noise:
+        return
+    moves = run.config.sampler.moves_per_round
+    rounds_before = run.next_round + run.config.run.burn_in
+    due = (rounds_before + 1) * moves // MOVES_PER_LOOK > rounds_before * moves // MOVES_PER_LOOK
+    compared = run.rungs[0].walkers.model.n_compared  # of all rungs: they share the model
+    if due and compared == run.n_compared:
+        for rung in run.rungs:
+            rung.walkers.compare_again()
+    run.n_compared = run.rungs[0].walkers.model.n_compared
+    times, apart = run.world.max(np.array(run.rungs[0].walkers.model.apart()))
+    if times > 1.0:
+        raise NotAFunction(
+            f"the model ({run.config.model.kind}) returned outputs for one input that differ by "
+            f"{apart:.3g}, {times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
+        )
+
+
 def commit(run: Run) -> NDArray[np.int64]:
     """Check the round's exchanges, commit it, and return its swaps, int64 [K - 1, 2]."""
     round_, exchanger, tuning = run.next_round, run.exchanger, run.tuning
@@ -159,7 +191,7 @@ def commit(run: Run) -> NDArray[np.int64]:
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
     slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
     run.writer.commit(round_, slabs, committed)
-    run.side.after_commit(round_, slabs, run.geometry)
+    run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
         run.totals.moves_k2 += totals.moves_k2
         run.totals.swaps_k2 += totals.swaps_k2

@@ -84,6 +84,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         n_tuned=config.kernel.n_tuned,
         flat=bool(config.windows),
         log_q=config.sampler.method == "ancestral",
+        checksums=True,
     )
 
 

@@ -37,6 +37,8 @@ class Existing:
     burn_in: int = 0  # committed
     rounds_planned: int = 0  # that the file has room for
     walkers: int = 0  # a rung
+    checksums: bool = True  # files of older versions have none
+    settled: bool = True  # False after a kill between a counter and its checksum
     environment: Mapping[str, str] = field(default_factory=dict)  # attributes that are texts
 
 
@@ -71,7 +73,14 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
     with open_run(path) as run:
         stored = input_file.parse(run.config_toml, f"{path} (stored input)")
         found = Existing(
-            True, run.rounds, run.burn_in_committed, run.rounds_planned, run.walkers, run.texts
+            resume=True,
+            rounds=run.rounds,
+            burn_in=run.burn_in_committed,
+            rounds_planned=run.rounds_planned,
+            walkers=run.walkers,
+            checksums=run.geometry.checksums,
+            settled=run.is_settled,
+            environment=run.texts,
         )
         differences = _differences(stored, config)
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
@@ -128,6 +137,17 @@ def _check_folder(path: Path) -> None:
         raise UserError(f"run.output = {path}: the folder {folder} cannot be written")
 
 
+def check_rounds(path: Path, rungs: range) -> None:
+    """Check all committed rounds of some rungs.
+
+    Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
+    damaged.
+    """
+    with open_run(path) as run:
+        for round_ in range(run.rounds):
+            run.check_round(round_, rungs)
+
+
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
     """Compare the model and the environment with those of the file; warn, or refuse.
 
@@ -138,8 +158,9 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         return
     path = Path(config.run.output)
     with open_run(path) as run:
-        fits = replace(run.geometry, rounds=g.rounds) == g
+        fits = replace(run.geometry, rounds=g.rounds, checksums=g.checksums) == g
         stored_z = run.probe_z
+        run.check_header()
         run.checkpoint(range(run.geometry.n_rungs))  # refuses damaged walkers
         threads = run.config["run"].get("threads", 1)
     same = fits and stored_z.shape == (len(here.probe_z),)

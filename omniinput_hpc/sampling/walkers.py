@@ -99,6 +99,10 @@ class Walkers:
         self.model.raise_if_nonfinite()
         return np.asarray(z)
 
+    def compare_again(self) -> None:
+        """Evaluate the walkers once more and compare, where no kernel has done so."""
+        self.model.compare(self.state.x, self.state.z, self.model.output(self.state.x))
+
     def begin_segment(
         self, generator: np.random.Generator, choices: np.random.Generator, first_move: int
     ) -> Segment:

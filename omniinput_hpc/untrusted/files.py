@@ -58,10 +58,10 @@ def read_bytes(path: Path, what: str, limit: int) -> bytes:
                 if len(data) <= limit:
                     return data
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such file (expected a {what})") from None
+        raise UserError(f"{path}: no such file (expected {_a(what)})") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise UserError(f"{path} cannot be read: {_reason(error)}") from None
-    raise UserError(f"{path} is larger than {limit:,} bytes, too large for a {what}")
+    raise UserError(f"{path} is larger than {limit:,} bytes, too large for {_a(what)}")
 
 
 def read_text(path: Path, what: str, limit: int) -> str:
@@ -89,6 +89,10 @@ def _check(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         what = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise OSError(errno.EINVAL, f"it is {what}, not a regular file", str(path))
+
+
+def _a(what: str) -> str:
+    return f"{'an' if what[0] in 'aeiouAEIOU' else 'a'} {what}"
 
 
 def _reason(error: OSError | ValueError) -> str:

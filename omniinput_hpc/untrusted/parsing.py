@@ -21,8 +21,8 @@ MAX_TOML_BYTES = 1 << 19
 MAX_DOTTED = 32
 """Parts of a dotted key of TOML, at most; the time that they take grows with their square."""
 
-_MAX_WHOLE_DIGITS, _MAX_NUMBER_LENGTH = 20, 400
-_MANY_DIGITS = re.compile(r"[0-9]{20}")
+_MAX_WHOLE_DIGITS, _MAX_NUMBER_LENGTH = 300, 400
+_MANY_DIGITS = re.compile(r"[0-9]{300}")
 _DOTTED = re.compile(
     r"""(?<![\w-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]++)[ \t]*+\.[ \t]*+){%d}"""  # noqa: UP031
     % MAX_DOTTED
@@ -32,7 +32,8 @@ _DOTTED = re.compile(
 def parse_json(data: bytes, unique_keys: bool = False) -> Any:
     """Return the value of a JSON text.
 
-    Whole numbers have at most 20 digits, so that each fits in a float. NaN and infinity, which
+    Whole numbers have at most 300 digits, so that each fits in a float (tokenizers have one of 31:
+    their `model_max_length`). NaN and infinity, which
     Python's JSON has, are read.
 
     Parameters

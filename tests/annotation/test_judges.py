@@ -290,7 +290,7 @@ def test_the_command_judges_and_goes_on(tmp_path, capsys):
         (["--judge", "json:dumps"], "is not a number|not numbers|failed"),
         (["--judge", "causal-lm"], "--judge causal-lm requires --model"),
         (["--judge", "causal-lm", "--model", ENGLISH], "requires --template"),
-        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "cannot be read"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "none: no such file"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "hold {text} once"),
         (["--judge", "causal-lm", "--model", "/none", "--template", "good"], "/none: no such"),
         (["--judge", "causal-lm", "--model", MLP, "--template", "good"], "needs a tokenizer"),

@@ -142,7 +142,7 @@ FAULTS = {
             ("omniinput_hpc.runfile.writers.GatherWriter.commit", keep_nothing),
         ],
         "writing",
-        ["loses data", "is not what was written", "-> set [run] writer"],
+        ["loses data", "does not fit its checksum", "-> set [run] writer"],
     ),
     "too little room": (
         [("omniinput_hpc.runfile.layout.free_bytes", full)],

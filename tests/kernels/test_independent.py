@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from markov_model import MarkovModel
+from runs_in_progress import config_of
 
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, independent
+from omniinput_hpc.sampling import anchors
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -117,12 +119,12 @@ def anchors_of(model, with_anchors=True):
 
 
 def test_who_gets_an_anchor():
-    anchors = anchors_of(model_of())
-    assert anchors.model_beta == 2.0
-    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
-    kernel, always = anchors.of(Canonical(2.0))
+    found = anchors_of(model_of())
+    assert found.model_beta == 2.0
+    assert isinstance(found.of(Canonical(0.0))[0], independent.UniformSampler)
+    kernel, always = found.of(Canonical(2.0))
     assert isinstance(kernel, independent.AutoregressiveSampler) and not always
-    assert anchors.of(Canonical(1.0)) == (None, False)
+    assert found.of(Canonical(1.0)) == (None, False)
     assert anchors_of(model_of(), with_anchors=False).of(Canonical(0.0)) == (None, False)
 
 
@@ -139,9 +141,9 @@ def test_rows_that_are_no_probabilities_are_not_drawn_from():
     found = independent.try_rows(model, W, "cpu")
     assert found.largest == pytest.approx(np.exp(3.0))
     assert found.problem == "a row of the model's conditional_logits sums to 20.09, not to 1"
-    anchors = anchors_of(model)
-    assert anchors.model_beta is None and anchors.of(Canonical(2.0)) == (None, False)
-    assert isinstance(anchors.of(Canonical(0.0))[0], independent.UniformSampler)
+    allowed = anchors_of(model)
+    assert allowed.model_beta is None and allowed.of(Canonical(2.0)) == (None, False)
+    assert isinstance(allowed.of(Canonical(0.0))[0], independent.UniformSampler)
     with pytest.raises(RuntimeError, match="no log-probabilities"):
         drawn(independent.AutoregressiveSampler(model, W), 2.0, 1)
 
@@ -162,6 +164,18 @@ def test_the_share_of_allowed_sequences_is_found_before_it_is_too_small(batch):
     )
     tiny.table[2] = torch.nan
     assert independent.try_rows(tiny, batch, "cpu").largest == np.inf
+
+
+def test_a_lack_of_memory_for_the_rows_is_told(tmp_path, monkeypatch):
+    def out_of_memory(*arguments):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(anchors, "try_rows", out_of_memory)
+    words = ["ladder.anchors=true", "model.factory=markov_model:markov"]
+    with pytest.raises(UserError, match=r"smaller sampler\.walkers, or ladder\.anchors = false"):
+        anchors.rows_of(config_of(tmp_path, *words), model_of(), W, "cpu")
+    without = config_of(tmp_path, "ladder.anchors=false")
+    assert anchors.rows_of(without, model_of(), W, "cpu") is None
 
 
 def test_rows_that_draws_are_made_by_are_those_that_are_judged():

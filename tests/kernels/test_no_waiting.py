@@ -89,7 +89,7 @@ def blocks(monkeypatch):
 
 def segment(model, kernel, ensemble, exact_sampler=None, every_move=False):
     """Move walkers for a segment, as a rung does between two exchanges."""
-    checked = CheckedModel(model, "model")
+    checked = CheckedModel(model, "model", (2e-5, 3e-6))
     recording = Recording(STEPS, EVERY, np.dtype(np.uint8))
     batch = Walkers(kernel, checked, ensemble, META, recording)
     batch.set_ensemble(ensemble, exact_sampler, every_move)

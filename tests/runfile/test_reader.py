@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from run_tools import LATTICE
+from sealed_changes import changing
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import libraries, open_run
@@ -58,7 +59,7 @@ def test_stored_walkers_are_the_last_rounds(path):
 def test_a_run_without_rounds_has_no_stored_walkers(path, tmp_path):
     copy = tmp_path / "run.h5"
     copy.write_bytes(path.read_bytes())
-    with h5py.File(copy, "r+", locking=False) as file:
+    with changing(copy) as file:
         file["progress/rounds_committed"][0] = 0
         file["progress/burn_in_committed"][0] = 0
     with open_run(copy) as run:

@@ -57,7 +57,8 @@ def slabs_of(run, held):
 def test_names_and_shapes_are_the_layouts(run, n_ranks):
     g, share = run.geometry, run.geometry.n_rungs // n_ranks
     fields = layout.layout(g)
-    written = {name for name, field in fields.items() if field.per != "once"}
+    sums = {name for name in fields if name.startswith("checksum/")}  # the writer adds them
+    written = {name for name, field in fields.items() if field.per != "once"} - sums
     for rank in range(n_ranks):
         held = range(rank * share, (rank + 1) * share)
         slabs = slabs_of(run, held)

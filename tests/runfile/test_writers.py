@@ -14,7 +14,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 G = layout.Geometry(
     rounds=3, n_rungs=4, n_walkers=2, n_bins=5, samples_per_round=4, n_sites=3, n_values=5,
-    n_kernels=1,
+    n_kernels=1, checksums=True,
 )  # fmt: skip
 RUNGS = range(4)
 TOML = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 3\nburn_in = 2\n'
@@ -45,6 +45,7 @@ def values(number, round_):
         where = layout.slab(field, round_, RUNGS, G.n_rungs)
         shape = layout.shape_of(field, where) if where is not None else (0,)
         slabs[name] = np.full(shape, number, dtype=field.dtype)
+    slabs["ladder/beta"] = slabs["ladder/beta"] + np.arange(len(slabs["ladder/beta"]))
     return slabs
 
 
@@ -57,8 +58,11 @@ def test_commits_write_their_slabs_and_count(path, writer):
         assert file["progress/rounds_committed"][0] == 2
         for name, field in layout.layout(G).items():
             expected = {"round": [3, 4], "parity": [3, 4], "counted parity": [3, 4]}.get(field.per)
+            if name.startswith("checksum/"):
+                continue  # see test_checksums.py
             if field.per == "burn-in":
-                assert (file[name][...] == 2).all(), name
+                ascending = np.arange(4) if name == "ladder/beta" else 0
+                assert (file[name][...] == 2 + ascending).all(), name
             elif expected:
                 for slot, number in enumerate(expected):
                     assert (file[name][slot] == number).all(), name

@@ -3,11 +3,11 @@
 import logging
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
 from run_tools import LATTICE
 from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of
+from sealed_changes import changing
 
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
@@ -155,7 +155,7 @@ def test_damaged_walkers_are_refused(rebuilt, tmp_path):
     copy = tmp_path / "run.h5"
     with open(config.run.output, "rb") as whole:
         copy.write_bytes(whole.read())
-    with h5py.File(copy, "r+", locking=False) as file:
+    with changing(copy) as file:
         file["state/x"][...] = 200  # beyond the four values
     moved = config_of(tmp_path, *SMALL)
     with pytest.raises(UserError, match="stored walkers are damaged"):

@@ -12,6 +12,8 @@ from omniinput_hpc.untrusted.parsing import MAX_DEPTH, depth_of, leaves, parse_j
 GOOD_JSON = [
     {"a": [1, -2.5, "x", None, True], "b": {"c": 2**63}},
     18446744073709551615,
+    {"model_max_length": 1000000000000000019884624838656},
+    int("9" * 300),
     "1" * 3000,
     [1e300, 0.1234567890123456789012345],
 ]
@@ -40,10 +42,10 @@ def nested(n):
         (nested(100_000), "deeply"),
         (b'{"a":' * 1000 + b"1" + b"}" * 1000, "deeply"),
         (b'[{"a": %s}]' % nested(MAX_DEPTH - 1), "deeply"),
-        (b"1" * 21, "more than 20 digits"),
-        (b'{"a": [-%s]}' % (b"1" * 5000), "more than 20 digits"),
+        (b"1" * 301, "more than 300 digits"),
+        (b'{"a": [-%s]}' % (b"1" * 5000), "more than 300 digits"),
         (b"0." + b"1" * 400, "more than 400 characters"),
-        ("1".encode("utf-16") + ("1" * 30).encode("utf-16-le"), "more than 20 digits"),
+        ("1".encode("utf-16") + ("1" * 310).encode("utf-16-le"), "more than 300 digits"),
         (b"[" + b"0," * parsing.MAX_JSON_VALUES + b"0]", "more than 8,388,608 values"),
         (b"\xff", "decode"),
         (b"", "Expecting value"),

@@ -20,7 +20,7 @@ MAX_TEMPLATE_BYTES = 1 << 20
 def _causal_lm(options: Options, device: str) -> Judge:
     from omniinput_hpc.annotation.judges.language import LanguageModelJudge
 
-    template = read_text(options.template, "--template", MAX_TEMPLATE_BYTES).removesuffix("\n")
+    template = read_text(options.template, "template", MAX_TEMPLATE_BYTES).removesuffix("\n")
     return LanguageModelJudge(options.model, template, options.answers, options.dtype, device)
 
 

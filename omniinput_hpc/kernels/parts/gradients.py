@@ -15,6 +15,7 @@ import torch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.state import accept
 from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.checked import compare
 
 CHUNK_ELEMENTS = 1 << 22
 """Elements of a gradient that are processed at once: 16 MB in float32, whatever V and D."""
@@ -111,7 +112,7 @@ class Differentiable:
                 'lacks; choose "metropolis"'
             )
         self._output_and_gradient, self._factors = offers.output_and_gradient, offers.factors
-        self._n_sites, self._n_values = model.n_sites, model.n_values
+        self._model, self._n_sites, self._n_values = model, model.n_sites, model.n_values
 
     def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
         """Return z [W] and the gradient at x, int64 [W, D]; a `UserError` if its shape is wrong."""
@@ -129,6 +130,12 @@ class Differentiable:
                 f"{list(g.shape)}"
             )
         return z, Dense(g)
+
+    def evaluate_again(self, x: torch.Tensor, z: torch.Tensor) -> Gradient:
+        """Return the gradient at x, int64 [W, D], whose z, [W], is known and is compared."""
+        z_again, gradient = self.evaluate(x)
+        compare(self._model, x, z, z_again)
+        return gradient
 
     def chunks(self, n_walkers: int) -> Iterator[tuple[int, int]]:
         """Yield (begin, end) of runs of sites whose rows of the gradient are of bounded size."""

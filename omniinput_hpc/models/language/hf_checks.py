@@ -106,7 +106,8 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
         if "implementation" in key and isinstance(value, str) and "/" in value:
             raise UserError(f"{file}: {key} names code of a hub, which is never run; remove it")
         if type(value) is int and abs(value) > _limit(key):
-            raise UserError(f"{file}: {key} is too large: {value:,}, at most {_limit(key):,}")
+            found = f"{value:,}" if abs(value) < 2**64 else f"a number of {len(str(value))} digits"
+            raise UserError(f"{file}: {key} is too large: {found}, at most {_limit(key):,}")
 
 
 def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:

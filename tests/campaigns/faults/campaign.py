@@ -70,7 +70,7 @@ class Faults:
         self.problems: list[str] = []
 
     def geometry(self, rounds=ROUNDS):
-        return self.store.Geometry(rounds, 4, 4, 6, 8, 3, 5, 1)
+        return self.store.Geometry(rounds, 4, 4, 6, 8, 3, 5, 1, checksums=True)
 
     def values(self, rungs, round_):
         """Return a rank's slabs of a round, filled with numbers that tell round and rung."""
@@ -163,7 +163,7 @@ class Faults:
                         for r in range(left.rounds):
                             if not np.array_equal(left._file[name][r], right[name][r]):
                                 return f"round {r} of {left.rounds}, {name} is not there"
-                    elif "parity" in field.per:
+                    elif "parity" in field.per and not name.startswith("checksum/"):
                         slab = left.slab(name, left.rounds - 1)
                         if not (slab == 10 * left.rounds).all():
                             return f"{name} of round {left.rounds - 1} is not there"

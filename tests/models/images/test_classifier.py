@@ -225,5 +225,5 @@ def test_broken_weights_are_bad_input(tmp_path):
         with pytest.raises(UserError, match=said):
             classifier.build(options(folder), "cpu")
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(UserError, match="not a readable safetensors file"):
+    with pytest.raises(UserError, match="cannot be loaded as safetensors"):
         classifier.build(options(folder), "cpu")

@@ -1,0 +1,147 @@
+"""Is the model a function: noise is found, at the start and while running; rounding is not."""
+
+import re
+
+import numpy as np
+import pytest
+from language_folders import save_decoder
+from run_tools import LATTICE, ROOT, assert_same
+from run_tools import run as run_program
+from runs_in_progress import WORLD, begin, config_of
+
+from omniinput_hpc import models
+from omniinput_hpc.config import input_file
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.checked import CheckedModel, NotAFunction
+from omniinput_hpc.sampling import build, loop
+
+SHORT = ["run.rounds=2", "run.burn_in=0", "sampler.steps=6", "sampler.exchanges=10"]
+ONE_MOVE = ["run.rounds=1", "run.burn_in=0", "sampler.steps=3", "sampler.exchanges=4",
+            "samples.every=3", "sampler.walkers=8"]  # fmt: skip
+
+
+def noisy(folder, size, *changes, kind="noise"):
+    options = f"model.options={{size = {size}, kind = '{kind}'}}"
+    return config_of(folder, *SHORT, "model.factory=markov_model:no_function", options, *changes)
+
+
+@pytest.mark.parametrize("size", [0.5, 1e-3, 1e-4])
+def test_noise_is_found_at_the_start(tmp_path, size):
+    with pytest.raises(UserError, match=r"returned outputs for one input that differ by .* no fu"):
+        build.build(WORLD, noisy(tmp_path, size), None).check_is_function()
+    build.build(WORLD, noisy(tmp_path, 0.0), None).check_is_function()
+    build.build(WORLD, noisy(tmp_path, size, "model.noise=true"), None).check_is_function()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("row", 1e-3), ("row", 1e-4), ("batch", 1e-3)])
+def test_outputs_that_depend_on_the_batch_are_found_at_the_start(tmp_path, kind, size):
+    """The wrong variant: evaluated twice in the same batch, it gives the same."""
+    built = build.build(WORLD, noisy(tmp_path, size, kind=kind), None)
+    x = np.zeros((8, 6), dtype=np.uint8)
+    evaluate = built.rungs[0].walkers.evaluate
+    np.testing.assert_array_equal(evaluate(x), evaluate(x))
+    with pytest.raises(UserError, match="or the other inputs of a batch"):
+        built.check_is_function()
+
+
+@pytest.mark.parametrize("size", [0.5, 1e-3, 1e-4])
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional", "gibbs-with-gradients"])
+def test_noise_that_begins_later_ends_the_run(tmp_path, kernel, size):
+    run = begin(noisy(tmp_path, size, f"kernel.name={kernel}"))
+    with pytest.raises(NotAFunction, match=r"differ by (\S+), \S+ times what rounding") as caught:
+        loop.sample(run)
+    run.writer.close()
+    apart = float(re.search(r"differ by (\S+),", str(caught.value))[1])
+    assert size < apart < 8 * size
+    quiet = begin(noisy(tmp_path / "quiet", 0.0, f"kernel.name={kernel}"))
+    loop.sample(quiet)
+    quiet.writer.close()
+    assert quiet.rungs[0].walkers.model.n_compared > 0
+    assert quiet.rungs[0].walkers.model.apart()[0] < 0.1
+
+
+def test_noise_may_be_sampled_where_it_is_declared(tmp_path):
+    config = noisy(tmp_path, 0.5, "model.noise=true")
+    run = begin(config)
+    loop.sample(run)
+    run.writer.close()
+    assert run.rungs[0].walkers.model.n_compared == 0
+    assert models.closeness(config) == np.inf  # resuming and --rescore cannot compare, either
+    assert models.z_label(config.model_dump()).endswith(", with noise")
+
+
+def test_a_user_states_other_rounding(tmp_path):
+    assert models.rounding(noisy(tmp_path, 0.0)) == (2e-5, 3e-6)
+    rough = noisy(tmp_path, 1e-3, "model.rounding=0.01")
+    build.build(WORLD, rough, None).check_is_function()
+    with pytest.raises(UserError):
+        wrong = noisy(tmp_path, 0.1, "model.rounding=0.01")
+        build.build(WORLD, wrong, None).check_is_function()
+
+
+def test_comparing_changes_no_byte(tmp_path, monkeypatch):
+    for folder in ("compared", "not"):
+        run = begin(noisy(tmp_path / folder, 0.0))
+        loop.sample(run)
+        run.writer.close()
+        assert (run.rungs[0].walkers.model.n_compared > 0) == (folder == "compared")
+        monkeypatch.setattr(CheckedModel, "compare", lambda *arguments: None)
+    assert_same(tmp_path / "compared/run.h5", tmp_path / "not/run.h5")
+
+
+def apart_of(config):
+    """Return how far outputs of a short run were apart, in units of the rounding allowed."""
+    about = models.preflight(config)
+    built = build.build(WORLD, config, about.get("folder"))
+    built.check_is_function()
+    run = begin(config)
+    loop.sample(run)
+    run.writer.close()
+    assert run.rungs[0].walkers.model.n_compared > 0
+    return run.rungs[0].walkers.model.apart()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["toy", "english-25", "digits-mlp", "digits-cnn"])
+def test_the_repositorys_models_are_functions(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(loop, "MOVES_PER_LOOK", 1)
+    words = [*ONE_MOVE, f"run.output={tmp_path}/run.h5"]
+    assert apart_of(input_file.load(ROOT / f"inputs/{name}.toml", words)) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional", "gibbs-with-gradients"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_kept_keys_and_values_agree_within_rounding(tmp_path, family, dtype, kernel):
+    save_decoder(family, tmp_path)
+    words = [*ONE_MOVE, f"run.output={tmp_path}/run.h5", f"model.path={tmp_path}",
+             "model.length=5", f"model.dtype={dtype}", f"kernel.name={kernel}",
+             "ladder.betas=[0.0, 2.0, 4.0]", "ladder.tune=false"]  # fmt: skip
+    text = (ROOT / "inputs/toy.toml").read_text()
+    for key in ("lowest", "highest", "rungs", "spacing", "first"):
+        text = re.sub(rf"(?m)^{key} = .*$", "", text)
+    assert apart_of(input_file.parse(text, "toy.toml", words)) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_exit_codes(tmp_path, ranks):
+    toml = tmp_path / "a.toml"
+    toml.write_text(LATTICE.format(output=tmp_path / "run.h5"))
+    words = [*SHORT, "model.factory=markov_model:no_function", "model.options.size=1e-3"]
+    arguments = [part for word in words for part in ("--set", word)]
+    start = run_program(toml, *arguments, ranks=ranks)
+    assert start.returncode == 2 and start.stderr.count("omniinput_hpc: ") == 1, start.stderr
+    assert "set model.noise = true" in start.stderr and not (tmp_path / "run.h5").exists()
+    later = run_program(toml, *arguments, "--set", "model.options.quiet=60", ranks=ranks)
+    assert later.returncode in (1, 9), later.stderr
+    assert "NotAFunction" in later.stderr and "differ by" in later.stderr
+
+
+def test_a_kernel_without_the_comparison_lets_noise_pass(tmp_path, monkeypatch):
+    """What the tests above show is shown by the comparison alone."""
+    monkeypatch.setattr(CheckedModel, "compare", lambda *arguments: None)
+    run = begin(noisy(tmp_path, 0.5))
+    loop.sample(run)
+    run.writer.close()

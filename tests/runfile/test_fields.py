@@ -1,0 +1,33 @@
+"""Slabs: who writes what of a dataset in a round (test_layout.py tiles every dataset by them)."""
+
+import pytest
+
+from omniinput_hpc.runfile.fields import Field, shape_of, slab
+
+ALL = range(4)
+
+
+@pytest.mark.parametrize(("per", "over", "round_", "rungs", "expected"), [
+    ("round", "rung", 3, range(2, 4), (3, slice(2, 4))),
+    ("round", "rung", -1, ALL, None),
+    ("round", "pair", 3, ALL, (3, slice(0, 3))),
+    ("round", "pair", 3, range(3, 4), None),
+    ("round", "bottom", 3, range(2), (3,)),
+    ("round", "bottom", 3, range(2, 4), None),
+    ("parity", "rung", -3, ALL, (1, slice(0, 4))),
+    ("parity", "rung", 4, ALL, (0, slice(0, 4))),
+    ("counted parity", "rung", -1, ALL, None),
+    ("counted parity", "rung", 5, ALL, (1, slice(0, 4))),
+    ("burn-in", "rung", -1, range(1, 2), (slice(1, 2),)),
+    ("burn-in", "rung", 0, ALL, None),
+    ("once", "rung", 0, ALL, None),
+])  # fmt: skip
+def test_slabs(per, over, round_, rungs, expected):
+    assert slab(Field((9, 4, 5), "f8", per, over), round_, rungs, 4) == expected
+
+
+def test_shapes_of_slabs():
+    field = Field((9, 4, 5), "f8", "round")
+    assert shape_of(field, (3, slice(1, 3))) == (2, 5)
+    assert shape_of(field, (3,)) == (4, 5)
+    assert shape_of(field, (slice(2, 30),)) == (7, 4, 5)
