@@ -279,15 +279,21 @@ def scored_curve(
     ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
     errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
-    fixed_m = _areas(curves.trace(log_g_mb, np.broadcast_to(r_b[bins], log_g_mb.shape), side), ends)
-    variance = float(np.var(aupr_m))
+    r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
+    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends)
     return ScoredCurve(
         density=coarse,
         curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
         scores=scores,
         used_b=used_b,
-        density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
+        density_share=_share_of_variance(fixed_m, aupr_m),
     )
+
+
+def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
+    """Return the variance of some draws over that of others; NaN where these do not vary."""
+    variance = float(np.var(whole_m))
+    return float(np.var(part_m)) / variance if variance > 0 else np.nan
 
 
 def _draws_of_r(
