@@ -255,24 +255,12 @@ def scored_curve(
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
         raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
-    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
-    rng = np.random.default_rng(seed)
-    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
+    bins, rng = np.flatnonzero(used_b), np.random.default_rng(seed)
+    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
     log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     single, pooled_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
-    low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = np.quantile(single.alone_mb, TAILS, axis=0)
-    means = curves.BinMeans(
-        r_b=r_b,
-        r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
-        r_low_b=np.minimum(low_b, r_b),
-        r_high_b=np.maximum(high_b, r_b),
-        interpolated_b=used_b & ~scored_b,
-        thin_b=used_b & ~enough_b,
-        inputs_b=scores.inputs_b,
-        lanes_b=scores.lanes_b,
-    )
+    means = _bin_means(scores, r_b, single, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)
     bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, single, side))
     draws = curves.trace(log_g_mb, pooled_mb, side)
@@ -287,6 +275,26 @@ def scored_curve(
         scores=scores,
         used_b=used_b,
         density_share=_share_of_variance(fixed_m, aupr_m),
+    )
+
+
+def _bin_means(
+    scores: BinScores, r_b: FloatArray, single: mid_p.MidPDraws, used_b: BoolArray,
+    enough_b: BoolArray,
+) -> curves.BinMeans:  # fmt: skip
+    """Return the bins' means with the intervals that the used bins' draws give."""
+    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
+    low_b, high_b = np.full((2, len(used_b)), np.nan)
+    low_b[bins], high_b[bins] = np.quantile(single.alone_mb, TAILS, axis=0)
+    return curves.BinMeans(
+        r_b=r_b,
+        r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
+        r_low_b=np.minimum(low_b, r_b),
+        r_high_b=np.maximum(high_b, r_b),
+        interpolated_b=used_b & ~scored_b,
+        thin_b=used_b & ~enough_b,
+        inputs_b=scores.inputs_b,
+        lanes_b=scores.lanes_b,
     )
 
 
