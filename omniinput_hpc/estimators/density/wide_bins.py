@@ -38,7 +38,8 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
     starts = np.array([s.start - first for s in spans])
 
     def joined(log_g: FloatArray) -> FloatArray:
-        return np.asarray(np.logaddexp.reduceat(log_g[..., first:last], starts, axis=-1))
+        with np.errstate(invalid="ignore"):  # replicates that are not known stay NaN
+            return np.asarray(np.logaddexp.reduceat(log_g[..., first:last], starts, axis=-1))
 
     def total(count_b: NDArray[Any]) -> NDArray[Any]:
         return np.array([count_b[s].sum() for s in spans])
