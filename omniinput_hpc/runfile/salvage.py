@@ -86,12 +86,15 @@ class OldFile:
 
     def _counters(self) -> tuple[int, int]:
         """Return the committed rounds and burn-in rounds: the side file's, or later ones."""
-        side, found = self.side, []
-        for name in checksums.COUNTERS:
-            values = self.read(name)
-            found.append(-1 if values is None else int(values[0]))
-        rounds, burn_in = found
-        possible = side.rounds <= rounds <= side.geometry.rounds
+        side = self.side
+        names = [n for n in (*checksums.COUNTERS, checksums.PROGRESS) if n in side.places]
+        stored = {name: self.read(name) for name in names}
+        if any(values is None for values in stored.values()):
+            return side.rounds, side.burn_in
+        counted = [checksums.counter(stored, name) for name in checksums.COUNTERS]
+        rounds, burn_in = (value for value, _ in counted)
+        possible = all(fits for _, fits in counted)
+        possible &= side.rounds <= rounds <= side.geometry.rounds
         possible &= side.burn_in <= burn_in <= self.burn_in_planned
         if possible and (rounds == 0 or burn_in == self.burn_in_planned):
             return rounds, burn_in

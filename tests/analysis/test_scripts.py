@@ -146,7 +146,7 @@ def test_users_mistakes_get_one_plain_line(folder, tmp_path, inside):
         ([good, "--rule", "my_rules:wrong"], "scores must lie in [0, 1]"),
         ([good, *rule, "--exact", "exact.csv"], "no column r"),
         ([good, *rule, "--exact", "other.csv"], "not one of the run's bins"),
-        ([good, *rule, "--exact", "nothing.csv"], "cannot read nothing.csv"),
+        ([good, *rule, "--exact", "nothing.csv"], "nothing.csv: no such file"),
     ]:
         code, _, err = inside("precision_recall.py", *arguments)
         assert is_plain(code, err, word), (arguments, err)

@@ -49,6 +49,15 @@ def overwrite(path, begin, n_bytes, seed=None):
         file.write(new)
 
 
+def flip(path, bit):
+    """Flip a bit of a file."""
+    with open(path, "r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
 def superblock(path, seed=None):
     overwrite(path, 0, SUPERBLOCK, seed)
 

@@ -45,10 +45,10 @@ def identity_of(built):
     return Identity(FINGERPRINT, built.probe(), {"numpy": np.__version__}, np.nan)
 
 
-def begin(config, found=None, stopping=None, lock=None):
+def begin(config, found=None, stopping=None, lock=None, writer="gather"):
     """Return a `Run`, its file made, its walkers placed."""
     built = build.build(WORLD, config, None)
     header = {"config": to_toml(config)}
     build.prepare_file(built, identity_of(built), found or Existing(), header, lambda: None)
     stopping = stopping or StopCheck(StopRequest(), WORLD, None)
-    return build.start(WORLD, built, "gather", stopping, lock or HeldLock())
+    return build.start(WORLD, built, writer, stopping, lock or HeldLock())

@@ -1,6 +1,7 @@
 """Salvaging: what is read of a file whose metadata is destroyed, and what is refused."""
 
 import shutil
+from collections import Counter
 from contextlib import suppress
 
 import destroy
@@ -204,7 +205,7 @@ def test_another_runs_side_file_is_refused(often, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["histogram/counts", "samples/walker", "exchange/walker", "state/walker"]
+    "name", ["histogram/counts", "samples/walker", "exchange/walker", "state/walker", "samples/z"]
 )
 def test_what_is_read_in_a_wrong_place_is_not_kept(begun, tmp_path, monkeypatch, name):
     """A reader that is wrong on purpose: what it returns of a dataset is shifted."""
@@ -218,3 +219,30 @@ def test_what_is_read_in_a_wrong_place_is_not_kept(begun, tmp_path, monkeypatch,
     monkeypatch.setattr(salvage.OldFile, "read", shifted)
     notes, findings = salvage_file(path, new)
     assert findings or "are sampled again on resume" in notes[0]
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_is_found_or_mended(begun, whole, tmp_path):
+    """One in each dataset, wherever a run has written; the superblock is gone, too."""
+    random, places = np.random.default_rng(9), side_checkpoint.read(begun).places
+    names = [name for name, place in places.items() if np.prod(place.shape)]
+    counts = Counter()
+    for name in names:
+        path, new = copy(begun, tmp_path / "old"), tmp_path / "new.h5"
+        place = places[name]
+        n_bytes = int(np.prod(place.shape)) * np.dtype(place.dtype).itemsize
+        written = n_bytes * 3 // 5 if place.shape[0] == 5 else n_bytes  # 3 of 5 rounds
+        destroy.flip(path, 8 * place.offset + int(random.integers(8 * written)))
+        destroy.superblock(path)
+        notes, findings = salvage_file(path, new)
+        counts["found"] += bool(findings)
+        counts["mended"] += bool(notes)
+        counts["harmless"] += not findings and not notes
+        if not findings:
+            assert_same(
+                finished(new, tmp_path / f"finished-{len(list(tmp_path.iterdir()))}"), whole
+            )
+        new.unlink()
+    assert counts.total() == len(names)
+    assert counts["found"] == 0  # of no round before the side file's: it was written before round 0
+    assert counts["mended"] > 10

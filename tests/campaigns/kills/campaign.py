@@ -5,7 +5,8 @@
 A run is started, killed, resumed, killed again, and so on, twelve times; at the end it is finished,
 and its datasets must equal those of an uninterrupted run. After every kill the file must
 open, hold as many rounds as were seen in it before, all of them byte-equal to those of the
-uninterrupted run, and `--verify` must find nothing.
+uninterrupted run, and `--verify` must find nothing. A copy of it loses all its metadata, and must
+come back as it was by its side file, which the run writes after every round.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import shutil
 import sys
 import tempfile
 import threading
@@ -27,12 +29,14 @@ if __name__ == "__main__":
     TESTS = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns")]
 
+import destroy
 from kills.watching import Live, Watch, wait_until
 from run_tools import LATTICE, contents, run
 
+from omniinput_hpc.cli.salvage import salvage_file
 from omniinput_hpc.cli.verify import verify_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import layout
+from omniinput_hpc.runfile import layout, side_checkpoint
 from omniinput_hpc.runfile.reader import open_run
 
 ROUNDS = 95
@@ -43,15 +47,17 @@ MOMENTS = {
     "at random": ("up to 150 ms after a round", 0.150),
     "after a commit": ("up to 2 ms after its end", 0.002),
     "in a commit": ("up to 2 ms after its first byte", 0.002),
+    "in a checkpoint": ("up to 2 ms after RUN.h5.checkpoint.partial appears", 0.002),
     "in creation": ("up to 15 ms after RUN.h5.partial appears", 0.015),
     "in growth": ("up to 60 ms after RUN.h5.partial appears", 0.060),
 }
 """Each with the delay, in words and in seconds; it is drawn uniformly."""
 CHAIN = (
     "in creation", "in a commit", "at random", "in growth", "after a commit", "in a commit",
-    "in growth", "after a commit", "at random", "in growth", "in a commit", "after a commit",
+    "in a checkpoint", "in growth", "after a commit", "at random", "in growth", "in a checkpoint",
+    "in a commit", "after a commit",
 )  # fmt: skip
-COLUMNS = ("kills", "halfway", "unreadable", "lost", "differing")
+COLUMNS = ("kills", "halfway", "unreadable", "lost", "differing", "salvaged")
 
 
 class Campaign:
@@ -60,11 +66,12 @@ class Campaign:
     Attributes
     ----------
     table : by (moment, who was killed), counts of `COLUMNS`; "halfway" is how many kills came
-        between the beginning and the end of a commit, a creation or a growth
+        between the beginning and the end of a commit, a creation or a growth, "salvaged" how many
+        files came back by their side file
     problems : what went wrong, a line each
     """
 
-    def __init__(self, folder, seed, module="omniinput_hpc"):
+    def __init__(self, folder, seed, module="kills.often"):
         self.folder, self.module = Path(folder), module
         self.seed = seed
         self._lock = threading.Lock()
@@ -120,7 +127,8 @@ class Campaign:
         old = stamp(path)
         live = Live(self.toml, words, n_ranks, self.module)
         pids = live.pid_by_rank(n_ranks)
-        partial = path.with_name(path.name + ".partial")
+        of_file = {"in a checkpoint": layout.checkpoint_of(path)}.get(moment, path)
+        partial = layout.partial_of(of_file)
         left_over = stamp(partial)
         making = moment in ("in creation", "in growth")
         lock = path.with_name(path.name + ".lock")
@@ -144,6 +152,10 @@ class Campaign:
             n = begin + generator.randint(1, 3)
             if moment == "in a commit":
                 started = wait_until(lambda: watch.begun(n), live)
+            elif moment == "in a checkpoint":
+                started = wait_until(lambda: watch.committed() >= n, live)
+                seen = (left_over, (0, 0))
+                started = started and wait_until(lambda: stamp(partial) not in seen, live)
             else:
                 started = wait_until(lambda: watch.committed() >= n, live)
             time.sleep(delay)
@@ -186,13 +198,43 @@ class Campaign:
                     yield "halfway", ""
             if findings := verify_file(path)[1]:
                 yield "differing", f"--verify: {findings}"
+            yield from self._salvage(path, rounds, of_rounds)
         except (UserError, OSError) as error:
             yield "unreadable", str(error)
+
+    def _salvage(self, path, rounds, of_rounds):
+        """Destroy the metadata of a copy of a file, and salvage it by the side file."""
+        folder = self.folder / f"salvage-{path.stem}"
+        folder.mkdir()
+        copy, new = folder / path.name, folder / "new.h5"
+        try:
+            with open_run(path) as left:
+                if not layout.checkpoint_of(path).exists():
+                    return  # killed before the first one
+                if not side_checkpoint.read(path).is_of(side_checkpoint.of_run(left)):
+                    return  # killed when the file had grown, before the next one
+            for file in (path, layout.checkpoint_of(path)):
+                shutil.copy(file, folder)
+            destroy.all_metadata(copy)
+            if (found := salvage_file(copy, new)) != ([], []):
+                yield "differing", f"--salvage: {found}"
+            with h5py.File(new, "r", locking=False) as there, h5py.File(self.whole) as whole:
+                some = slice(0, rounds)
+                if there["progress/rounds_committed"][0] != rounds:
+                    yield "lost", "by --salvage"
+                if any(there[n][some].tobytes() != whole[n][some].tobytes() for n in of_rounds):
+                    yield "differing", "after --salvage"
+            yield "salvaged", ""
+        finally:
+            shutil.rmtree(folder)
 
     def lines(self):
         """Return the table, a line each, in Markdown."""
         total: Counter = Counter()
-        lines = ["| killed | who | " + " | ".join(COLUMNS) + " |", "|" + " --- |" * 7]
+        lines = [
+            "| killed | who | " + " | ".join(COLUMNS) + " |",
+            "|" + " --- |" * (2 + len(COLUMNS)),
+        ]
         for (moment, who), counts in sorted(self.table.items()):
             if moment in MOMENTS:
                 total += counts

@@ -2,11 +2,11 @@
 
     .venv/bin/python tests/campaigns/salvage/campaign.py --files 20
 
-A run (of several methods, on 1, 2 and 4 ranks, with both writers) is killed at a random moment, or
-ends. Then what HDF5 needs to read its file is destroyed: the superblock, an object header, several,
-or every byte that is no data. `--salvage` must bring back each round that was committed, byte by
-byte; `--verify` must find nothing; and the new file, resumed to its end, must equal the file of the
-same run that nothing happened to.
+A run of one of several methods, with either writer, is left as it is at a random move, or runs to
+its end; some are of 2 and 4 ranks, and are killed. Then what HDF5 needs to read the file is
+destroyed: the superblock, an object header, several, or every byte that is no data. `--salvage`
+must bring back each round that was committed, byte by byte; `--verify` must find nothing; and the
+new file, resumed to its end, must equal the file of the same run that nothing happened to.
 """
 
 from __future__ import annotations
@@ -25,33 +25,38 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns")]
 
 import destroy
+import torch
 from kills.campaign import different
 from kills.watching import Live, Watch, wait_until
-from run_tools import LATTICE, contents, run
+from run_tools import LATTICE, contents
+from runs_in_progress import begin, config_of
 
+from omniinput_hpc.cli.salvage import salvage_file
 from omniinput_hpc.cli.verify import verify_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.layout import checkpoint_of, layout
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.restart import find_existing
 
-SLOW = ("model.factory=kills.models:skewed", "model.options.seconds=0.0", "run.rounds=40")
+ROUNDS = 12
 METHODS = {
-    "parallel tempering": SLOW,
-    "a tuned ladder": (*SLOW, "ladder.tune=true", "run.burn_in=12"),
+    "parallel tempering": (),
+    "a tuned ladder": ("ladder.tune=true", "run.burn_in=12"),
     "replica-exchange Wang-Landau": (
-        *SLOW, "sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
+        "sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
         "wang_landau.ln_f_last=0.1", "run.burn_in=12",
     ),
-    "Gaussian rungs": (
-        *SLOW, "ladder.kappa=[0.0, 2.0, 3.0, 0.0]", "ladder.z0=[0.0, 3.0, 1.5, 0.0]",
-    ),
+    "Gaussian rungs": ("ladder.kappa=[0.0, 2.0, 3.0, 0.0]", "ladder.z0=[0.0, 3.0, 1.5, 0.0]"),
     "ancestral draws": (
-        "run.rounds=40", "run.burn_in=0", "sampler.method=ancestral",
-        "model.factory=markov_model:markov", "ladder.betas=[0.0, 2.5, 5.0, 7.0]",
-        "samples.every=1", "bins.lower=0.0", "bins.upper=8.0",
+        "run.burn_in=0", "sampler.method=ancestral", "model.factory=markov_model:markov",
+        "ladder.betas=[0.0, 2.5, 5.0, 7.0]", "samples.every=1", "bins.lower=0.0", "bins.upper=8.0",
     ),
 }  # fmt: skip
-LAUNCHES = ((1, "gather"), (2, "mpio"), (4, "mpio"), (2, "gather"))
+IN_PROCESSES = {4: (2, "mpio"), 9: (4, "mpio"), 14: (2, "gather"), 19: (4, "gather")}
+"""Of each twenty files: those of runs of several ranks, which are killed."""
+SLOW = ("model.factory=kills.models:skewed", "model.options.seconds=0.0")
+"""Their model, so that there is a time to kill them; its outputs are the lattice's."""
 DAMAGE = {
     "the superblock, zeros": lambda path, any_: destroy.superblock(path),
     "the superblock, noise": lambda path, any_: destroy.superblock(path, seed=1),
@@ -66,7 +71,7 @@ DATASETS = (
     "ladder/beta", "bins/edges", "histogram/counts", "samples/x", "samples/walker",
     "exchange/accepted", "kernel/attempted", "state/x", "progress/rounds_committed",
 )  # fmt: skip
-COLUMNS = ("files", "opened", "refused", "rounds", "lost", "wrong")
+COLUMNS = ("files", "readable", "salvaged", "rounds", "lost", "wrong")
 
 
 class Campaign:
@@ -74,7 +79,7 @@ class Campaign:
 
     Attributes
     ----------
-    table : by damage, counts of `COLUMNS`: files that HDF5 opened nevertheless, that were not
+    table : by damage, counts of `COLUMNS`: files that could be read nevertheless, that were
         salvaged, committed rounds, those of them that were lost, files with anything else wrong
     problems : what went wrong, a line each
     """
@@ -83,68 +88,55 @@ class Campaign:
         self.folder, self.seed = Path(folder), seed
         self.table: dict[str, Counter] = {}
         self.problems: list[str] = []
-        self.toml = self.folder / "lattice.toml"
-        self.toml.write_text(LATTICE.format(output=self.folder / "run.h5"))
         self._whole: dict[str, Path] = {}
 
     def whole(self, method):
         """Return the file of a method's run that nothing happened to."""
         if method not in self._whole:
-            path = self.folder / f"whole-{len(self._whole)}.h5"
-            done = run(self.toml, *sets(*METHODS[method], f"run.output={path}"))
-            assert done.returncode == 0, done.stderr
-            self._whole[method] = path
+            folder = self.folder / f"whole-{len(self._whole)}"
+            sample(folder, METHODS[method])
+            self._whole[method] = folder / "run.h5"
         return self._whole[method]
 
     def one(self, number):
         """Make a file, destroy it, salvage and finish it."""
         any_ = random.Random(f"{self.seed} {number}")
-        method, damage = (list(d)[number % len(d)] for d in (METHODS, DAMAGE))
-        ranks, writer = LAUNCHES[number % len(LAUNCHES)]
-        path, new = self.folder / f"old-{number}.h5", self.folder / f"new-{number}.h5"
-        words = [*METHODS[method], f"run.writer={writer}"]
-        self.begin(path, words, ranks, any_ if number % 5 else None)
-        intact = shutil.copy(path, self.folder / f"intact-{number}.h5")
+        methods, damages = list(METHODS), list(DAMAGE)
+        method, damage = methods[number % len(methods)], damages[number % len(damages)]
+        old = self.folder / f"old-{number}"
+        if number % 20 in IN_PROCESSES:
+            method, (ranks, writer) = methods[number % 2], IN_PROCESSES[number % 20]
+            changes = (*METHODS[method], *SLOW)
+            kill(old, changes, ranks, writer, any_)
+        else:
+            ranks, writer, changes = 1, any_.choice(["mpio", "gather"]), METHODS[method]
+            sample(old, changes, writer, any_ if number % 6 else None)
+        path, intact = old / "run.h5", Path(shutil.copy(old / "run.h5", old / "intact.h5"))
         DAMAGE[damage](path, any_)
         counts = self.table.setdefault(damage, Counter())
         with open_run(intact) as left:
             committed = left.rounds
-        counts.update(files=1, rounds=committed, opened=opens(path))
-        where = f"{path.name}, {method}, {writer}, {ranks} ranks, {damage}"
-        found = list(self.look(path, intact, new, committed))
-        if not found:
-            done = run(new, *sets("run.rounds=40", f"run.writer={writer}"), ranks=ranks)
-            if done.returncode != 0:
-                found.append(("wrong", f"it cannot be finished: {done.stderr}"))
-            elif names := different(contents(new), contents(self.whole(method))):
-                found.append(("wrong", f"finished, it differs in {names}"))
-        for column, words in found:
-            counts[column] += committed if column == "refused" else 1
-            self.problems.append(f"{where}: {column}: {words}")
-        for file in self.folder.glob(f"*-{number}.h5*"):
-            file.unlink()
+        counts.update(files=1, rounds=committed, readable=can_be_read(path))
+        for column, words in self.look(path, intact, method, changes):
+            counts[column] += 1
+            if words:
+                where = f"{path}, {method}, {writer}, {ranks} ranks, {damage}"
+                self.problems.append(f"{where}: {column}: {words}")
+        shutil.rmtree(old)
 
-    def begin(self, path, words, ranks, any_):
-        """Sample a run: to its end, or until it is killed some rounds after its creation."""
-        live = Live(self.toml, [*words, f"run.output={path}"], ranks)
-        if any_ is not None:
-            pids = live.pid_by_rank(ranks)
-            if wait_until(lambda: path.exists() and checkpoint_of(path).exists(), live):
-                watch, n = Watch(path), any_.randrange(20)
-                wait_until(lambda: watch.committed() >= n, live)
-                time.sleep(any_.uniform(0, 0.02))
-                watch.close()
-                live.kill(range(ranks), pids)
-        code, text = live.end(300)
-        assert any_ is not None or code == 0, text
-
-    def look(self, path, intact, new, committed):
-        """Salvage a file; yield what is not as it was, as (column, words)."""
-        before = path.read_bytes()
-        done = run(path, "--salvage", new)
-        if done.returncode != 0 or "all agrees" not in done.stdout:
-            yield "refused", f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+    def look(self, path, intact, method, changes):
+        """Salvage and finish a file; yield what becomes of it, as (column, words)."""
+        with open_run(intact) as left:
+            committed = left.rounds
+        before, new = path.read_bytes(), path.with_name("new.h5")
+        try:
+            notes, findings = salvage_file(path, new)
+        except UserError as error:
+            yield "wrong", str(error)
             return
+        yield "salvaged", ""
+        if notes or findings or verify_file(new)[1]:
+            yield "wrong", f"{notes} {findings} {verify_file(new)[1]}"
         if path.read_bytes() != before:
             yield "wrong", "the old file was changed"
         with open_run(new) as there:
@@ -152,8 +144,12 @@ class Campaign:
                 yield "lost", f"{there.rounds} of {committed} rounds are there"
         if names := different(of_rounds(new, committed), of_rounds(intact, committed)):
             yield "wrong", f"it differs in {names}"
-        if findings := verify_file(new)[1]:
-            yield "wrong", f"--verify: {findings}"
+        more = path.parent / "more"
+        more.mkdir()
+        new.rename(more / "run.h5")
+        sample(more, changes)
+        if names := different(contents(more / "run.h5"), contents(self.whole(method))):
+            yield "wrong", f"finished, it differs in {names}"
 
     def lines(self):
         """Return the table, a line each, in Markdown."""
@@ -163,6 +159,55 @@ class Campaign:
             total += counts
             lines.append(f"| {damage} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |")
         return [*lines, "| all | " + " | ".join(str(total[c]) for c in COLUMNS) + " |"]
+
+
+def sample(folder, changes, writer="gather", any_=None):
+    """Sample run.h5 of a folder to its end; with `any_`, leave the files as at a random move.
+
+    What a killed run leaves are its files as they are at that moment.
+    """
+    config = config_of(folder, *changes, f"run.rounds={ROUNDS}")
+    path, fingerprint = folder / "run.h5", ""
+    if path.exists():
+        with open_run(path) as left:
+            fingerprint = left.fingerprint
+    run = begin(config, find_existing(config, fingerprint, "auto"), writer=writer)
+    left, after_move = folder / "left", run.stopping.after_move
+    moves = (config.run.rounds + config.run.burn_in) * config.sampler.moves_per_round * 4
+    countdown = [any_.randrange(moves) if any_ else -1]
+
+    def counted():
+        after_move()
+        if countdown[0] == 0:
+            left.mkdir()
+            for file in (path, checkpoint_of(path)):
+                shutil.copy(file, left)
+        countdown[0] -= 1
+
+    run.stopping.after_move = counted
+    loop.sample(run)
+    run.writer.close()
+    run.progress.close()
+    if any_ is not None:
+        for file in left.iterdir():
+            file.replace(folder / file.name)
+
+
+def kill(folder, changes, ranks, writer, any_):
+    """Sample run.h5 of a folder on some ranks, and kill them some rounds after its creation."""
+    folder.mkdir()
+    toml, path = folder / "lattice.toml", folder / "run.h5"
+    toml.write_text(LATTICE.format(output=path))
+    words = (*changes, f"run.rounds={ROUNDS}", f"run.writer={writer}")
+    live = Live(toml, words, ranks)
+    pids = live.pid_by_rank(ranks)
+    if wait_until(lambda: path.exists() and checkpoint_of(path).exists(), live):
+        watch, n = Watch(path), any_.randrange(ROUNDS)
+        wait_until(lambda: watch.committed() >= n, live)
+        time.sleep(any_.uniform(0, 0.02))
+        watch.close()
+        live.kill(range(ranks), pids)
+    live.end(300)
 
 
 def of_rounds(path, rounds):
@@ -175,11 +220,7 @@ def of_rounds(path, rounds):
         }
 
 
-def sets(*words):
-    return [part for word in words for part in ("--set", word)]
-
-
-def opens(path):
+def can_be_read(path):
     """Whether a file can be read as if nothing had happened to it."""
     try:
         with open_run(path):
@@ -193,16 +234,17 @@ def main():
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    begin = time.monotonic()
+    torch.set_num_threads(1)
+    begin_ = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omniinput-salvage-") as folder:
         campaign = Campaign(folder, options.seed)
         for number in range(options.files):
             campaign.one(number)
-            print(f"{number + 1} files, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+            print(f"{number + 1} files, {time.monotonic() - begin_:.0f} s", file=sys.stderr)
     print("\n".join(campaign.lines()))
     for problem in campaign.problems:
         print(f"WRONG  {problem}")
-    print(f"{(time.monotonic() - begin) / 60:.1f} min")
+    print(f"{(time.monotonic() - begin_) / 60:.1f} min")
     return 1 if campaign.problems else 0
 
 
