@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> None:
 
         remark = remark_of(*(run.config for run in runs))
 
-    files = write_results(options.run[0], ending, lines, columns, figure, remark)
-    print("\n".join([*lines, *files]))
+    written = write_results(options.run[0], ending, lines, columns, figure, remark)
+    print("\n".join([*lines, *written]))
 
 
 if __name__ == "__main__":
