@@ -10,8 +10,8 @@ import numpy as np
 from omniinput_hpc.annotation.choose import Chosen
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 

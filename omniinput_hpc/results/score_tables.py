@@ -22,9 +22,8 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         f"{int((~np.isnan(scored.score_i)).sum())} inputs scored by "
         f"{', '.join(scored.annotators)}; the curve counts the bins from {edges[used[0]]:g} to "
         f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
-        f"of the AUPR's variance, {100 * result.density_share:.0f} % is the density's and the rest "
-        "the scores'; correlation within lanes widens their variance by a factor "
-        f"{result.scores.design_effect:.2f} (design effect)",
+        _variance_line(result),
+        *_bound_lines(result),
     ]
     if len(scored.annotators) > 1:
         parts = [scored.of(a) for a in range(len(scored.annotators))]
@@ -36,6 +35,38 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
             + ", ".join(f"{name} {aupr:.4f}" for name, aupr in names)
             + f"; standard deviation {np.std(each, ddof=1):.4f}"
         )
+    return lines
+
+
+def _variance_line(result: ScoredCurve) -> str:
+    """Return what the AUPR's error is made of, in words."""
+    factor = f"by a factor {result.scores.design_effect:.2f} (design effect)"
+    widened = f"correlation within lanes widens the scores' variance {factor}"
+    if not np.isfinite(result.density_share):
+        return widened
+    share = f"{100 * result.density_share:.0f} %"
+    return f"of the AUPR's variance, {share} is the density's and the rest the scores'; {widened}"
+
+
+def _bound_lines(result: ScoredCurve) -> list[str]:
+    """Return lines on what has one-sided bounds, since nothing right or nothing wrong was seen."""
+    curve = result.curve
+    r_b = curve.r_b[result.used_b]
+    seen = [("right", int((r_b == 0.0).sum())), ("wrong", int((r_b == 1.0).sum()))]
+    words = [f"nothing {what} in {n} of {len(r_b)} bins" for what, n in seen if n]
+    lines = []
+    if words:
+        lines.append(
+            f"scored: {', '.join(words)}; their r has a one-sided 95% bound (about 3 over their "
+            "effective scores)"
+        )
+    if (curve.precision_t == 0.0).all():
+        lines.append(f"nothing right was scored: the AUPR is at most {curve.aupr_high:.6f} (95%)")
+    elif (curve.precision_t == 1.0).all():
+        lines.append(f"nothing wrong was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
+    elif np.isnan(curve.aupr):
+        ends = f"{curve.aupr_low:.6f} to {curve.aupr_high:.6f}"
+        lines.append(f"right inputs in fewer than two bins: 95% interval of the AUPR {ends}")
     return lines
 
 

@@ -300,7 +300,14 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
         "inputs": curve.inputs_b[b],
         "lanes": curve.lanes_b[b],
         "thin": curve.thin_b[b].astype(np.int64),
+        "one_sided": _one_sided(curve.precision_t),
+        "r_one_sided": _one_sided(curve.r_b[b]),
     }
+
+
+def _one_sided(share: FloatArray) -> NDArray[np.int64]:
+    """Return 1 where nothing right was seen, -1 where nothing wrong was, else 0."""
+    return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)
 
 
 def describe_curve(
@@ -316,6 +323,9 @@ def describe_curve(
         "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
         f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
         f"or {fewest[1]}",
+        "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
+        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one (a "
+        "rule's band of precision is the lanes' alone, and has no width there)",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())

@@ -9,7 +9,8 @@ bytes of another place do not fit either. Columns are datasets in alphabetical o
     checksum/counted_parity  uint64 [2, K, n], of those of them that count since burn-in
     checksum/burn_in         uint64 [K, n], of what is frozen after burn-in
     checksum/once            uint64 [n], of what is written at creation
-    checksum/progress        uint64 [n], of the counters, in the order of `COUNTERS`
+    checksum/progress        uint64 [n, 2], of the counters, in the order of `COUNTERS`: of their
+                             even and odd values in turn
 
 HDF5 itself does not protect attributes, nor where datasets lie: the attributes
 ``checksum_attributes`` and ``checksum_datasets`` do.
@@ -58,7 +59,7 @@ def fields_of(fields: Fields, n_rungs: int) -> dict[str, Field]:
         if names:
             of_rounds = (fields[names[0]].shape[0], n_rungs)
             found[name] = Field((*first.get(per, of_rounds), len(names)), np.uint64, per)
-    return found | {PROGRESS: Field((len(counters(fields)),), np.uint64, "once")}
+    return found | {PROGRESS: Field((len(counters(fields)), 2), np.uint64, "once")}
 
 
 def counters(fields: Container[str]) -> list[str]:
@@ -114,7 +115,7 @@ def of_header(fields: Fields, values: Mapping[str, NDArray[Any]]) -> dict[str, S
     """Return what a new file holds of checksums, given what it holds at creation."""
     found: dict[str, Sums] = {}
     if PROGRESS in fields:
-        found[PROGRESS] = np.array([of_counter(n, 0) for n in counters(fields)], np.uint64)
+        found[PROGRESS] = np.array([_of_last_values(n, 0) for n in counters(fields)], np.uint64)
     if values.keys() >= {*columns(fields, "once")} and (name := BY_KIND["once"]) in fields:
         sums = [of_whole(n, fields[n], values[n]) for n in columns(fields, "once")]
         found[name] = np.array(sums, dtype=np.uint64)
@@ -136,11 +137,27 @@ def of_counter(name: str, value: int) -> int:
     return _digest(name, 0, 0, np.array([value], dtype=np.int64))
 
 
+def _of_last_values(name: str, value: int) -> list[int]:
+    """Return the checksums of a counter's value and of the one before, the even one's first."""
+    return [of_counter(name, value - (value - parity) % 2) for parity in range(2)]
+
+
 def put_counter(datasets: Mapping[str, Any], name: str, value: int) -> None:
-    """Write a counter, and then its checksum, to the datasets of a file."""
+    """Raise a counter by one, and then write its checksum, in the datasets of a file.
+
+    The checksum of the value before stays, so that a half-written one does no harm.
+    """
     datasets[name][0] = value
     if PROGRESS in datasets:
-        datasets[PROGRESS][counters(datasets).index(name)] = of_counter(name, value)
+        row = counters(datasets).index(name)
+        datasets[PROGRESS][row, value % 2] = of_counter(name, value)
+
+
+def set_counter(file: h5py.File, name: str, value: int) -> None:
+    """Write a counter and its checksums, whatever it was."""
+    file[name][0] = value
+    if PROGRESS in file:
+        file[PROGRESS][counters(file).index(name)] = _of_last_values(name, value)
 
 
 def counter(file: h5py.File, name: str) -> tuple[int, bool]:
@@ -152,13 +169,13 @@ def counter(file: h5py.File, name: str) -> tuple[int, bool]:
     value = int(file[name][0])
     if PROGRESS not in file:
         return value, True
-    column = counters(file).index(name)
+    row = counters(file).index(name)
     for _ in range(ATTEMPTS):
-        value, found = int(file[name][0]), int(file[PROGRESS][column])
-        for fitting in (value, value + 1):
-            if found == of_counter(name, fitting):
+        value, found = int(file[name][0]), file[PROGRESS][row].tolist()
+        for fitting in (value + 1, value):
+            if found[fitting % 2] == of_counter(name, fitting):
                 return fitting, True
-        if found == of_counter(name, value - 1):
+        if found[(value - 1) % 2] == of_counter(name, value - 1):
             return value, True
         time.sleep(PAUSE)
     return value, False
@@ -172,13 +189,13 @@ def settle(file: h5py.File) -> bool:
     if PROGRESS not in file:
         return False
     unsettled = False
-    for column, name in enumerate(counters(file)):
+    for row, name in enumerate(counters(file)):
         value, fits = counter(file, name)
-        right = value, of_counter(name, value)
-        if fits and (int(file[name][0]), int(file[PROGRESS][column])) != right:
+        stored = int(file[name][0]), file[PROGRESS][row].tolist()
+        if fits and stored != (value, _of_last_values(name, value)):
             unsettled = True
             if file.mode == "r+":
-                file[name][0], file[PROGRESS][column] = right
+                set_counter(file, name, value)
     return unsettled
 
 

@@ -182,4 +182,4 @@ def _put(file: h5py.File, old: OldFile, state: State) -> None:
             if values is not None:
                 file[name][parity] = values
     for name, value in zip(checksums.COUNTERS, (state.rounds, state.burn_in), strict=True):
-        checksums.put_counter(file, name, value)
+        checksums.set_counter(file, name, value)

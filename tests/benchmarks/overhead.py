@@ -30,6 +30,7 @@ from bench_tools import SHAPES, input_text, launch, machine, save_gpt2, write_js
 
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.sampling import build
 from omniinput_hpc.sampling.timing import Clock
 
 KERNELS = ("metropolis", "lm-conditional")
@@ -99,26 +100,24 @@ def inside(folder: Path, words: list[str]) -> int:
         wrap(owner, model)
     for kernel in (Metropolis, LmConditional):
         wrap(kernel, steps, ["step"])
-    clocks: list[Clock] = []
-
-    def start(world: World) -> Clock:
-        for watch in (model, again, steps):
-            watch.seconds = 0.0
-        clocks.append(Clock(world))
-        return clocks[-1]
-
-    program.Clock = start  # type: ignore[assignment, misc, attr-defined]
     world = World()
-    report = program._report
 
-    def note(*rest: Any) -> None:
-        total = time.perf_counter() - clocks[0].begin
-        watches = {"model": model.seconds, "again": again.seconds, "steps": steps.seconds}
-        found = {**clocks[0].seconds, "total": total, **watches}
-        (folder / f"{world.rank}.json").write_text(json.dumps(found))
-        report(*rest)
+    class Noting(Clock):
+        """The run's clock; stopwatches begin with it, and end when its table is made."""
 
-    program._report = note
+        def __init__(self, world: World) -> None:
+            for watch in (model, again, steps):
+                watch.seconds = 0.0
+            super().__init__(world)
+
+        def table(self) -> str:
+            total = time.perf_counter() - self.begin
+            watches = {"model": model.seconds, "again": again.seconds, "steps": steps.seconds}
+            found = {**self.seconds, "total": total, **watches}
+            (folder / f"{world.rank}.json").write_text(json.dumps(found))
+            return super().table()
+
+    build.Clock = Noting  # type: ignore[misc]
     return program.main(words, world)
 
 

@@ -41,8 +41,8 @@ def seal(file, fields, n_rungs, burn_in=0):
                 file[name][:, column] = sums
             if per == "once":
                 file[name][column] = checksums.of_whole(one, fields[one], file[one][...])
-    for column, name in enumerate(checksums.counters(fields)):
-        file[checksums.PROGRESS][column] = checksums.of_counter(name, int(file[name][0]))
+    for name in checksums.counters(fields):
+        checksums.set_counter(file, name, int(file[name][0]))
     attributes = dict(file.attrs)
     for name, value in checksums.of_attributes(file, fields, attributes).items():
         file.attrs[name] = value

@@ -55,8 +55,7 @@ def make(path, ranks=1, rounds=ROUNDS, kind="gather"):
                     if (where := slab(FIELDS[name], round_, rungs, 4)) is not None:
                         file[name][where] = values
             name = checksums.COUNTERS[round_ < 0]
-            file[name][0] = committed
-            file[checksums.PROGRESS][int(round_ < 0)] = checksums.of_counter(name, committed)
+            checksums.put_counter(file, name, committed)
     return path
 
 
@@ -163,7 +162,7 @@ def test_a_kill_between_a_counter_and_its_checksum(tmp_path, path, behind, then)
         if behind == "counter":
             file[name][0] = value - 1
         else:
-            file[checksums.PROGRESS][0] = checksums.of_counter(name, value - 1)
+            file[checksums.PROGRESS][0, value % 2] = 12345  # half of it was written
     with open_run(killed) as run:
         assert (run.rounds, run.is_settled) == (value, False)
     assert damage_of(killed) == []

@@ -9,10 +9,10 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
-from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
 
 MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
 

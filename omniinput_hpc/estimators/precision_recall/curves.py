@@ -226,6 +226,22 @@ def area(
     return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
 
 
+def areas(precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range) -> FloatArray:
+    """Return `area` of many curves [M, T] between the same ends [M]; NaN where one has no width."""
+    known = np.isfinite(log_recall_mt) & np.isfinite(precision_mt)
+    first = np.where(known, log_recall_mt, np.inf).min(axis=1, keepdims=True)
+    # what is not known lies before the first right input: a stretch of no width
+    x, p = np.where(known, log_recall_mt, first), np.where(known, precision_mt, 0.0)
+    low = np.maximum(first, ends[0])
+    high = np.minimum(x[:, -1:], ends[1])
+    begin, stop = np.clip(x[:, :-1], low, high), np.clip(x[:, 1:], low, high)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.diff(p, axis=1) / np.diff(x, axis=1)
+        middle = p[:, :-1] + slope * (0.5 * (begin + stop) - x[:, :-1])
+        total = np.where(stop > begin, middle * (stop - begin), 0.0).sum(axis=1)
+        return np.asarray(np.where(high > low, total[:, None] / (high - low), np.nan)[:, 0])
+
+
 def build_curve(
     edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
     errors: CurveErrors,

@@ -1,26 +1,25 @@
 """Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
 
 The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
-errors: of having scored some inputs only (a Beta distribution, wider where inputs of one lane are
-alike), and of having asked some annotators only.
+errors: of having scored some inputs only (wider where inputs of one lane are alike), and of having
+asked some annotators only. `mid_p` makes the intervals of r, precision and recall, `pooled_draws`
+the AUPR's and the joint draws of the curve.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
-from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall import curves, mid_p
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
+from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
 
 def mean_score(score_ai: FloatArray) -> FloatArray:
@@ -102,6 +101,16 @@ class BinScores:
     annotator_error_b: FloatArray
     design_effect: float
 
+    @property
+    def count_b(self) -> FloatArray:
+        """How many independent right-or-wrong scores the bins' means are worth [B], 0 if none."""
+        return np.where(self.inputs_b > 0, self.effective_b * self.worth_b, 0.0)
+
+    @property
+    def right_b(self) -> FloatArray:
+        """How many of these are right [B]."""
+        return np.where(self.inputs_b > 0, self.count_b * self.r_b, 0.0)
+
 
 def bin_scores(scored: Scored) -> BinScores:
     """Return each bin's mean score and its errors; inputs without a score are left out."""
@@ -176,74 +185,25 @@ def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
 
 
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
-    """Return draws of r [n, B], NaN where nothing is scored.
+    """Return draws of each bin's r by itself [n, B], NaN where nothing is scored.
 
-    They follow Beta distributions of the bins' errors, moved by the annotators' shifts, each of all
-    bins together. (Two or three annotators tell little of the spread of all; theirs is taken.)
+    They follow `mid_p`, moved by the annotators' shifts, each of all bins together.
     """
-    known = scores.inputs_b > 0
-    r_b = np.where(known, scores.r_b, 0.5)
-    strength_b = np.where(known, scores.effective_b * scores.worth_b, 1.0)
-    r_mb = rng.beta(
-        strength_b * r_b + 0.5, strength_b * (1.0 - r_b) + 0.5, size=(n, len(scores.r_b))
-    )
+    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).alone_mb
+    moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
+    return np.where(scores.inputs_b > 0, moved, np.nan)
+
+
+def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
+    """Return draws of what the annotators that were asked move r by [n, B].
+
+    Two or three annotators tell little of the spread of all; theirs is taken.
+    """
     n_annotators = len(scores.shift_ab)
-    if n_annotators > 1:
-        normal_ma = rng.normal(size=(n, n_annotators))
-        r_mb += normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1))
-    return np.where(known, np.clip(r_mb, 0.0, 1.0), np.nan)
-
-
-def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
-    """Return which of the run's bins make up each wider bin; an EstimateError if none do."""
-    nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
-    index = nearest.astype(np.int64)
-    off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
-    if off.any() or (np.diff(index) < 1).any():
-        bad = edges[np.argmax(off)]
-        raise EstimateError(
-            f"the tasks' bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
-            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); choose tasks with a "
-            "width that is a multiple of the run's"
-        )
-    return [slice(a, b) for a, b in pairwise(index)]
-
-
-def coarsen(density: Density, edges: FloatArray) -> Density:
-    """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
-    fine = density.edges
-    spans = spans_of(fine, edges)
-
-    def joined(log_g: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.stack([logsumexp(log_g[..., s], axis=-1) for s in spans], axis=-1)
-
-    def total(count_b: NDArray[Any]) -> NDArray[Any]:
-        return np.array([count_b[s].sum() for s in spans])
-
-    log_g_b, log_g_jb = joined(density.log_g_b), joined(density.log_g_jb)
-    z_b = np.full(len(spans), np.nan)
-    for b, s in enumerate(spans):
-        if np.isfinite(log_g_b[b]):
-            share = np.exp(density.log_g_b[s] - log_g_b[b])
-            z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
-    coarse_edges = fine[[s.start for s in spans] + [spans[-1].stop]]
-    effective_b = total(density.effective_b)
-    error_b, upper_b = errors_and_bounds(
-        log_g_b, log_g_jb, density.lanes_g, effective_b, coarse_edges[:-1] < density.floor
-    )
-    return replace(
-        density,
-        edges=coarse_edges,
-        z_b=z_b,
-        count_b=total(density.count_b),
-        log_g_b=log_g_b,
-        log_g_jb=log_g_jb,
-        log_g_error_b=error_b,
-        effective_b=effective_b,
-        log_g_upper_b=upper_b,
-        block_error_b=np.full(len(spans), np.inf),
-    )
+    if n_annotators < 2:
+        return np.zeros((n, len(scores.r_b)))
+    normal_ma = rng.normal(size=(n, n_annotators))
+    return np.asarray(normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1)))
 
 
 @dataclass(frozen=True)
@@ -295,14 +255,38 @@ def scored_curve(
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
         raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
+    bins, rng = np.flatnonzero(used_b), np.random.default_rng(seed)
+    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
+    log_g_b = coarse.log_g_b[bins]
+    log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+    single, pooled_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    means = _bin_means(scores, r_b, single, used_b, enough_b)
+    values = curves.trace(log_g_b, r_b[bins], side)
+    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, single, side))
+    draws = curves.trace(log_g_mb, pooled_mb, side)
+    ends = curves.curve_range(values.precision_t, values.log_recall_t)
+    aupr_m = _areas(draws, ends)
+    errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
+    r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
+    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends)
+    return ScoredCurve(
+        density=coarse,
+        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
+        scores=scores,
+        used_b=used_b,
+        density_share=_share_of_variance(fixed_m, aupr_m),
+    )
+
+
+def _bin_means(
+    scores: BinScores, r_b: FloatArray, single: mid_p.MidPDraws, used_b: BoolArray,
+    enough_b: BoolArray,
+) -> curves.BinMeans:  # fmt: skip
+    """Return the bins' means with the intervals that the used bins' draws give."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
-    rng = np.random.default_rng(seed)
-    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scored_b)
-    r_mb = curves.fill_gaps(draw_r(scores, rng), coarse.z_b, used_b, scored_b)[:, bins]
-    log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = np.quantile(r_mb, TAILS, axis=0)
-    means = curves.BinMeans(
+    low_b[bins], high_b[bins] = np.quantile(single.alone_mb, TAILS, axis=0)
+    return curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
         r_low_b=np.minimum(low_b, r_b),
@@ -312,20 +296,32 @@ def scored_curve(
         inputs_b=scores.inputs_b,
         lanes_b=scores.lanes_b,
     )
-    values = curves.trace(coarse.log_g_b[bins], r_b[bins], side)
-    draws = curves.trace(log_g_mb, r_mb, side)
-    ends = curves.curve_range(values.precision_t, values.log_recall_t)
-    aupr_m = _areas(draws, ends)
-    errors = _errors_of_draws(values, draws, aupr_m)
-    fixed_m = _areas(curves.trace(log_g_mb, np.broadcast_to(r_b[bins], r_mb.shape), side), ends)
-    variance = float(np.var(aupr_m))
-    return ScoredCurve(
-        density=coarse,
-        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
-        scores=scores,
-        used_b=used_b,
-        density_share=float(np.var(fixed_m)) / variance if variance > 0 else np.nan,
+
+
+def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
+    """Return the variance of some draws over that of others; NaN where these do not vary."""
+    variance = float(np.var(whole_m))
+    return float(np.var(part_m)) / variance if variance > 0 else np.nan
+
+
+def _draws_of_r(
+    scores: BinScores, z_b: FloatArray, used_b: BoolArray, rng: np.random.Generator
+) -> tuple[mid_p.MidPDraws, FloatArray]:
+    """Return draws of the used bins' r: of single values, and joint ones [M, B']."""
+    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
+    found = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, N_DRAWS)
+    moves_mb = _annotator_moves(scores, rng, N_DRAWS)
+
+    def filled(value_b: FloatArray) -> FloatArray:
+        return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
+
+    single = mid_p.MidPDraws(
+        alone_mb=filled(np.clip(found.alone_mb + moves_mb, 0.0, 1.0)),
+        added_mb=filled(np.clip(found.added_mb + moves_mb, 0.0, 1.0)),
+        count_b=filled(scores.count_b),
     )
+    pooled_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
+    return single, np.clip(pooled_mb + moves_mb[:, bins], 0.0, 1.0)
 
 
 def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
@@ -340,18 +336,32 @@ def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: in
 
 
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
-    """Return the AUPR of every draw over one range of log recall [M]."""
-    pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
-    return np.array([curves.area(p, x, *ends) for p, x in pairs])
+    """Return the AUPR of every draw [M] over one range of log recall; its own if they share none.
+
+    (A curve with right inputs in fewer than two bins has no range.)
+    """
+    area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
+    for m in np.flatnonzero(np.isnan(area_m)):
+        area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
+    return area_m
 
 
-def _errors_of_draws(values: Trace, draws: Trace, aupr_m: FloatArray) -> curves.CurveErrors:
-    """Return a curve's errors from its draws; where AUPRs are not known, [0, 1] is the interval."""
-    bands = bands_of_draws(values, draws)
+def _errors_of_draws(
+    values: Trace, bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
+) -> curves.CurveErrors:
+    """Return a curve's errors; where the AUPRs of draws are not known, [0, 1] is the interval.
+
+    Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
+    closer than the rule of three's.
+    """
     if not np.isfinite(aupr_m).all():
         return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
     aupr = curves.area(values.precision_t, values.log_recall_t)
     low, high = np.quantile(aupr_m, TAILS)
+    if np.isneginf(values.log_recall_t[-1]):
+        low, high = 0.0, max(high, mid_p.rule_of_three(count))
+    elif np.isneginf(values.log_wrong_t[-1]):
+        low, high = min(low, 1.0 - mid_p.rule_of_three(count)), 1.0
     low, high = float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
     return curves.CurveErrors(bands, draws, float(np.std(aupr_m)), low, high)
 

@@ -193,7 +193,9 @@ class Campaign:
                     ]
                 if wrong:
                     yield "differing", f"in committed rounds: {wrong}"
-                begun = rounds < left.rounds_planned and left.slab("kernel/attempted", rounds).any()
+                begun = (
+                    rounds < left.rounds_planned and left.entry("kernel/attempted", rounds).any()
+                )
                 if begun if "commit" in moment or moment == "at random" else partial:
                     yield "halfway", ""
             if findings := verify_file(path)[1]:

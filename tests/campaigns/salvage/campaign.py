@@ -116,7 +116,7 @@ class Campaign:
         counts = self.table.setdefault(damage, Counter())
         with open_run(intact) as left:
             committed = left.rounds
-        counts.update(files=1, rounds=committed, readable=can_be_read(path))
+        counts.update(files=1, rounds=committed, readable=int(can_be_read(path)))
         for column, words in self.look(path, intact, method, changes):
             counts[column] += 1
             if words:

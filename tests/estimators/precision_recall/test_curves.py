@@ -6,6 +6,7 @@ import pytest
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
+    areas,
     cumulative_ratio,
     trace,
 )
@@ -81,3 +82,15 @@ def test_bands_hold_the_curve_and_are_widest_where_nothing_is_known():
     assert (
         np.isneginf(unknown.low.log_wrong_t).all() and np.isposinf(unknown.high.log_wrong_t).all()
     )
+
+
+def test_areas_of_many_curves_are_those_one_by_one():
+    rng = np.random.default_rng(6)
+    p_mt, x_mt = rng.random((60, 9)), np.sort(rng.normal(size=(60, 9)), axis=1)
+    x_mt[:8, :3], x_mt[8:12] = -np.inf, -np.inf  # right inputs later on, or none
+    x_mt[12:20, 4], x_mt[20:25, -4:] = x_mt[12:20, 3], x_mt[20:25, -4:-3]  # vertical drops
+    p_mt[25:30, 0], x_mt[25:30, 0] = np.nan, -np.inf
+    x_mt[30:34] -= 50.0
+    for ends in ((-1.0, 0.5), (-9.0, 9.0), (np.nan, np.nan), (0.0, 0.0)):
+        alone_m = [area(p, x, *ends) for p, x in zip(p_mt, x_mt, strict=True)]
+        np.testing.assert_allclose(areas(p_mt, x_mt, ends), alone_m, err_msg=str(ends))

@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from score_worlds import N_LEVELS, QUANTITIES, World
+from score_worlds import coverage as coverage_of
 from scored_model import FINE, WIDE, a_density, exact, exact_aupr, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.precision_recall.curves import trace
 from omniinput_hpc.estimators.precision_recall.from_scores import (
     Scored,
     bin_scores,
-    coarsen,
     draw_r,
     scored_curve,
 )
@@ -92,29 +94,6 @@ def test_annotators_shift_all_bins_together():
     drawn = draw_r(got, rng, 4000)
     assert (np.corrcoef(drawn.T) > 0.8).all()
     np.testing.assert_allclose(drawn.std(axis=0), 0.2 / np.sqrt(3), rtol=0.1)
-
-
-def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
-    rare = replace(a_density(1), effective_b=np.full(len(FINE) - 1, 5.0))
-    cold = coarsen(replace(rare, floor=float(WIDE[1])), WIDE)
-    assert np.isfinite(coarsen(rare, WIDE).log_g_upper_b).all()
-    assert np.isinf(cold.log_g_error_b[0]) and np.isnan(cold.log_g_upper_b[0])
-    assert np.isfinite(cold.log_g_error_b[1:]).all() and np.isfinite(cold.log_g_upper_b[1:]).all()
-
-
-def test_coarse_bins_hold_what_their_bins_hold():
-    density = a_density(1)
-    got = coarsen(density, WIDE)
-    first = np.searchsorted(FINE, WIDE[0] - 1e-9)
-    g_b = np.exp(density.log_g_b[first : first + 3])
-    assert np.exp(got.log_g_b[0]) == pytest.approx(g_b.sum())
-    assert got.z_b[0] == pytest.approx(np.average(density.z_b[first : first + 3], weights=g_b))
-    assert got.count_b[0] == density.count_b[first : first + 3].sum()
-    np.testing.assert_allclose(got.log_g_b, exact().log_g_b, atol=0.3)
-    assert (got.log_g_error_b < 0.2).all()
-    for edges in (WIDE + 0.1 * 0.25, np.array([-5.0, 1.0]), np.array([1.375, 1.375])):
-        with pytest.raises(EstimateError, match=r"do not fit the run's"):
-            coarsen(density, edges)
 
 
 @pytest.mark.parametrize("law", ["by-weight", "uniform"])
@@ -207,3 +186,38 @@ def test_coverage_of_the_95_percent_bands(options):
     for name, got in share.items():
         assert abs(got - 0.95) < 3.5 * sigma, f"{name}: {got:.3f}"
     assert narrow < 0.7  # the test can fail: half a standard error does not cover 95%
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("r", [0.02, 0.99])
+def test_coverage_where_nearly_nothing_or_nearly_everything_is_right(r):
+    """A short form of tests/benchmarks/score_coverage.py; the wrong law must fail it."""
+    wrong, now, _ = coverage_of(World(np.full(N_LEVELS, r)), n_runs=60, seed=3, n_densities=6)
+    assert (now > 0.89).all(), dict(zip(QUANTITIES, now, strict=True))
+    assert wrong[3] < 0.8 and wrong[1] < 0.87  # half a right and half a wrong score in every bin
+
+
+def test_nothing_right_or_nothing_wrong_gives_one_sided_bounds():
+    rng = np.random.default_rng(9)
+    density, scored = a_density(5), scored_inputs(rng, per_bin=40)
+    n = len(scored.bin_i)
+    never = scored_curve(density, replace(scored, score_ai=np.zeros((1, n)))).curve
+    assert np.isnan(never.aupr) and never.aupr_low == 0.0
+    assert 3 / n * 0.98 < never.aupr_high < 0.05
+    assert (never.bands.low.precision_t == 0).all() and np.isneginf(
+        never.bands.low.log_recall_t
+    ).all()
+    # one score of the bin that weighs most counts 40 of its share
+    share = np.exp(density_shares(density)).max()
+    assert never.bands.high.precision_t[-1] == pytest.approx(3 / 40 * share, rel=0.15)
+    always = scored_curve(density, replace(scored, score_ai=np.ones((1, n)))).curve
+    assert always.aupr == always.aupr_high == 1.0
+    assert 0.95 < always.aupr_low < 1 - 3 / n * 0.98
+    assert (always.bands.high.precision_t == 1).all() and (always.bands.low.precision_t < 1).all()
+    np.testing.assert_allclose(always.r_low_b, 0.05 ** (1 / 40), atol=0.01)
+
+
+def density_shares(density):
+    """Return ln of the wide bins' shares of all inputs."""
+    log_g_b = coarsen(density, WIDE).log_g_b
+    return log_g_b - np.logaddexp.reduce(log_g_b)

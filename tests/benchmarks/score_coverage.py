@@ -1,0 +1,87 @@
+"""How often the 95% intervals from people's scores hold the truth, beside those of another law.
+
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py [--runs 200] [--only WORD]
+
+A row per kind of scores: the share of runs whose 95% intervals hold the true r (of all bins),
+precision and log recall (of all thresholds) and AUPR (over the curve's own ends), by half a right
+and half a wrong score in every bin ("in every bin": what the program did before) and as the program
+does it ("now"); then the shares of these that are one-sided bounds, where nothing right or nothing
+wrong was seen: they may cover more. Densities are estimated anew for each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+
+from score_worlds import N_LEVELS, QUANTITIES, World, coverage
+
+ALLOWED = (0.92, 0.98)
+CONSTANT = (0.005, 0.02, 0.1, 0.5, 0.9, 0.98, 0.99)
+
+
+def logistic(steepness: float) -> np.ndarray:
+    """Return r falling (or rising) over the levels, between 0.02 and 0.98."""
+    x = steepness * (np.arange(N_LEVELS) - 23.5) / 23.5
+    return 0.02 + 0.96 / (1.0 + np.exp(x))
+
+
+def worlds() -> dict[str, World]:
+    """Return the rows."""
+    rows = {f"r {r:g} everywhere": np.full(N_LEVELS, r) for r in CONSTANT}
+    rows |= {
+        "r falls": logistic(4.0),
+        "r rises": logistic(-4.0),
+        "r falls at an edge": np.where(np.arange(N_LEVELS) < 24, 0.95, 0.05),
+        "r in waves": 0.5 + 0.45 * np.sin(np.arange(N_LEVELS) / 4.0),
+        "r 0.002 to 0.05": 0.002 * 25.0 ** (np.arange(N_LEVELS) / 47.0),
+        "r 0.02 to 0.06": 0.02 * 3.0 ** (np.arange(N_LEVELS) / 47.0),
+        "r 0.2 to 0.1": 0.2 - 0.1 * np.arange(N_LEVELS) / 47.0,
+    }
+    found = {f"{name}, 24 bins": World(r_l) for name, r_l in rows.items()}
+    for name, r_l in rows.items():
+        found[f"{name}, 12 bins, uniform, 3 a."] = World(r_l, 12, law="uniform", annotators=3)
+        found[f"{name}, 48 bins, 5 a."] = World(r_l, 48, annotators=5)
+    for r in (0.02, 0.98):
+        world = World(np.full(N_LEVELS, r))
+        for n in (10, 50):
+            found[f"r {r:g}, {n} scores in each bin"] = replace(world, per_bin=(n, n))
+        found[f"r {r:g}, lanes alike"] = replace(world, alike=0.5)
+    return found
+
+
+def main() -> int:
+    """Print the table; 0 if every share is allowed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--only", default="", help="rows whose names hold this")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    begin, good = time.perf_counter(), True
+    ends = " ".join(f"{name:>9s}" for name in QUANTITIES)
+    print(f"{'':38s}| {'in every bin':^39s} | {'now':^39s} | {'one-sided':^39s}")
+    print(f"{f'{options.runs} runs a row':38s}| {ends} | {ends} | {ends}", flush=True)
+    for name, world in worlds().items():
+        if options.only not in name:
+            continue
+        found = coverage(world, options.runs, options.seed)
+        more = (found[1] > ALLOWED[1]) & (found[2] < 0.2)
+        bad = (found[1] < ALLOWED[0]) | more
+        good &= not bad.any()
+        cells = [" ".join(f"{x:9.3f}" for x in row) for row in found]
+        marks = ", ".join(np.array(QUANTITIES)[bad])
+        print(f"{name:38s}| {' | '.join(cells)}  {marks and '<- ' + marks}", flush=True)
+    print(f"{time.perf_counter() - begin:.0f} s")
+    print("all cover in 92% to 98%" if good else "NOT all in 92% to 98%: see the arrows")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

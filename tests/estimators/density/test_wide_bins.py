@@ -1,0 +1,58 @@
+"""Densities in wider bins: sums, bounds, edges that do not fit, and effective counts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lattice import MODEL, ancestral_run
+from scored_model import FINE, WIDE, a_density, exact
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import coarsen
+
+
+def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
+    rare = replace(a_density(1), effective_b=np.full(len(FINE) - 1, 5.0))
+    cold = coarsen(replace(rare, floor=float(WIDE[1])), WIDE)
+    assert np.isfinite(coarsen(rare, WIDE).log_g_upper_b).all()
+    assert np.isinf(cold.log_g_error_b[0]) and np.isnan(cold.log_g_upper_b[0])
+    assert np.isfinite(cold.log_g_error_b[1:]).all() and np.isfinite(cold.log_g_upper_b[1:]).all()
+
+
+def test_coarse_bins_hold_what_their_bins_hold():
+    density = a_density(1)
+    got = coarsen(density, WIDE)
+    first = np.searchsorted(FINE, WIDE[0] - 1e-9)
+    g_b = np.exp(density.log_g_b[first : first + 3])
+    assert np.exp(got.log_g_b[0]) == pytest.approx(g_b.sum())
+    assert got.z_b[0] == pytest.approx(np.average(density.z_b[first : first + 3], weights=g_b))
+    assert got.count_b[0] == density.count_b[first : first + 3].sum()
+    np.testing.assert_allclose(got.log_g_b, exact().log_g_b, atol=0.3)
+    assert (got.log_g_error_b < 0.2).all()
+    for edges in (WIDE + 0.1 * 0.25, np.array([-5.0, 1.0]), np.array([1.375, 1.375])):
+        with pytest.raises(EstimateError, match=r"do not fit the run's"):
+            coarsen(density, edges)
+
+
+def test_joined_bins_are_worth_what_their_draws_are():
+    """Ancestral draws: Kish's number of a wide bin's draws, as a run with wide bins counts it."""
+    tilt_kd = np.array([[-6.0], [0.0], [7.0]]) + np.linspace(-3.0, 3.0, MODEL.n_sites)
+    runs = [ancestral_run(MODEL, tilt_kd, edges, moves=40, seed=3) for edges in (FINE, WIDE)]
+    fine, wide = (density_of_run(run) for run in runs)
+    got = coarsen(fine, WIDE)
+    np.testing.assert_allclose(got.effective_b, wide.effective_b, rtol=1e-9)
+    np.testing.assert_array_equal(got.count_b, wide.count_b)
+    first = int(np.searchsorted(FINE, WIDE[0] - 1e-9))
+    added_b = np.add.reduceat(fine.effective_b, np.arange(first, first + 18, 3))
+    assert (added_b[:6] > 1.5 * wide.effective_b[:6]).any()  # adding them up claims too many
+
+
+def test_bins_of_equal_weights_add_up_and_empty_ones_count_nothing():
+    density = a_density(1)
+    alike = replace(density, log_g_b=np.log(np.maximum(density.effective_b, 1e-9)))
+    first = int(np.searchsorted(FINE, WIDE[0] - 1e-9))
+    got = coarsen(alike, WIDE).effective_b
+    assert got[0] == pytest.approx(density.effective_b[first : first + 3].sum())
+    none = coarsen(replace(alike, effective_b=np.zeros(len(FINE) - 1)), WIDE)
+    assert (none.effective_b == 0).all()

@@ -1,0 +1,186 @@
+"""Runs and scores whose true r, precision, recall and AUPR are known, and two laws of their errors.
+
+Densities are estimated from independent draws of a lattice of 16 sites (49 levels, exact counts).
+Scores are drawn from a population in which an input of a level is right with a given probability,
+and each annotator errs by chance: the mean score of a level is that probability, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from lattice import Lattice, independent_run
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.from_scores import (
+    Scored,
+    bands_of_draws,
+    scored_curve,
+)
+
+LATTICE = Lattice(n_sites=16)
+BETA_K = np.array([-10.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0, 9.0, 13.0])
+LEVEL_EDGES = (np.arange(len(LATTICE.z_l()) + 1) - 0.5) * LATTICE.unit
+N_LEVELS = 48  # of the 49, so that 12, 24 and 48 bins are of as many levels each
+QUANTITIES = ("r", "precision", "recall", "AUPR")
+
+
+@dataclass(frozen=True)
+class World:
+    """What the scores of a run are drawn from.
+
+    Attributes
+    ----------
+    r_l : float64 [48], mean score of each level
+    n_bins : 12, 24 or 48
+    per_bin : fewest and most scores of a bin
+    annotators : 1 to 5
+    law : "by-weight", or "uniform": drawn alike, with weights that differ
+    alike : probability that an input is as right as its lane's others in the bin
+    """
+
+    r_l: np.ndarray
+    n_bins: int = 24
+    per_bin: tuple[int, int] = (10, 50)
+    annotators: int = 1
+    law: str = "by-weight"
+    alike: float = 0.0
+
+    @property
+    def edges(self):
+        return LEVEL_EDGES[: N_LEVELS + 1 : N_LEVELS // self.n_bins]
+
+    def truth(self):
+        """Return the exact log g and r of the bins, float64 [B] each."""
+        g_bl = LATTICE.count_l()[:N_LEVELS].reshape(self.n_bins, -1)
+        return np.log(g_bl.sum(axis=1)), (g_bl * self.r_l.reshape(self.n_bins, -1)).sum(
+            axis=1
+        ) / g_bl.sum(axis=1)
+
+
+@cache
+def density_of_levels(seed):
+    """Return a density estimated from independent draws of the rungs' exact distributions."""
+    run = independent_run(
+        LATTICE, BETA_K, LEVEL_EDGES, rounds=6, walkers=16, moves=25, seed=10_000 + seed
+    )
+    return density_of_run(run)
+
+
+def draw_scores(world, rng, lanes=16):
+    """Return scored inputs of a world."""
+    width = N_LEVELS // world.n_bins
+    n_b = rng.integers(world.per_bin[0], world.per_bin[1] + 1, world.n_bins)
+    bin_i = np.repeat(np.arange(world.n_bins), n_b)
+    tilt_l = np.exp(-2.0 * LATTICE.z_l()[:N_LEVELS]) if world.law == "uniform" else np.ones(48)
+    p_bl = (LATTICE.count_l()[:N_LEVELS] * tilt_l).reshape(world.n_bins, -1)
+    upto_bl = np.cumsum(p_bl / p_bl.sum(axis=1, keepdims=True), axis=1)
+    place_i = (rng.random(len(bin_i))[:, None] >= upto_bl[bin_i, :-1]).sum(axis=1)
+    level_i = bin_i * width + place_i
+    weight_i = np.ones(len(bin_i))
+    if world.law == "uniform":
+        weight_i = np.exp(0.5 * rng.normal(size=len(bin_i))) / tilt_l[level_i]
+    lane_i = rng.integers(lanes, size=len(bin_i))
+    r_i = world.r_l[level_i]
+    u_i = rng.random(len(bin_i))
+    u_bw = rng.random((world.n_bins, lanes))
+    same_i = rng.random(len(bin_i)) < world.alike
+    right_i = np.where(same_i, u_bw[bin_i, lane_i], u_i) < r_i
+    # each annotator errs alone, so that the mean score stays r
+    yes_i = np.where(right_i, 1.0 - 0.1 * (1.0 - r_i), 0.1 * r_i)
+    if world.annotators == 1:
+        yes_i = right_i.astype(float)
+    score_ai = (rng.random((world.annotators, len(bin_i))) < yes_i).astype(float)
+    names = [f"a{a}" for a in range(world.annotators)]
+    return Scored(world.edges, bin_i, lane_i, weight_i, score_ai, names)
+
+
+def jeffreys_in_every_bin(result, seed):
+    """Return a curve's bands and AUPR's interval by half a right and half a wrong score a bin.
+
+    The wrong law: r_low_b, r_high_b, bands, aupr_low, aupr_high.
+    """
+    scores, bins, rng = result.scores, np.flatnonzero(result.used_b), np.random.default_rng(seed)
+    coarse, curve = result.density, result.curve
+    right_b, wrong_b = scores.right_b[bins], (scores.count_b - scores.right_b)[bins]
+    r_mb = rng.beta(right_b + 0.5, wrong_b + 0.5, size=(N_DRAWS, len(bins)))
+    n_annotators = len(scores.shift_ab)
+    if n_annotators > 1:
+        normal_ma = rng.normal(size=(N_DRAWS, n_annotators))
+        r_mb += normal_ma @ scores.shift_ab[:, bins] / np.sqrt(n_annotators * (n_annotators - 1))
+    r_mb = np.clip(r_mb, 0.0, 1.0)
+    log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+    low_b, high_b = np.quantile(r_mb, TAILS, axis=0)
+    r_b = curve.r_b[bins]
+    draws = curves.trace(log_g_mb, r_mb, "low")
+    ends = curves.curve_range(curve.precision_t, curve.log_recall_t)
+    aupr_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
+    low, high = (0.0, 1.0) if np.isnan(aupr_m).any() else np.quantile(aupr_m, TAILS)
+    bands = bands_of_draws(curve.trace, draws)
+    return (
+        np.minimum(low_b, r_b), np.maximum(high_b, r_b), bands,
+        float(np.fmin(low, curve.aupr)), float(np.fmax(high, curve.aupr)),
+    )  # fmt: skip
+
+
+def held(world, result, intervals):
+    """Return which shares of the intervals hold the truth [4]: of r, precision, recall, AUPR."""
+    r_low_b, r_high_b, bands, aupr_low, aupr_high = intervals
+    log_g_b, r_b = world.truth()
+    right = curves.trace(log_g_b, r_b, "low")
+
+    def share(low, value, high):
+        return np.mean((low - 1e-12 <= value) & (value <= high + 1e-12))
+
+    curve = result.curve
+    ends = curves.curve_range(curve.precision_t, curve.log_recall_t)
+    own = curves.curve_range(right.precision_t, right.log_recall_t)
+    shared = curves.common_range(own, ends)
+    ends = shared if shared[1] > shared[0] else own
+    aupr = curves.area(right.precision_t, right.log_recall_t, *ends)
+    pair = bands.low, bands.high
+    return np.array([
+        share(r_low_b, r_b, r_high_b),
+        share(pair[0].precision_t, right.precision_t, pair[1].precision_t),
+        share(pair[0].log_recall_t, right.log_recall_t, pair[1].log_recall_t),
+        share(aupr_low, aupr, aupr_high),
+    ])  # fmt: skip
+
+
+def one_sided(result):
+    """Return which shares of the intervals are one-sided: nothing right, or nothing wrong."""
+    r_b, p_t = result.curve.r_b[result.used_b], result.curve.precision_t
+    return np.array([
+        np.mean((r_b == 0) | (r_b == 1)),
+        np.mean((p_t == 0) | (p_t == 1)),
+        np.mean(p_t == 0),
+        float((p_t == 0).all() or (p_t == 1).all()),
+    ])  # fmt: skip
+
+
+def coverage(world, n_runs, seed=0, n_densities=None):
+    """Return shares [3, 4] of intervals that hold the truth: by the wrong law, by the program's;
+    and the shares that are one-sided.
+
+    Each run has its own density, unless `n_densities` take turns.
+    """
+    found = np.zeros((3, len(QUANTITIES)))
+    for i in range(n_runs):
+        rng = np.random.default_rng([seed, i])
+        scored = draw_scores(world, rng)
+        result = scored_curve(
+            density_of_levels(i % (n_densities or n_runs)), scored, "low", 1, 1, seed=i
+        )
+        if not result.used_b.all():
+            raise RuntimeError("a bin of the lattice has no counts")
+        curve, bins = result.curve, result.used_b
+        new = (curve.r_low_b[bins], curve.r_high_b[bins], curve.bands, curve.aupr_low,
+               curve.aupr_high)  # fmt: skip
+        found[0] += held(world, result, jeffreys_in_every_bin(result, i))
+        found[1] += held(world, result, new)
+        found[2] += one_sided(result)
+    return found / n_runs
