@@ -65,7 +65,7 @@ TESTED_ELSEWHERE = {
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],
-        "analysis/test_score_scripts.py": ["curves", "score_tables"],
+        "analysis/test_score_scripts.py": ["curves"],
     },
     "runfile": {
         "runfile/test_reader.py": ["stored_input"],
