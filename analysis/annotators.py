@@ -11,7 +11,7 @@ from _common import add_score_options, curve_options, new_parser, run_script
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import remark_of, write_results, z_label
 from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
         density = density_of_run(run)
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
+        remark = remark_of(run.config)
     settled = convergence(density, joined.scored, options.side, fewest_lanes=options.fewest_lanes)
 
     lines = agreement_lines(
@@ -35,13 +36,13 @@ def main(arguments: list[str]) -> None:
     )
     figure = annotators_figure(joined.scored, result.used_b, label)
     about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(options.run, "annotators", about, columns, figure)
+    files = write_results(options.run, "annotators", about, columns, figure, remark)
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
-    files += write_results(options.run, "convergence", about, columns, figure)
+    files += write_results(options.run, "convergence", about, columns, figure, remark)
     print("\n".join([source, *joined.notes, *lines, *files]))
 
 

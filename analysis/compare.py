@@ -12,7 +12,7 @@ from _common import add_range, add_score_options, curve_options, new_parser, run
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import remark_of, write_results, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -52,7 +52,10 @@ def main(arguments: list[str]) -> None:
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 
-    print("\n".join([*lines, *write_results(options.run[0], ending, lines, columns, figure)]))
+        remark = remark_of(*(run.config for run in runs))
+
+    written = write_results(options.run[0], ending, lines, columns, figure, remark)
+    print("\n".join([*lines, *written]))
 
 
 if __name__ == "__main__":

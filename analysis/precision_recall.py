@@ -14,7 +14,7 @@ from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.density import rho_r_figure
 from omniinput_hpc.plots.scores import curve_figure, r_figure, roc_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.style import remark_of, save, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.curves import curve_of
 from omniinput_hpc.results.score_tables import summarize_scores
@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> None:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
+        remark = remark_of(run.config)
         found = curve_of(run, fine, by)
     density, curve = found.density, found.curve
     if found.joined and found.result:
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
     elif exact is not None:
         figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
     for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending))
+        save(figure, tables.beside(options.run, ending), remark)
 
     print("\n".join([source, *tables.summarize_curve(density, curve, by.fewest), *notes]))
     if truth is not None:

@@ -17,7 +17,7 @@ NOISE = Field(
     False,
     description="Whether z may differ from one evaluation of an input to the next. A run whose "
     "model turns out so ends with a message; `true` samples it all the same: then no input has an "
-    "output of its own, and the axis of z says so.",
+    "output of its own, and every figure says so.",
 )
 NO_PROGRAMS = (
     "programs of torch.export (.pt2) are not read: give the network by factory = "

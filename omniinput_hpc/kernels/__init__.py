@@ -5,7 +5,7 @@ The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which needs no t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
+from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State
@@ -45,8 +48,8 @@ class Kernel(Protocol):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
 
-        Called after every exchange as well: what a kernel caches is computed here, and the
-        state owns it.
+        Called after every exchange as well: what a kernel caches is computed here, or at the
+        next step. It is kept in the state, and only the kernel reads it.
         """
         ...
 
@@ -62,11 +65,29 @@ class Kernel(Protocol):
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     """Make the kernel that the input file names, for one rung.
 
-    A `UserError` says what the model lacks, or which option does not fit the model.
+    A `UserError` says what the model lacks, which option does not fit the model, or that the
+    kernel would never reach some inputs.
     """
+    parts = options.parts if isinstance(options, MixtureOptions) else [options]
+    kernels = [_build_part(part, model, n_walkers) for part in parts]
+    _check_reach(parts, model)
     if isinstance(options, MixtureOptions):
-        kernels = [build(part, model, n_walkers) for part in options.parts]
         return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
+    return kernels[0]
+
+
+def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     module, _, name = options.implementation.partition(":")
     make: Callable[[Any, Model, int], Kernel] = getattr(import_module(module), name)
     return make(options, model, n_walkers)
+
+
+def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:
+    """Raise a `UserError` where all parts' moves conserve something: inputs would be missing."""
+    sites = [part.sites for part in parts if isinstance(part, MetropolisOptions)]
+    if len(sites) == len(parts) and not reaches_every_input(sites, model.n_values, model.n_sites):
+        raise UserError(
+            f"kernel.sites = {', '.join(map(str, sites))}: with {model.n_values} values a site "
+            "such moves flip an even number of sites, or all of them, and never reach half of the "
+            "inputs; set kernel.sites = 1, or add a part to a mixture"
+        )

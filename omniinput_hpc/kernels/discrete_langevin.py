@@ -81,7 +81,7 @@ class DiscreteLangevin:
         if self._range is None:
             return None
         low, high = self._range
-        b = low + (high - low) * float(stream.choices(1)[0])
+        b = low + (high - low) * float(stream.shared_uniform(1)[0])
         return torch.full(z.shape, b, dtype=torch.float64, device=z.device)
 
     def _propose(

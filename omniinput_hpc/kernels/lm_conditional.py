@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum, pick
-from omniinput_hpc.kernels.parts.conditionals import Conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
@@ -39,22 +38,6 @@ class Cache:
     log_p: torch.Tensor
     log_z: torch.Tensor
     version: int = 0
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Proposed inputs.
-
-    Attributes
-    ----------
-    x : int64 [W, D]
-    cache : at x; where the ensemble is not canonical, log_z is set on the span alone
-    old_row : conditionals of the old inputs from the span on, where log_z needs another exponent
-    """
-
-    x: torch.Tensor
-    cache: Cache
-    old_row: Conditionals | None
 
 
 class LmConditional(Untuned):
@@ -92,7 +75,7 @@ class LmConditional(Untuned):
         The cache depends on the ensemble, so the first step makes it.
         """
         x, z = state.x, state.z
-        span = self._schedule.draw(stream.choices(3))
+        span = self._schedule.draw(stream.shared_uniform(3))
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         b = self._exponent(ensemble, z)  # [W]
         cache = state.cache
@@ -100,26 +83,26 @@ class LmConditional(Untuned):
         if cache is None or cache.beta != beta or cache.version != self._version:
             cache = self._evaluate(x, b, beta)
             compare(self._model, x, z, self._output(cache.log_p, z.dtype))
-        new = self._propose(x, b, cache, span, stream)
-        z_new = self._output(new.cache.log_p, z.dtype)
-        watch(self._model, new.x, z_new)
-        log_forward = self._log_q(new.cache, b, span)
+        x_new, cache_new = self._propose(x, b, cache, span, stream)
+        z_new = self._output(cache_new.log_p, z.dtype)
+        watch(self._model, x_new, z_new)
+        log_forward = self._log_q(cache_new, b, span)
         if beta is not None:
             log_backward = self._log_q(cache, b, span)
         else:
             b_new = self._exponent(ensemble, z_new)
-            log_backward = self._log_q(self._reverse_cache(x, cache, new, b_new, span), b_new, span)
+            log_backward = self._log_q(self._reverse_cache(x, cache, b_new, span), b_new, span)
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)
         if self._kv_cache is not None:
             self._kv_cache.accept(accepted)
         cache = Cache(
             beta,
-            accept(accepted, new.cache.log_p, cache.log_p),
-            accept(accepted, new.cache.log_z, cache.log_z),
+            accept(accepted, cache_new.log_p, cache.log_p),
+            accept(accepted, cache_new.log_z, cache.log_z),
             self._version,
         )
-        moved = State(accept(accepted, new.x, x), accept(accepted, z_new, z), cache)
+        moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted, span.part)
 
     @property
@@ -169,15 +152,14 @@ class LmConditional(Untuned):
 
     def _propose(
         self, x: torch.Tensor, b: torch.Tensor, cache: Cache, span: Span, stream: DeviceStream
-    ) -> Proposal:
-        """Redraw a span, and evaluate what follows it."""
+    ) -> tuple[torch.Tensor, Cache]:
+        """Redraw a span, and evaluate what follows it; return x', int64 [W, D], and its cache.
+
+        Where the ensemble is not canonical, the cache's log_z is set on the span alone.
+        """
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
         ahead = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
-        old_row, canonical = None, cache.beta is not None
-        if not canonical and span.part != self._flip:
-            old_row = conditionals.of_current(
-                self._conditional_logits, self._kv_cache, x, span.begin
-            )
+        canonical = cache.beta is not None
         for t in range(span.begin, span.end):
             u = stream.uniform(len(x))
             row = ahead.row() if t >= self._first else None
@@ -200,19 +182,18 @@ class LmConditional(Untuned):
                 log_p[:, some], log_z[:, some] = self._log_p_and_z(
                     rows, x[:, some], b if canonical else None
                 )
-        return Proposal(x_new, Cache(cache.beta, log_p, log_z), old_row)
+        return x_new, Cache(cache.beta, log_p, log_z)
 
-    def _reverse_cache(
-        self, x: torch.Tensor, cache: Cache, new: Proposal, b: torch.Tensor, span: Span
-    ) -> Cache:
+    def _reverse_cache(self, x: torch.Tensor, cache: Cache, b: torch.Tensor, span: Span) -> Cache:
         """Return the cache at the old x, with ln Z on the span for the reverse exponent b."""
         log_z = torch.zeros_like(cache.log_z)
-        if new.old_row is not None:
-            for t in range(span.begin, span.end):
-                if t >= self._first:
-                    log_z[:, t] = log_sums(new.old_row.row(), b)
-                if t + 1 < span.end:
-                    new.old_row.extend(x[:, t])
+        begin = max(span.begin, self._first)
+        if span.part != self._flip and begin < span.end:
+            blocks = conditionals.current_rows(
+                self._conditional_logits, self._kv_cache, x, begin, span.end
+            )
+            for rows, some in self._with_sites(blocks, begin):
+                log_z[:, some] = log_sums(rows, b).T
         return Cache(cache.beta, cache.log_p, log_z)
 
     def _log_q(self, cache: Cache, b: torch.Tensor, span: Span) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,17 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.language.kv_cache import KVCache
+
+
+def reaches_every_input(sites_of_parts: Sequence[int], n_values: int, n_sites: int) -> bool:
+    """Whether moves that change so many sites each, one number a part, together go everywhere.
+
+    With three values or more they do: a site may change and change back. With two, a move flips the
+    sites that it is given: an even number of flips keeps the parity of the number of 1s, and flips
+    of all sites lead to and fro between two inputs.
+    """
+    odd = any(sites % 2 for sites in sites_of_parts)
+    return n_values > 2 or (odd and (n_sites == 1 or min(sites_of_parts) < n_sites))
 
 
 class Metropolis(Untuned):
@@ -80,8 +92,8 @@ class Metropolis(Untuned):
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
         """Return a uniformly drawn set of sites."""
         if self._sites == 1:
-            return [int(stream.choices(1)[0] * n_sites)]
-        return [int(site) for site in stream.choices(n_sites).argsort()[: self._sites]]
+            return [int(stream.shared_uniform(1)[0] * n_sites)]
+        return [int(site) for site in stream.shared_uniform(n_sites).argsort()[: self._sites]]
 
     def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
         if self._sites == 1:

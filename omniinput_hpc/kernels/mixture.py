@@ -46,7 +46,7 @@ class Mixture:
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw a kernel, the same for all walkers, and move every walker once by it."""
-        u = stream.choices(1)[0]
+        u = stream.shared_uniform(1)[0]
         index = min(int(np.searchsorted(self._cumulative, u, "right")), len(self._kernels) - 1)
         kernel, cache = self._kernels[index], state.cache[index]
         inner = State(state.x, state.z, cache)

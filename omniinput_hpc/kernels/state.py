@@ -20,8 +20,8 @@ class State:
     ----------
     x : int64 [W, D]
     z : float32 [W], the model's output of x
-    cache : what else the kernel computed from x alone (a gradient, say). The kernel owns it:
-        `Kernel.start` makes it, `Kernel.step` replaces it, and nobody else reads it
+    cache : what else the kernel computed (the gradient at x, say). `Kernel.start` or the first
+        `Kernel.step` makes it, each `Kernel.step` replaces it, and nobody but the kernel reads it
     """
 
     x: torch.Tensor

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.tempering.ensembles import SLOPE_REACH, Tabulated
+from omniinput_hpc.tempering.ensembles import Tabulated, slope_entries
 
 OUTSIDE_PENALTY = 1e4
 """Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
@@ -29,7 +29,7 @@ FIRST_RISE = 0.1
 """What a move of all walkers may add to S, on average over the window's bins. They share S: more
 would pile it up for as long as they take to travel to other bins."""
 CALM_BETA = 0.1
-"""The proposal's beta where a directional walker's bin is not yet flat (PAPERS.md, way 2)."""
+"""The proposal's beta where a directional walker's bin is not flat yet (docs/papers.md: way 2)."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class WangLandauEnsemble:
         self._first_outside_beta = FIRST_OUTSIDE_PENALTY / (n_bins * width)
         self._set_outside_beta(self._first_outside_beta)
         self._share_inside = torch.ones((), dtype=torch.float64, device=device)
-        at = entry.clamp(first + 1, end)
-        self._low = (at - SLOPE_REACH).clamp(min=first + 1)
-        self._high = (at + SLOPE_REACH).clamp(max=end)
+        self._low, self._high = (
+            torch.from_numpy(entries).to(device) for entries in slope_entries(n_bins + 2, window)
+        )
         self._reach = (self._high - self._low).clamp(min=1) * width
         self._s = torch.zeros(n_bins + 2, dtype=torch.float64, device=device)
         self._visited = torch.zeros(n_bins + 2, dtype=torch.bool, device=device)
@@ -132,7 +132,7 @@ class WangLandauEnsemble:
         """Draw the proposal's beta where it is no slope; forward and backward share it.
 
         The directional way looks at the histogram, so that its transition probabilities are not
-        fixed: it is used while learning only (PAPERS.md, "Readings that need care").
+        fixed: it is used while learning only (docs/papers.md).
         """
         limits = self._options.proposal_beta
         if limits is None:

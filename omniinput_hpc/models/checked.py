@@ -79,17 +79,6 @@ class CheckedModel:
             factors=factors,
         )
 
-    def __getattr__(self, name: str) -> Any:
-        """Pass on what a model may offer beyond the protocol."""
-        if name == "offers":  # asked for before it is there
-            raise AttributeError(name)
-        if name in ("output_and_gradient", "conditional_logits"):
-            found = getattr(self.offers, name)
-            if found is None:
-                raise AttributeError(name)
-            return found
-        return getattr(self._model, name)
-
     def _watched(self, method: Callable[[torch.Tensor], Any] | None) -> Any:
         """Return a method that returns (z, ...) with its z checked."""
         if method is None:

@@ -21,7 +21,7 @@ def choose(requested: str, local_rank: int, threads: int) -> str:
     torch.set_num_threads(threads)
     # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
     torch.set_deterministic_debug_mode("warn")
-    # which would write all that is new twice
+    # else deterministic mode fills every new tensor with NaN before it is used
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if requested == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')

@@ -90,13 +90,14 @@ class Offers:
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
     predicted_from : the first site that is predicted (1 where the model does not say)
-    prefixes : cached drawing (``begin``, ``extend``, ``branch``)
+    prefixes : cached drawing (``begin``, ``extend``, ``branch``), for independent draws and
+        enumeration; `lm-conditional` takes all its rows from ``conditional_logits`` or the KV
+        cache, because a proposal and its reverse must be weighed by the same numbers
     kv_cache : returns the `KVCache` of W inputs. The model owns it and hands the same one to all
         kernels that ask for as many inputs; a kernel compares its `version` to see whether another
         kernel has replaced its inputs.
     cache_bytes : returns the memory that the KV cache takes now; 0 without one
     render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
-    note : returns a remark on each input of x, "" where there is none
     """
 
     output_and_gradient: OutputAndMore | None
@@ -107,7 +108,6 @@ class Offers:
     kv_cache: Callable[[int], KVCache] | None
     cache_bytes: Callable[[], int]
     render: Callable[[torch.Tensor], list[Any]] | None
-    note: Callable[[torch.Tensor], list[str]] | None
 
 
 def offers_of(model: Any) -> Offers:
@@ -138,5 +138,4 @@ def offers_of(model: Any) -> Offers:
         kv_cache=method("kv_cache"),
         cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
         render=method("render"),
-        note=method("note"),
     )

@@ -21,7 +21,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.begin = time.monotonic()
-        self.reason: str | None = None  # as long as it was not asked
+        self.reason: str | None = None  # why; None: it was not asked to
         self._first_interrupt: float | None = None
 
     def install(self) -> None:

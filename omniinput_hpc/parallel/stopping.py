@@ -19,11 +19,11 @@ ROOM_FOR_A_ROUND = 1.25
 
 
 class StopCheck:
-    """Counts moves; every n of them, all ranks check together whether one was asked to stop.
+    """Counts moves; every n of them, all ranks check together whether any was asked to stop.
 
-    All ranks make equally many moves, so all check after the same ones. n follows from the slowest
-    rank's time since the last check, which the ranks agree on; it affects no result.
-    One is to stop when its process is older than `max_walltime` seconds, too.
+    A rank is asked by a signal, or by `max_walltime`: seconds of its process's age. All ranks make
+    equally many moves, so all check after the same ones. n is chosen from the slowest rank's time
+    since the last check, on which the ranks agree; it affects no result.
     """
 
     def __init__(

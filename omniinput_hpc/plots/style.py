@@ -153,9 +153,20 @@ def legend_above(axes: Axes, ncols: int) -> None:
     )  # fmt: skip
 
 
+def remark_of(*configs: Mapping[str, Any]) -> str:
+    """Return what a figure without an axis of z must say of its runs; "" where there is nothing."""
+    noisy = any(config.get("model", {}).get("noise") for config in configs)
+    return "model.noise = true: the output is not a function of the input" if noisy else ""
+
+
 @mpl.rc_context(STYLE)
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
+def save(figure: Figure, path: Path, remark: str = "") -> None:
+    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``.
+
+    `remark` is written below it (see `remark_of`).
+    """
+    if remark:
+        figure.supxlabel(remark, fontsize=7, color=GREY)
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
 
@@ -166,9 +177,13 @@ def write_results(
     comments: Sequence[str],
     columns: Mapping[str, NDArray],
     figure: Figure,
+    remark: str = "",
 ) -> list[str]:
-    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed."""
+    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
+
+    `remark` is written below the figure.
+    """
     table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
     write_table(table, comments, columns)
-    save(figure, picture)
+    save(figure, picture, remark)
     return [str(table), str(picture)]

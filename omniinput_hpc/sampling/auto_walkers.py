@@ -3,7 +3,7 @@
 The number is doubled for as long as that moves at least a tenth more walkers a second and all of it
 fits into the rank's share of the device's memory; one number that does not gain is passed over, in
 case the machine was disturbed. All ranks go through the same numbers together, and what one of them
-does not gain from, or has no room for, no rank takes. A run stores the number in its file's input
+does not gain from, or has no memory for, no rank takes. A run stores the number in its file's input
 and never looks for it again.
 """
 
@@ -49,15 +49,15 @@ class Trial:
     n_walkers: int  # W
     seconds: float  # for a move of all of them; infinite where the memory did not suffice
     peak: int  # bytes allocated while they move
-    more: int  # bytes that each further rung of the rank keeps
+    per_further_rung: int  # bytes that each further rung of the rank keeps
 
     def need(self, n_rungs: int) -> int:
         """Return the bytes that a rank of some rungs takes, which move one after the other."""
-        return self.peak + (n_rungs - 1) * self.more
+        return self.peak + (n_rungs - 1) * self.per_further_rung
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """The memory that a rank may use."""
 
     n_rungs: int  # rungs of the rank, each with its own batch
@@ -74,14 +74,16 @@ class Room:
         return need <= self.device and need + self.records * n_walkers <= self.host
 
 
-def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> list[Trial]:
+def find(
+    world: World, trial: Callable[[int], Trial], budget: MemoryBudget, most: int
+) -> list[Trial]:
     """Return this rank's trials of the numbers that gained; the last one is what was found.
 
     `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. Raises
     a UserError where not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
-    if not world.all(bool(np.isfinite(first.seconds)) and room.fits(first, FIRST_WALKERS)):
+    if not world.all(bool(np.isfinite(first.seconds)) and budget.fits(first, FIRST_WALKERS)):
         raise UserError(
             f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers a rung fit into memory; '
             'give a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
@@ -89,10 +91,10 @@ def find(world: World, trial: Callable[[int], Trial], room: Room, most: int) -> 
     trials, last, missed = [first], first, 0
     while missed < MAX_MISSES and 2 * last.n_walkers <= most:
         twice = 2 * last.n_walkers
-        if not world.all(room.fits(last, twice)):
+        if not world.all(budget.fits(last, twice)):
             break
         last = trial(twice)
-        if not world.all(np.isfinite(last.seconds) and room.fits(last, twice)):
+        if not world.all(np.isfinite(last.seconds) and budget.fits(last, twice)):
             break
         gains = world.all(gain(trials[-1], last) >= MIN_GAIN ** (missed + 1))
         missed = 0 if gains else missed + 1
@@ -125,14 +127,14 @@ def try_rung(
         rung = _moved(make(), g, clock)  # allocates what it keeps
         while len(times) == 1 or sum(times[1:]) < TRIAL_SECONDS:
             times.append(_segment(rung, clock))
-        held, peak, more = devices.held_bytes(device), devices.peak_bytes(device) - before, 0
+        held, peak, further = devices.held_bytes(device), devices.peak_bytes(device) - before, 0
         if several:  # what rungs share, such as a KV cache, is allocated already
             second = _moved(make(), g, clock)
-            more = devices.held_bytes(device) - held
+            further = devices.held_bytes(device) - held
             del second  # only now: its memory must not be free while it is measured
     except (OutOfMemoryError, UserError):  # the latter from trying the model out
         return Trial(g.n_walkers, float("inf"), 0, 0)
-    return Trial(g.n_walkers, min(times) / TRIAL_MOVES, max(peak, 0), max(more, 0))
+    return Trial(g.n_walkers, min(times) / TRIAL_MOVES, max(peak, 0), max(further, 0))
 
 
 def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
@@ -168,11 +170,11 @@ def shown(trials: list[Trial]) -> str:
     return f'found by "auto", moves/s of a rung with {", ".join(rates)}'
 
 
-def measured(world: World, trial: Trial, room: Room, device: str) -> str:
+def measured(world: World, trial: Trial, budget: MemoryBudget, device: str) -> str:
     """Return a sentence on the memory of the rank that uses most (all ranks call this)."""
-    need = trial.need(room.n_rungs)
-    on_host = room.on_host + room.records * trial.n_walkers + (need if device == "cpu" else 0)
-    on_device = room.on_device + need
+    need = trial.need(budget.n_rungs)
+    on_host = budget.on_host + budget.records * trial.n_walkers + (need if device == "cpu" else 0)
+    on_device = budget.on_device + need
     host, card = world.max(np.array([on_host, on_device]))
     text = f"by trial moves, {amount(host)} of a host's memory a rank, the libraries included"
     return text if device == "cpu" else f"{text}, and {amount(card)} of its device's"

@@ -158,11 +158,11 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
 
     None in place of the latter where moves take too long to try only for that.
     """
-    trial, room, seconds = _trials(world, built, hosts)
+    trial, budget, seconds = _trials(world, built, hosts)
     config, g = built.config, built.geometry
     if find:
         built.rungs.clear()
-        trials = auto_walkers.find(world, trial, room, auto_walkers.most_walkers(config))
+        trials = auto_walkers.find(world, trial, budget, auto_walkers.most_walkers(config))
         config = config.with_walkers(trials[-1].n_walkers)
         g = plan.geometry_of(config, g.n_values, g.n_sites)
         mine_k = _mine(world, config)
@@ -173,7 +173,7 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
     elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
         return built, None
     last = built.trials[-1] if find else trial(g.n_walkers)
-    return built, auto_walkers.measured(world, last, room, built.device)
+    return built, auto_walkers.measured(world, last, budget, built.device)
 
 
 def _mine(world: World, config: Config) -> range:
@@ -182,8 +182,8 @@ def _mine(world: World, config: Config) -> range:
 
 def _trials(
     world: World, built: Built, hosts: list[str]
-) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.Room, float]:
-    """Return what tries a number of walkers, this rank's room, and the seconds of one's move."""
+) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
+    """Return what tries a number of walkers, this rank's memory, and the seconds of one's move."""
     from omniinput_hpc.models import device as devices
 
     config, g, device = built.config, built.geometry, built.device
@@ -207,7 +207,7 @@ def _trials(
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
     share = auto_walkers.MEMORY_SHARE
-    room = auto_walkers.Room(
+    budget = auto_walkers.MemoryBudget(
         len(mine_k),
         share * devices.free_bytes(device) / devices.sharers(device, ranks_here),
         share * devices.free_bytes("cpu") / ranks_here,
@@ -215,7 +215,7 @@ def _trials(
         devices.held_bytes(device),
         devices.held_bytes("cpu"),
     )
-    return trial, room, first.seconds
+    return trial, budget, first.seconds
 
 
 def _name(config: Config) -> str:

@@ -198,7 +198,10 @@ def disk_warning(config: Config, g: Geometry) -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """Return what a result's last bits may depend on: versions and the processor, but torch's."""
+    """Return what a result's last bits may depend on: versions of libraries, and the processor.
+
+    Those of torch and transformers, which this must not import, are `models.device.versions`.
+    """
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -39,7 +39,7 @@ class Existing:
     walkers: int = 0  # a rung
     checksums: bool = True  # files of older versions have none
     settled: bool = True  # False after a kill between a counter and its checksum
-    environment: Mapping[str, str] = field(default_factory=dict)  # attributes that are texts
+    attributes: Mapping[str, str] = field(default_factory=dict)  # the file's, those that are texts
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
             walkers=run.walkers,
             checksums=run.geometry.checksums,
             settled=run.is_settled,
-            environment=run.texts,
+            attributes=run.texts,
         )
         differences = _differences(stored, config)
         if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
@@ -170,7 +170,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             "another run.output, or move it away"
         )
     now = {**here.environment, "threads": str(config.run.threads)}
-    then = {**found.environment, "threads": str(threads)}
+    then = {**found.attributes, "threads": str(threads)}
     changed = {k: f"{then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]}
     source = changed.pop("model_source", "")
     if source:

@@ -104,11 +104,11 @@ class Walkers:
         self.model.compare(self.state.x, self.state.z, self.model.output(self.state.x))
 
     def begin_segment(
-        self, generator: np.random.Generator, choices: np.random.Generator, first_move: int
+        self, generator: np.random.Generator, shared: np.random.Generator, first_move: int
     ) -> Segment:
         """Return a segment of `steps` moves, the first being number `first_move` of its round.
 
-        `generator` is of each walker's own random numbers, `choices` of those that all share.
+        `generator` is of each walker's own random numbers, `shared` of those that all share.
         """
         steps, every = self.recording.steps, self.recording.every
         n_walkers, n_sites = self.state.x.shape
@@ -124,7 +124,7 @@ class Walkers:
         if self._exact_sampler is not None and self._exact_every_move:
             mover = self._exact_sampler
         block = min(mover.uniforms_per_move * steps, MAX_STREAM_BLOCK)
-        stream = DeviceStream(generator, self._device, block, choices)
+        stream = DeviceStream(generator, self._device, block, shared)
         self.ensemble.begin_segment(stream, n_walkers)
         return Segment(self, stream, *self._buffers, first_move)
 

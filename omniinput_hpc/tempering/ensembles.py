@@ -14,9 +14,11 @@ from omniinput_hpc.histogram import bin_of
 class Ensemble(Protocol):
     """What a kernel and an exchange ask of an ensemble.
 
-    z is float64, a numpy array or a torch tensor: the arithmetic is the same for both.
+    z is float64 [W]: kernels pass torch tensors, exchanges pass numpy arrays to what `on_host`
+    returns. `Canonical` and `Gaussian` take either, `Tabulated` only arrays, and
+    `kernels.wang_landau.WangLandauEnsemble` only tensors.
 
-    beta is the inverse temperature, NaN where the ensemble has none.
+    beta is the inverse temperature, NaN where there is none.
     """
 
     @property
@@ -125,25 +127,28 @@ class Tabulated(FixedEnsemble):
         return np.asarray((b >= self.window[0]) & (b < self.window[1]))
 
     def slope(self, z: Any) -> Any:
-        """Return dS/dz by `slopes`."""
-        z = np.asarray(z, dtype=np.float64)
-        slope = slopes(self.table, self.window, self.edges[1] - self.edges[0])
-        return slope[bin_of(z, self.edges) + 1]
+        """Return dS/dz by differences over a few bins, float64 like z; see `slope_entries`."""
+        low, high = slope_entries(len(self.table), self.window)
+        entry = bin_of(np.asarray(z, dtype=np.float64), self.edges) + 1
+        reach = np.maximum(high - low, 1) * (self.edges[1] - self.edges[0])
+        return ((self.table[low] - self.table[high]) / reach)[entry]
 
 
 SLOPE_REACH = 4
 """Bins on either side that a slope is a difference over."""
 
 
-def slopes(table: Any, window: tuple[int, int], width: float) -> Any:
-    """Return -d log_weight / dz, [B + 2], by differences over a few bins inside the window.
+def slope_entries(
+    n_table: int, window: tuple[int, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return between which two entries of a table each entry's slope is the difference.
 
-    Any function of z would do: it only shapes proposals, and both directions use the same one.
+    Both are int64 [n_table]: a few bins below and above, inside the window. Any function of z would
+    do as a slope: it only shapes proposals, and both directions use the same one.
     """
     first, end = window[0] + 1, window[1]  # table's entries first ... end are the window's bins
-    at = np.clip(np.arange(len(table)), first, end)
-    low, high = np.maximum(at - SLOPE_REACH, first), np.minimum(at + SLOPE_REACH, end)
-    return (table[low] - table[high]) / (np.maximum(high - low, 1) * width)
+    at = np.clip(np.arange(n_table), first, end)
+    return np.maximum(at - SLOPE_REACH, first), np.minimum(at + SLOPE_REACH, end)
 
 
 def log_weight_b(ensemble: Ensemble, edges: NDArray[np.float64]) -> NDArray[np.float64]:

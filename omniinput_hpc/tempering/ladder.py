@@ -9,7 +9,7 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 UP_FROM_BOTTOM = 1
 DOWN_FROM_TOP = 2
-LEAST_REJECTION = 1e-3
+MIN_REJECTION = 1e-3
 """Of a pair that rejected nothing, so that the cumulative rejection stays invertible."""
 
 
@@ -118,11 +118,11 @@ def respace(
     n_rungs = len(beta_k)
     if n_rungs < 3:
         return beta_k.copy()
-    barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, LEAST_REJECTION))])
+    barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
     stays = np.isin(beta_k, fixed)
     stays[[0, -1]] = True
-    posts = np.flatnonzero(stays)
-    length_s = np.diff(barrier_k[posts])
+    fixed_k = np.flatnonzero(stays)
+    length_s = np.diff(barrier_k[fixed_k])
     gaps_s = np.ones(len(length_s), dtype=np.int64)
     for _ in range(n_rungs - 1 - len(gaps_s)):
         gaps_s[np.argmax(length_s / gaps_s)] += 1
@@ -130,7 +130,7 @@ def respace(
 
     beta_at = PchipInterpolator(barrier_k, beta_k)
     new = [beta_k[:1]]
-    for begin, end, n_gaps in zip(posts[:-1], posts[1:], gaps_s, strict=True):
+    for begin, end, n_gaps in zip(fixed_k[:-1], fixed_k[1:], gaps_s, strict=True):
         cuts = np.linspace(barrier_k[begin], barrier_k[end], n_gaps + 1)[1:-1]
         new += [np.asarray(beta_at(cuts)), beta_k[end : end + 1]]
     return np.concatenate(new)

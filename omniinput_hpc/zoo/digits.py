@@ -106,7 +106,7 @@ def main() -> int:
             architecture=Architecture(recipe.architecture, SHAPE, 1, SIZES[recipe.architecture]),
             training=recipe.training,
             data=split(digits(0, 1)),
-            papers=recipe.papers,
+            papers_accuracy=recipe.papers_accuracy,
             small=True,
             seed=args.seed,
         )

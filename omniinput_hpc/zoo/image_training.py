@@ -45,14 +45,14 @@ class Effort:
     batch : images per step of the optimizer
     rate : the largest learning rate of the one-cycle schedule
     noise : uniform noise of varying severity on the training images
-    moved : training images are shifted by up to 4 pixels and mirrored (CIFAR)
+    shifted : training images are shifted by up to 4 pixels and mirrored (CIFAR)
     """
 
     epochs: int
     batch: int = 128
     rate: float = 1e-3
     noise: bool = False
-    moved: bool = False
+    shifted: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class EnergyEffort:
     chains : number of persistent chains, started at uniformly random inputs
     batch : training images per step
     rate : the largest learning rate of the one-cycle schedule
-    fresh : share of the chains that restart at random inputs at each step
-    tether : weight of the mean of f^2 in the loss, which bounds f's constant and scale
+    restart_share : share of the chains that restart at random inputs at each step
+    output_penalty : weight of the mean of f^2 in the loss, which bounds f's constant and scale
     """
 
     steps: int
@@ -75,8 +75,8 @@ class EnergyEffort:
     chains: int = 100
     batch: int = 100
     rate: float = 1e-3
-    fresh: float = 0.05
-    tether: float = 1e-3
+    restart_share: float = 0.05
+    output_penalty: float = 1e-3
 
 
 # small: scikit-learn's digits (240 images); else MNIST 0/1 (12,665) and CIFAR (50,000)
@@ -85,13 +85,13 @@ EFFORTS = {
     ("noise", True): Effort(epochs=250, batch=64, rate=2e-3, noise=True),
     ("plain", False): Effort(epochs=5),
     ("noise", False): Effort(epochs=20, noise=True),
-    ("moved", False): Effort(epochs=60, moved=True),
+    ("shifted", False): Effort(epochs=60, shifted=True),
 }
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
 # which then learned to tell chains from data instead of the distribution of the data.
 SMALL_ENERGY_EFFORT = EnergyEffort(
-    steps=250, moves=40, chains=64, batch=64, rate=2e-3, fresh=0.02, tether=3e-3
+    steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
 )
 ENERGY_EFFORT = EnergyEffort(steps=50_000, moves=50, rate=2e-4)
 
@@ -101,7 +101,7 @@ def train_and_save(
     architecture: Architecture,
     training: str,
     data: tuple[Images, Images],
-    papers: float | None,
+    papers_accuracy: float | None,
     small: bool,
     seed: int,
 ) -> str:
@@ -109,9 +109,9 @@ def train_and_save(
 
     Parameters
     ----------
-    training : "plain", "noise", "moved" (shifted and mirrored), or "energy"
+    training : "plain", "noise", "shifted" (shifted and mirrored), or "energy"
     data : training and test images; an energy-based model is trained on class 1 alone
-    papers : the papers' test accuracy in percent, where they give one
+    papers_accuracy : the papers' test accuracy in percent, where they give one
     small : the data are scikit-learn's digits; the weights are then kept in half precision
     """
     train, test = data
@@ -123,13 +123,13 @@ def train_and_save(
     save(folder, network, {}, half=small)
     # Evaluate the stored weights: half precision may move an image across the decision boundary.
     network = classifier.load(folder)
-    about, line = _evaluate(network, training, test, papers)
+    about, line = _evaluate(network, training, test, papers_accuracy)
     save(folder, network, {"training": training, "seed": seed, **about}, half=small)
     return line
 
 
 def _evaluate(
-    network: ImageNetwork, training: str, test: Images, papers: float | None
+    network: ImageNetwork, training: str, test: Images, papers_accuracy: float | None
 ) -> tuple[dict[str, Any], str]:
     if training == "energy":
         f = outputs_of(network, test.x)[:, 0]
@@ -146,9 +146,10 @@ def _evaluate(
         )
     reached = accuracy(network, test)
     about = {"test_accuracy": round(reached, 6), "test_images": len(test)}
-    comparison = "" if papers is None else f" (the papers' own, on their data: {papers:g} %)"
-    if papers is not None:
-        about["papers_test_accuracy"] = papers / 100
+    comparison = ""
+    if papers_accuracy is not None:
+        comparison = f" (the papers' own, on their data: {papers_accuracy:g} %)"
+        about["papers_test_accuracy"] = papers_accuracy / 100
     return about, f"{100 * reached:.2f} % of {len(test)} test images right{comparison}"
 
 
@@ -191,7 +192,7 @@ def train_classifier(
             order = torch.randperm(len(x_all), generator=generator)
             for chosen in order.chunk(n_batches):
                 x = x_all[chosen]
-                if effort.moved:
+                if effort.shifted:
                     x = shift_and_mirror(x, architecture, generator)
                 if effort.noise:
                     x = add_noise(x, architecture.shape.n_values, generator)
@@ -243,12 +244,12 @@ def train_energy_model(
     random = torch.Generator().manual_seed(seed)
     with training.bar:
         for step in range(effort.steps):
-            samples = chains.advance(effort.moves, effort.fresh, step)
+            samples = chains.advance(effort.moves, effort.restart_share, step)
             chosen = torch.randint(len(data), (effort.batch,), generator=random)
             network.train().requires_grad_(True)
             f_data, f_samples = network(data[chosen])[:, 0], network(samples)[:, 0]
             scale = f_data.square().mean() + f_samples.square().mean()
-            loss = f_samples.mean() - f_data.mean() + effort.tether * scale
+            loss = f_samples.mean() - f_data.mean() + effort.output_penalty * scale
             means = {"data": f"{f_data.mean():.2f}", "samples": f"{f_samples.mean():.2f}"}
             training.step(loss, MAX_NORM, **means)
     return network.eval().requires_grad_(False)
@@ -273,12 +274,12 @@ class _Chains:
         n_values, n_sites = self._model.n_values, self._model.n_sites
         return torch.from_numpy(generator.integers(n_values, size=(n, n_sites)))
 
-    def advance(self, moves: int, fresh: float, step: int) -> torch.Tensor:
+    def advance(self, moves: int, restart_share: float, step: int) -> torch.Tensor:
         """Return the chains, int64 [n, D], after some moves under the network as it is now."""
         self._network.eval().requires_grad_(False)
         x, n = self._x, len(self._x)
         u = rng.generator(self._seed, "choices", step).random(n)
-        restarted = np.flatnonzero(u < (fresh if step else 0.0))
+        restarted = np.flatnonzero(u < (restart_share if step else 0.0))
         x[restarted] = self._random(len(restarted), step + 1)
         block = moves * self._kernel.uniforms_per_move
         generator = rng.generator(self._seed, "moves", step)

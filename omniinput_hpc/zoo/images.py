@@ -26,15 +26,15 @@ class Recipe:
     ----------
     architecture, training : see `omniinput_hpc.zoo.image_training.train_and_save`
     data : "mnist", "cifar10" or "cifar100"
-    classes : how many outputs
-    papers : the papers' test accuracy in percent (S0 section 4; S2 sections 3 and 17)
+    n_outputs : how many outputs
+    papers_accuracy : the papers' test accuracy in percent (S0 section 4; S2 sections 3 and 17)
     """
 
     architecture: str
     training: str
     data: str
-    classes: int
-    papers: float | None
+    n_outputs: int
+    papers_accuracy: float | None
 
 
 RECIPES = {
@@ -45,9 +45,9 @@ RECIPES = {
     "cnn-aug-mnist": Recipe("cnn", "noise", "mnist", 1, 99.33),
     "res-gen-mnist": Recipe("resnet", "energy", "mnist", 1, None),
     "mlp-gen-mnist": Recipe("mlp", "energy", "mnist", 1, None),
-    "cifar10-binary": Recipe("resnet", "moved", "cifar10", 1, 93.34),
-    "cifar10": Recipe("resnet", "moved", "cifar10", 10, 88.0),
-    "cifar100": Recipe("resnet", "moved", "cifar100", 100, 62.0),
+    "cifar10-binary": Recipe("resnet", "shifted", "cifar10", 1, 93.34),
+    "cifar10": Recipe("resnet", "shifted", "cifar10", 10, 88.0),
+    "cifar100": Recipe("resnet", "shifted", "cifar100", 100, 62.0),
 }
 
 
@@ -61,7 +61,7 @@ def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
     else:
         n = int(recipe.data.removeprefix("cifar"))
         train, test = (read_cifar(folder, n, part) for part in ("train", "test"))
-    return (train.only(0, 1), test.only(0, 1)) if recipe.classes == 1 else (train, test)
+    return (train.only(0, 1), test.only(0, 1)) if recipe.n_outputs == 1 else (train, test)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,10 +86,10 @@ def main(arguments: list[str] | None = None) -> int:
     size, shape = SIZES[recipe.architecture], MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
     line = train_and_save(
         folder=args.output or Path("inputs/models", args.recipe),
-        architecture=Architecture(recipe.architecture, shape, recipe.classes, size),
+        architecture=Architecture(recipe.architecture, shape, recipe.n_outputs, size),
         training=recipe.training,
         data=data,
-        papers=recipe.papers,
+        papers_accuracy=recipe.papers_accuracy,
         small=False,
         seed=args.seed,
     )

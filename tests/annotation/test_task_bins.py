@@ -17,7 +17,7 @@ from omniinput_hpc.annotation.choose import Chosen
 from omniinput_hpc.config import Bins
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.from_scores import spans_of
+from omniinput_hpc.estimators.density.wide_bins import spans_of
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class ScriptedStream:
     def integers(self, high, *shape):
         return (self.uniform(*shape) * high).long()
 
-    def choices(self, n):
+    def shared_uniform(self, n):
         return np.array([self.choice_list.pop(0) for _ in range(n)])
 
 

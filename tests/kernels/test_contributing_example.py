@@ -46,7 +46,7 @@ class HeatBath(Untuned):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw the site and its new value; x is int64 [W, D]."""
         x_new = state.x.clone()
-        site = int(stream.choices(1)[0] * x_new.shape[1])
+        site = int(stream.shared_uniform(1)[0] * x_new.shape[1])
         outputs = []
         for value in range(self._model.n_values):
             x_new[:, site] = value

@@ -103,7 +103,7 @@ def test_the_step_size_is_tuned_towards_its_acceptance():
         def uniform(self, *shape):
             return torch.rand(shape, generator=random, dtype=torch.float64)
 
-        def choices(self, n):
+        def shared_uniform(self, n):
             return np.zeros(n)
 
     x = torch.randint(4, (256, 3), generator=random)

@@ -1,5 +1,7 @@
 """The metropolis kernel: exact, whatever the batch; and wrong variants of it are caught."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -15,13 +17,14 @@ from exactness import (
     site_changed,
 )
 from scipy.stats import chisquare
-from toy_models import CoupledModel, KVCacheModel, ToyKVCache
+from toy_models import CoupledModel, KVCacheModel, LatticeModel, ToyKVCache
 
-from omniinput_hpc import rng
+from omniinput_hpc import kernels, rng
 from omniinput_hpc.config.kernels import Metropolis as Options
+from omniinput_hpc.config.kernels import Mixture
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream
-from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.metropolis import Metropolis, reaches_every_input
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -213,3 +216,41 @@ class StaleOutput(Metropolis):
 def test_wrong_variants_fail(wrong):
     with pytest.raises(AssertionError, match=r"invariant|balance|accepted|irreducible|rows"):
         check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), DRAWS)
+
+
+def reached(sites_of_parts, n_values, n_sites):
+    """Return how many inputs moves reach from one of them, by trying all moves."""
+    shifts = [
+        np.array(shift)
+        for shift in itertools.product(range(n_values), repeat=n_sites)
+        if np.count_nonzero(shift) in sites_of_parts
+    ]
+    found, new = {(0,) * n_sites}, [(0,) * n_sites]
+    while new:
+        x = np.array(new.pop())
+        to = {tuple(int(v) for v in (x + shift) % n_values) for shift in shifts} - found
+        found |= to
+        new += to
+    return len(found)
+
+
+@pytest.mark.parametrize("n_values", [2, 3])
+@pytest.mark.parametrize("n_sites", [1, 2, 3, 4])
+def test_it_is_known_whether_every_input_is_reached(n_sites, n_values):
+    numbers = range(1, n_sites + 1)
+    for sites in (some for n in (1, 2, 3) for some in itertools.combinations(numbers, n)):
+        everywhere = reached(sites, n_values, n_sites) == n_values**n_sites
+        assert reaches_every_input(sites, n_values, n_sites) == everywhere, sites
+
+
+def test_moves_that_conserve_something_are_refused():
+    model, metropolis = LatticeModel(4, 2, 1.0, "cpu"), {"name": "metropolis"}
+    for sites in (2, 4):
+        with pytest.raises(UserError, match=rf"kernel\.sites = {sites}: with 2 values a site"):
+            kernels.build(Options(sites=sites), model, 8)
+    pairs = [{**metropolis, "sites": 2}, {**metropolis, "sites": 4}]
+    with pytest.raises(UserError, match=r"kernel\.sites = 2, 4: with 2 values a site"):
+        kernels.build(Mixture.model_validate({"name": "mixture", "parts": pairs}), model, 8)
+    single = Mixture.model_validate({"name": "mixture", "parts": [pairs[0], metropolis]})
+    assert kernels.build(single, model, 8).parts
+    assert kernels.build(Options(sites=3), model, 8).parts

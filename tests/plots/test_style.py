@@ -76,3 +76,16 @@ def test_a_figure_is_saved_as_png_and_pdf_and_always_the_same(tmp_path):
 
 def test_middles():
     np.testing.assert_array_equal(style.middles(np.array([0.0, 1.0, 3.0])), [0.5, 2.0])
+
+
+def test_a_noisy_models_figures_say_so(tmp_path):
+    noisy = {"model": {"kind": "python", "noise": True}}
+    assert style.z_label(noisy).endswith(", with noise")
+    assert style.remark_of({"model": {"kind": "python"}}, {}) == ""
+    remark = style.remark_of({}, noisy)
+    assert remark == "model.noise = true: the output is not a function of the input"
+    for name, text in (("plain", ""), ("noisy", remark)):
+        figure, _ = style.panels([2.0])
+        style.save(figure, tmp_path / f"{name}.png", text)
+        assert (figure.get_supxlabel() == text) and (tmp_path / f"{name}.pdf").exists()
+    assert (tmp_path / "plain.png").read_bytes() != (tmp_path / "noisy.png").read_bytes()

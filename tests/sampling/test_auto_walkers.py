@@ -9,7 +9,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import auto_walkers, build
-from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, Room, Trial
+from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, MemoryBudget, Trial
 
 MIB = 2**20
 
@@ -34,8 +34,8 @@ def search(
     def trial(n):
         return Trial(n, n / rate(n), peak * n, more * n)
 
-    room = Room(n_rungs, memory, memory, records)
-    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, room, most)]
+    budget = MemoryBudget(n_rungs, memory, memory, records)
+    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, budget, most)]
 
 
 def saturating(n):
@@ -67,7 +67,7 @@ def test_memory_ends_it():
 
 def test_no_rank_takes_more_than_any_other():
     """Questions are: does it fit at all; then does it fit, did it fit, does it gain."""
-    assert search(lambda n: n, others=[True, True, True, True, False]) == [16, 32]  # no room
+    assert search(lambda n: n, others=[True, True, True, True, False]) == [16, 32]  # no budget
     assert search(lambda n: n, others=[True, True, True, False] + 2 * [True] + [False]) == [16]
     with pytest.raises(UserError, match="not even"):
         search(lambda n: n, others=[False])

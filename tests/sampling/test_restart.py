@@ -78,7 +78,7 @@ def test_a_finished_run_is_found(finished):
     assert found == find_existing(config_of(finished, *SMALL), FINGERPRINT, "require")
     assert (found.resume, found.rounds, found.burn_in) == (True, 2, 1)
     assert (found.rounds_planned, found.walkers) == (2, 8)
-    assert found.environment["numpy"] == np.__version__
+    assert found.attributes["numpy"] == np.__version__
     assert "--restart never" in refusal(config_of(finished, *SMALL), "never")
 
 

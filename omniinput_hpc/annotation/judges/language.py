@@ -52,7 +52,8 @@ class LanguageModelJudge(Judge):
             raise UserError(f"--template must hold {TEXT_FIELD} once, and text around it")
         with loading():
             folder = hf_folder.resolve(path)
-            self._tokenizer = tokenizer.require(folder, "--judge causal-lm")
+            words = tokenizer.read(folder)
+            self._tokenizer = tokenizer.require(words, folder, "--judge causal-lm")
             self._head = _head_tokens(self._tokenizer, head)
             self._tail = self._tokenizer.encode(tail)
             self._answers = [self._answer(tail, answer) for answer in answers]
@@ -110,8 +111,9 @@ class TextClassifierJudge(Judge):
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
         with loading():
             folder = hf_folder.resolve(path)
-            self._tokenizer = tokenizer.require(folder, "--judge sequence-classifier")
-            self._first, self._last = hf_folder.fixed_ids(folder)
+            words = tokenizer.read(folder)
+            self._tokenizer = tokenizer.require(words, folder, "--judge sequence-classifier")
+            self._first, self._last = hf_folder.fixed_ids(folder, self._tokenizer)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device, self._longest = label, device, positions_of(folder)
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"

@@ -35,7 +35,7 @@ class Conditionals(Protocol):
         ...
 
 
-class Whole:
+class FullPasses:
     """By ``conditional_logits``: the whole input x, int64 [W, D], is evaluated for every row."""
 
     def __init__(self, conditional_logits: OutputAndMore, x: torch.Tensor, t: int) -> None:
@@ -61,28 +61,6 @@ class Whole:
         return self._conditional_logits(self._x)[1][:, begin:end]
 
 
-class Current:
-    """The rows of a KV cache's current inputs: nothing is evaluated but the output layer."""
-
-    def __init__(self, kv_cache: KVCache, t: int) -> None:
-        self._kv_cache, self._t = kv_cache, t
-
-    def row(self) -> torch.Tensor:
-        """Return row t of l, [W, n_values]."""
-        (row,) = self._kv_cache.current_rows(self._t, self._t + 1)
-        return row[0]
-
-    def extend(self, values: torch.Tensor) -> None:
-        """Advance by one site; the values must be those of the current inputs."""
-        self._t += 1
-
-    def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Advance by k sites; yield rows t + 1 to t + k of l."""
-        begin = self._t + 1
-        self._t += values.shape[1]
-        yield from self._kv_cache.current_rows(begin, self._t + 1)
-
-
 def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCache | None:
     """Return the model's KV cache of W inputs, the current one if it fits; None if it has none."""
     if current is not None and current.n_walkers == n_walkers:
@@ -96,9 +74,25 @@ def rows_of(
     """Evaluate inputs x, int64 [W, D]; yield rows `first` to D - 1 of l, some [k, W, V] a time."""
     if kv_cache is not None:
         kv_cache.load(x)
-        yield from kv_cache.current_rows(first, x.shape[1])
-        return
-    yield conditional_logits(x)[1][:, first:].transpose(0, 1)
+    yield from current_rows(conditional_logits, kv_cache, x, first, x.shape[1])
+
+
+def current_rows(
+    conditional_logits: OutputAndMore,
+    kv_cache: KVCache | None,
+    x: torch.Tensor,
+    begin: int,
+    end: int,
+) -> Iterator[torch.Tensor]:
+    """Yield rows begin to end - 1 of l of inputs x, int64 [W, D], some [k, W, V] a time.
+
+    x must be the current inputs of the KV cache, if there is one: then nothing is evaluated but the
+    output layer; else x is evaluated once.
+    """
+    if kv_cache is not None:
+        yield from kv_cache.current_rows(begin, end)
+    else:
+        yield conditional_logits(x)[1][:, begin:end].transpose(0, 1)
 
 
 def begin(
@@ -109,16 +103,9 @@ def begin(
     x must be the current inputs of the KV cache, if there is one.
     """
     if kv_cache is None:
-        return Whole(conditional_logits, x, t)
+        return FullPasses(conditional_logits, x, t)
     kv_cache.begin(t)
     return kv_cache
-
-
-def of_current(
-    conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, t: int
-) -> Conditionals:
-    """Return the conditionals of the current inputs x, int64 [W, D], after the first t sites."""
-    return Whole(conditional_logits, x, t) if kv_cache is None else Current(kv_cache, t)
 
 
 def require_conditionals(model: Model, needed_by: str, remedy: str) -> OutputAndMore:

@@ -20,7 +20,7 @@ class DeviceStream:
     generator : the counter-based stream (see `omniinput_hpc.rng`)
     device : where the numbers are used
     block : how many are drawn and copied at once
-    choices : a second generator, for numbers on the host that all walkers share
+    shared : a second generator, for numbers on the host that all walkers share
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class DeviceStream:
         generator: np.random.Generator,
         device: torch.device,
         block: int,
-        choices: np.random.Generator | None = None,
+        shared: np.random.Generator | None = None,
     ) -> None:
         self._generator, self._device, self._block = generator, device, block
         self._numbers = torch.empty(0, dtype=torch.float64, device=device)
         self._used = 0
-        self._choices = choices
+        self._shared = shared
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1), of a shape."""
@@ -50,13 +50,13 @@ class DeviceStream:
         """Return int64 numbers, uniform in {0 .. high - 1}; high is far below 2^53."""
         return (self.uniform(*shape) * high).long()
 
-    def choices(self, n: int) -> NDArray[np.float64]:
+    def shared_uniform(self, n: int) -> NDArray[np.float64]:
         """Return n uniform numbers in [0, 1) on the host, float64, shared by all walkers.
 
         A schedule (which part of a mixture, which position, which length) that is drawn
         independently of the state leaves the ensemble invariant, shared or not, since each
         scheduled move does; and drawn on the host it costs no synchronization.
         """
-        if self._choices is None:
-            raise ValueError("this stream has no generator of choices")
-        return self._choices.random(n)
+        if self._shared is None:
+            raise ValueError("this stream has no generator of shared numbers")
+        return self._shared.random(n)

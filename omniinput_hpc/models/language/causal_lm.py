@@ -2,15 +2,14 @@
 
 z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them:
 of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them after a
-prefix of fixed tokens (``predicted_from = 0``). Where only some tokens are allowed,
-values are numbers of allowed tokens, and probabilities are still those among all tokens.
+prefix of fixed tokens (``predicted_from = 0``). Where only some tokens are allowed, a site's value
+is an index into the allowed tokens; probabilities are still those among all tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,9 +17,9 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_decoder, hf_folder
+from omniinput_hpc.models.language import hf_decoder, hf_folder, tokenizer
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
-from omniinput_hpc.models.language.kv_cache import KVCache
+from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
 
@@ -40,8 +39,9 @@ class CausalLanguageModel:
         self.lm = load(AutoModelForCausalLM, folder, options.dtype, device)
         self.device = torch.device(device)
         n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
-        tokens = hf_folder.site_tokens(options, folder, n_vocab)
-        before = hf_folder.prefix_ids(options, folder, n_vocab)
+        words = tokenizer.read(folder)
+        tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
+        before = hf_folder.prefix_ids(options, folder, n_vocab, words)
         self.token_ids = torch.from_numpy(tokens).to(device)
         self.n_sites, self.n_values = options.length, len(tokens)
         self.predicted_from = 0 if before else 1
@@ -50,8 +50,7 @@ class CausalLanguageModel:
         self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
         self._kv_cache: KVCache | None = None
         self._scratch: KVCache | None = None
-        self._text = hf_folder.text_of(options, folder, n_vocab)
-        self._folder = Path(folder)
+        self._text = tokenizer.Text(words, tokens, before)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +112,7 @@ class CausalLanguageModel:
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
         """Return z [W], e float32 [W, D, E], and the rest that `target_rows` takes.
 
-        Logits are computed for one walker at a time, so that they take little memory.
+        Logits are computed for a few walkers at a time, so that they take little memory.
         """
         tokens = self._tokens(x)
         head = self.lm.get_output_embeddings()
@@ -126,14 +125,15 @@ class CausalLanguageModel:
         chosen = torch.empty_like(log_norm)
         target = self._predicted(tokens)  # [W, m, 1]
         with torch.no_grad():
-            for w in range(len(x)):
-                logits = head(h[w]).float()  # [m, V]
-                log_norm[w] = logits.logsumexp(dim=-1)
-                chosen[w] = logits.gather(1, target[w]).squeeze(1)
-                p = (logits - log_norm[w, :, None]).exp()
+            n = chunk_length(h, h.shape[1] * len(head.weight))
+            for some in (slice(begin, begin + n) for begin in range(0, len(x), n)):
+                logits = head(h[some]).float()  # [n, m, V]
+                log_norm[some] = logits.logsumexp(dim=-1)
+                chosen[some] = logits.gather(2, target[some]).squeeze(2)
+                p = (logits - log_norm[some, :, None]).exp_()
                 # dz/dh = (sum over v of p_v U_v - U_x) / m
-                p.scatter_add_(1, target[w], torch.full_like(p[:, :1], -1.0))
-                slope[w] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
+                p.scatter_add_(2, target[some], torch.full_like(p[..., :1], -1.0))
+                slope[some] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
         (e,) = torch.autograd.grad(hidden, embedded, slope)
         z = (log_norm - chosen).mean(dim=1)
         return z, self._of_inputs(e), (h, log_norm)
@@ -191,7 +191,10 @@ class CausalLanguageModel:
         return self._kv_cache
 
     def _whole(self, n_walkers: int) -> KVCache:
-        """Return the cache that evaluates whole inputs; a cache of another W is replaced."""
+        """Return what evaluates whole inputs: the shared cache if it is of W inputs, else another.
+
+        There is one other; where it is of another W it is made anew.
+        """
         if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
             return self._kv_cache
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
@@ -214,10 +217,6 @@ class CausalLanguageModel:
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input, the prefix in front; token ids without a tokenizer."""
         return self._text.render(x.cpu().numpy())
-
-    def note(self, x: torch.Tensor) -> list[str]:
-        """Return a remark where an input's text tokenizes to other tokens, else ""."""
-        return self._text.note(x.cpu().numpy())
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
         """Return the prefix and the inputs as tokens, int64 [W, P + D]."""

@@ -19,6 +19,8 @@ MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
 MIN_ROWS, MIN_PRODUCTS = 4, 400
 """Matrix products of fewer rows, or of fewer multiplications, are rounded in another order on most
 processors; `min_rows` measures it on the one that is there."""
+MAX_ROWS_MEASURED = 128
+"""Rows up to which `min_rows` measures: the time grows with their number and with T squared."""
 PACKED_ROWS = 1024
 """Rows that the layout of packed weights is optimized for; any number of rows works."""
 
@@ -98,21 +100,31 @@ def min_rows(n_positions: int, head_size: int, like: torch.Tensor) -> int:
     """Return from how many rows on attention is rounded alike, whatever their number.
 
     Libraries choose another order of summation for few rows, and where that begins depends on the
-    processor: on a CPU it is measured, by comparing n rows with all T of them.
+    processor: on a CPU it is measured, by comparing n rows with all T of them. All T are returned
+    where `MAX_ROWS_MEASURED` rows are not enough.
     """
     rows = max(MIN_ROWS, -(-MIN_PRODUCTS // (n_positions * head_size)))
     if like.device.type != "cpu":
         return rows
     random = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn((3, 12, n_positions, head_size), generator=random).to(like.dtype)
+    # Strided as in `_attend`, from [T, 12, d]. The mask hides nothing: its zeros are added alike.
+    qkv = torch.randn((3, n_positions, 12, head_size), generator=random).to(like.dtype)
+    q, v = qkv[0].transpose(0, 1), qkv[2].transpose(0, 1)  # [12, T, d]
+    k, mask = qkv[1].permute(1, 2, 0), like.new_zeros((n_positions, n_positions))  # [12, d, T]
+    scale = 1.0 / math.sqrt(head_size)
     share = torch.rand((12, n_positions, n_positions), generator=random).to(like.dtype)
-    k = k.transpose(0, 1).contiguous().permute(1, 2, 0)  # [12, d, T], strided as in `_attend`
-    v = v.transpose(0, 1).contiguous().transpose(0, 1)  # [12, T, d]
-    scores, mixed = torch.bmm(q, k), torch.bmm(share, v)
-    for n in range(n_positions - 1, rows - 1, -1):
-        same = torch.equal(torch.bmm(q[:, :n], k), scores[:, :n])
-        if not (same and torch.equal(torch.bmm(share[:, :n], v), mixed[:, :n])):
-            return n + 1
+
+    def attend(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = torch.baddbmm(mask[:n], q[:, :n], k, alpha=scale)
+        return scores, torch.bmm(share[:, :n].contiguous(), v)
+
+    scores, mixed = attend(n_positions)
+    most = min(n_positions - 1, MAX_ROWS_MEASURED)
+    for n in range(most, rows - 1, -1):
+        some_scores, some_mixed = attend(n)
+        same = torch.equal(some_scores, scores[:, :n]) and torch.equal(some_mixed, mixed[:, :n])
+        if not same:
+            return n + 1 if n < most else n_positions
     return rows
 
 

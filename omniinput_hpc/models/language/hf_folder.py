@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.language import hf_checks, tokenizer
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
+from omniinput_hpc.models.language.tokenizer import Vocabulary
 from omniinput_hpc.untrusted.files import open_regular
 
 _BLOCK = 1 << 22
@@ -36,14 +37,15 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     folder = resolve(options.path)
     config, tensors, weights = check(folder, options.path)
     n_values = hf_checks.vocabulary_size(config, folder / "config.json")
-    check_vocabulary(folder, n_values)
+    words = tokenizer.read(folder)
+    check_vocabulary(words, folder, n_values)
     n_before = 0
     if isinstance(options, CausalLm):
-        n_before = len(prefix_ids(options, folder, n_values))
-        n_values = len(site_tokens(options, folder, n_values))
+        n_before = len(prefix_ids(options, folder, n_values, words))
+        n_values = len(site_tokens(options, folder, n_values, words))
         n_sites = options.length
     else:
-        fixed_ids(folder)
+        fixed_ids(folder, words)
         n_sites = options.length - 2
         n_classes = hf_checks.number_of_classes(config, folder / "config.json")
         check_class(options, n_classes, folder)
@@ -139,10 +141,9 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
     raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
 
 
-def check_vocabulary(folder: Path, n_vocab: int) -> None:
+def check_vocabulary(words: Vocabulary | None, folder: Path, n_vocab: int) -> None:
     """Raise a `UserError` if the tokenizer has tokens that the model lacks (fewer: padding)."""
-    found = tokenizer.read(folder)
-    largest = max(found.ids.values(), default=0) if found else 0
+    largest = max(words.ids.values(), default=0) if words else 0
     if largest >= n_vocab:
         raise UserError(
             f"{folder}: the tokenizer is larger than the model's vocabulary: it has a token "
@@ -151,7 +152,9 @@ def check_vocabulary(folder: Path, n_vocab: int) -> None:
         )
 
 
-def site_tokens(options: CausalLm, folder: Path, n_vocab: int) -> NDArray[np.int64]:
+def site_tokens(
+    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> NDArray[np.int64]:
     """Return the token of each value that a site may take, int64 [n_values], ascending.
 
     They are all n_vocab tokens of the model, or those that are neither special nor padding of the
@@ -159,20 +162,22 @@ def site_tokens(options: CausalLm, folder: Path, n_vocab: int) -> NDArray[np.int
     """
     if options.tokens == "all":
         return np.arange(n_vocab)
-    found = tokenizer.require(folder, 'model.tokens = "no-special"')
+    found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
     if len(ids) < 2:
         raise UserError(f"{folder}: the tokenizer has {len(ids)} tokens that are not special")
     return np.array(ids, dtype=np.int64)
 
 
-def prefix_ids(options: CausalLm, folder: Path, n_vocab: int) -> list[int]:
+def prefix_ids(
+    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> list[int]:
     """Return the ids of the prefix's tokens; a `UserError` names what is no token of the model."""
     prefix = options.prefix
     if prefix is None:
         return []
     if isinstance(prefix, str):
-        prefix = tokenizer.require(folder, "model.prefix as text").encode(prefix)
+        prefix = tokenizer.require(words, folder, "model.prefix as text").encode(prefix)
         if not prefix:
             raise UserError(f"model.prefix = {options.prefix!r} has no token")
     if max(prefix) >= n_vocab:
@@ -180,9 +185,9 @@ def prefix_ids(options: CausalLm, folder: Path, n_vocab: int) -> list[int]:
     return list(prefix)
 
 
-def fixed_ids(folder: Path) -> tuple[int, int]:
+def fixed_ids(folder: Path, words: Vocabulary | None) -> tuple[int, int]:
     """Return the ids of [CLS] and [SEP], or what takes their place in a model."""
-    found = tokenizer.require(folder, 'model.kind = "sequence-classifier"')
+    found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
     return found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
 
 
@@ -199,16 +204,6 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
         )
 
 
-def text_of(options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int) -> tokenizer.Text:
-    """Return what shows inputs as text, without torch; `n_vocab` is config.json's vocab_size."""
-    found = tokenizer.read(folder)
-    if isinstance(options, CausalLm):
-        tokens = site_tokens(options, folder, n_vocab)
-        return tokenizer.Text(found, tokens, prefix_ids(options, folder, n_vocab))
-    first, last = fixed_ids(folder)
-    return tokenizer.Text(found, np.arange(n_vocab), [first], [last])
-
-
 def display(options: CausalLm | SequenceClassifier) -> Display:
     """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
     folder = resolve(options.path)
@@ -217,8 +212,8 @@ def display(options: CausalLm | SequenceClassifier) -> Display:
     note = f"decoded by the tokenizer in {folder}"
     if isinstance(options, SequenceClassifier):
         return Display("text", tokenizer.Text(words, np.arange(n_vocab)).render, None, note)
-    tokens = site_tokens(options, folder, n_vocab)
-    prefix = prefix_ids(options, folder, n_vocab)
+    tokens = site_tokens(options, folder, n_vocab, words)
+    prefix = prefix_ids(options, folder, n_vocab, words)
     if words is None:
         before = " ".join(map(str, prefix)) or None
         note = f"{folder} has no tokenizer: token ids are shown"

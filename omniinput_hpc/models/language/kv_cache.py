@@ -14,6 +14,11 @@ CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 21, 1 << 26
 them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
 
 
+def chunk_length(like: torch.Tensor, n_logits: int) -> int:
+    """Return how many things of so many logits each are computed at once, on a tensor's device."""
+    return max(1, (CPU_CHUNK_LOGITS if like.is_cpu else GPU_CHUNK_LOGITS) // n_logits)
+
+
 class KVCache:
     """KV cache of W inputs and of one proposal for each.
 
@@ -200,8 +205,7 @@ class KVCache:
             yield self._log_p(hidden[some_begin:some_end])
 
     def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        most = CPU_CHUNK_LOGITS if self._proposed[1].is_cpu else GPU_CHUNK_LOGITS
-        width = max(1, most // (self.n_walkers * self._decoder.n_vocab))
+        width = chunk_length(self._proposed[1], self.n_walkers * self._decoder.n_vocab)
         for some in range(begin, end, width):
             yield some, min(some + width, end)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification
 
 from omniinput_hpc.config import SequenceClassifier as Options
-from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.loading import load
 
 
@@ -27,10 +28,11 @@ class SequenceClassifier:
         self.n_sites = options.length - 2
         self._table = self.lm.get_input_embeddings().weight  # [V, E]
         self.n_values = len(self._table)
-        first, last = hf_folder.fixed_ids(folder)
+        words = tokenizer.read(folder)
+        first, last = hf_folder.fixed_ids(folder, words)
         self._first = torch.tensor([first], device=device)
         self._last = torch.tensor([last], device=device)
-        self._text = hf_folder.text_of(options, folder, self.n_values)
+        self._text = tokenizer.Text(words, np.arange(self.n_values), [first], [last])
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
@@ -63,10 +65,6 @@ class SequenceClassifier:
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input with [CLS] and [SEP]."""
         return self._text.render(x.cpu().numpy())
-
-    def note(self, x: torch.Tensor) -> list[str]:
-        """Return a remark where an input's text tokenizes to other tokens, else ""."""
-        return self._text.note(x.cpu().numpy())
 
     def _embed(self, x: torch.Tensor) -> torch.Tensor:
         n = len(x)

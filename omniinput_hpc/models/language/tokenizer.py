@@ -91,11 +91,13 @@ def read(folder: Path) -> Vocabulary | None:
     return Vocabulary(folder, tokenizer)
 
 
-def require(folder: Path, key: str) -> Vocabulary:
-    """Return the vocabulary of a folder; a `UserError` says that it has none and `key` needs it."""
-    found = read(folder)
-    if found is not None:
-        return found
+def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:
+    """Return a folder's vocabulary, as `read` found it.
+
+    A `UserError` says that the folder has none and `key` needs it.
+    """
+    if words is not None:
+        return words
     remedy = (
         f"it has only {SENTENCEPIECE}; AutoTokenizer.from_pretrained(...).save_pretrained(...) "
         "writes a tokenizer.json"
@@ -106,7 +108,7 @@ def require(folder: Path, key: str) -> Vocabulary:
 
 
 class Text:
-    """What a person sees of inputs [n, D]: their text behind the prefix's, and a note on it.
+    """What a person sees of inputs [n, D]: their text behind the prefix's.
 
     Parameters
     ----------
@@ -129,21 +131,8 @@ class Text:
         """Return the text of each input; a token that the tokenizer lacks shows nothing."""
         if self._vocabulary is None:
             return [" ".join(map(str, row)) for row in self._token_ids[x_nd].tolist()]
-        return [self._vocabulary.decode(row) for row in self._rows(x_nd)]
-
-    def note(self, x_nd: NDArray[np.integer]) -> list[str]:
-        """Return "", or a remark on an input that, as text, would be given other tokens."""
-        vocabulary, rows = self._vocabulary, self._rows(x_nd)
-        if vocabulary is None:
-            return [""] * len(rows)
-        same = [vocabulary.encode(vocabulary.decode(row)) == row for row in rows]
-        return ["" if is_same else OTHER_TOKENS for is_same in same]
-
-    def _rows(self, x_nd: NDArray[np.integer]) -> list[list[int]]:
-        return [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
-
-
-OTHER_TOKENS = "this text tokenizes to other tokens"
+        rows = [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
+        return [self._vocabulary.decode(row) for row in rows]
 
 
 def _special_tokens(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ from language_folders import DECODERS, POSITIONS, V, save_decoder
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.kernels.parts import gradients
-from omniinput_hpc.models.language import causal_lm
+from omniinput_hpc.models.language import causal_lm, kv_cache
 
 D = 7
 
@@ -116,6 +116,16 @@ def test_the_factors_make_up_the_gradient(model):
             assert rows.abs().min() > 0  # so that leaving it out would be noticed
 
 
+def test_blocks_of_walkers_change_nothing(model, monkeypatch):
+    x = inputs(model)
+    whole = model.output_and_factors(x)
+    monkeypatch.setattr(kv_cache, "CPU_CHUNK_LOGITS", 2 * (D - model.predicted_from) * V)
+    pieces = model.output_and_factors(x)  # two walkers a block, the last one alone
+    assert len(x) % 2 == 1
+    for a, b in zip((*whole[:2], *whole[2]), (*pieces[:2], *pieces[2]), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
+
+
 def test_a_gradient_predicts_a_substitution(tmp_path):
     """To first order: exactly so where the tokens' embeddings are close to each other."""
     model = build(save_decoder("gpt2", tmp_path))
@@ -159,19 +169,16 @@ def test_half_precision_sums_in_float32(folder, dtype):
     torch.testing.assert_close(whole, g[:, 2], atol=0.1, rtol=0.1)
 
 
-def test_text_and_note(tmp_path):
+def test_text(tmp_path):
     folder = save_decoder("gpt2", tmp_path)
     model = build(folder, prefix="ab", tokens="no-special")
     x = torch.arange(7)[None] + 4
     assert model.render(x) == ["abefghijk"]
-    assert model.note(x) == [""]
     whole = build(folder)
     padded = torch.tensor([[2, 3, 4, 5, 6, 7, V - 1]])  # the last one has no text
     assert whole.render(padded) == ["abcdef"]
-    assert whole.note(padded) == ["this text tokenizes to other tokens"]
     (folder / "tokenizer.json").unlink()
-    bare = build(folder)
-    assert (bare.render(padded), bare.note(padded)) == (["2 3 4 5 6 7 28"], [""])
+    assert build(folder).render(padded) == ["2 3 4 5 6 7 28"]
 
 
 def test_the_longest_input_is_as_long_as_the_positions(folder):

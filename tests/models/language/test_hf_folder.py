@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import causal_lm, hf_folder
+from omniinput_hpc.models.language import causal_lm, hf_folder, tokenizer
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def test_preflight_reads_the_files_without_torch(folder):
 
 
 def test_allowed_tokens_are_neither_special_nor_padding(folder):
-    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V)
+    words = tokenizer.read(folder)
+    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V, words)
     assert allowed.tolist() == list(range(2, len(WORDS)))
     about = hf_folder.preflight(options(folder, tokens="no-special"))
     assert about["n_values"] == len(WORDS) - 2

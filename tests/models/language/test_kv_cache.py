@@ -175,3 +175,30 @@ def test_whole_inputs_may_be_evaluated_between_moves_on_the_same_room(tmp_path, 
             one.accept(torch.arange(5) < t)
         x = torch.where(torch.arange(5)[:, None] < t, y, x)
     assert kv_cache.version == version + 3  # whoever moved elsewhere meanwhile would see it
+
+
+def test_bytes_are_those_of_what_is_there(tmp_path):
+    model, x = build(tmp_path), torch.zeros((6, D), dtype=torch.int64)
+    assert model.cache_bytes == 0
+    model.output(x)  # on a cache of its own, of proposals alone
+    before = model.cache_bytes
+    assert before > 0
+    kv_cache = model.kv_cache(6)
+    assert model.cache_bytes == kv_cache.n_bytes == 2 * before
+    held = (*kv_cache._current, *kv_cache._proposed)
+    assert kv_cache.n_bytes == sum(tensor.nbytes for tensor in held)
+
+
+@pytest.mark.parametrize(("alike_from", "expected"), [(1, 1), (30, 30), (128, 128), (140, 150)])
+def test_rows_that_are_rounded_alike_are_measured(monkeypatch, alike_from, expected):
+    """Where 128 rows are not enough, all 150 are taken."""
+    like, exact, n_rows = torch.zeros(0), torch.baddbmm, []
+    alone = gpt2_decoder.min_rows(150, 8, like)
+
+    def rounded(mask, q, k, alpha):
+        n_rows.append(q.shape[1])
+        return exact(mask, q, k, alpha=alpha) + 1e-3 * (q.shape[1] < alike_from)
+
+    monkeypatch.setattr(torch, "baddbmm", rounded)
+    assert gpt2_decoder.min_rows(150, 8, like) == max(alone, expected)
+    assert n_rows[:2] == [150, 128]
