@@ -1,11 +1,44 @@
-"""Lines and columns of tables about scores."""
+"""Lines and columns about scores: bounds where nothing right, or wrong, was scored; FID."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scored_model import a_density, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.results.score_tables import fid_columns
-from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
+from omniinput_hpc.results.score_tables import fid_columns, summarize_scores
+from omniinput_hpc.results.tables import curve_columns, write_table
+
+DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
+
+
+@pytest.mark.parametrize(
+    ("score", "side", "words"),
+    [(0.0, 1, "nothing right was scored: the AUPR is at most 0.0"),
+     (1.0, -1, "nothing wrong was scored: the AUPR is at least 0.9")],
+)  # fmt: skip
+def test_one_sided_bounds_are_named(score, side, words):
+    scored = replace(SCORED, score_ai=np.full_like(SCORED.score_ai, score))
+    result = scored_curve(DENSITY, scored)
+    lines = summarize_scores(result, scored, "low")
+    assert lines[-1].startswith(words)
+    what = "right" if side == 1 else "wrong"
+    n = int(result.used_b.sum())
+    assert any(f"nothing {what} in {n} of {n} bins" in line for line in lines)
+    assert not any("nan" in line for line in lines)
+    columns = curve_columns(result.curve)
+    assert (columns["one_sided"] == side).all() and (columns["r_one_sided"] == side).all()
+
+
+def test_intervals_with_two_ends_are_not_named_so():
+    result = scored_curve(DENSITY, SCORED)
+    lines = summarize_scores(result, SCORED, "low")
+    assert not any("AUPR is at" in line for line in lines)
+    columns = curve_columns(result.curve)
+    assert (columns["one_sided"] == 0).all()
+    np.testing.assert_array_equal(columns["r_one_sided"] == 1, columns["r"] == 0)
 
 
 def test_fid_of_a_run_by_bin_and_a_run_that_is_not_there(tmp_path):
