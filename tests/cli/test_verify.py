@@ -250,7 +250,7 @@ def damage_and_checksums():
             yield pytest.param(name, True, id=f"{name}, checksums fit")
 
 
-@pytest.mark.parametrize(("name", "sealed"), damage_and_checksums())
+@pytest.mark.parametrize(("name", "sealed"), list(damage_and_checksums()))
 def test_damage_is_found(name, sealed, path):
     damage, expected = DAMAGE[name]
     with changing(path) if sealed else h5py.File(path, "r+", locking=False) as file:
