@@ -45,11 +45,12 @@ finish() {
     end_stage "$beside" "$code" $((SECONDS - beside_start))
 }
 
-# The serial tests in two halves, one a core. Whatever is not named here is in the second half.
+# The serial tests in two halves, one a core, and so one thread of torch's each: two that share the
+# cores would wait for each other. Whatever is not named here is in the second half.
 first_half=(tests/analysis tests/annotation tests/campaigns tests/cli tests/config tests/plots
     tests/report tests/results)
 serial_pytest() { # serial_pytest HALF ARGUMENTS...
-    env --default-signal=INT "$python" -m pytest -p no:cacheprovider \
+    env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
         --durations=25 --durations-min=1 --junitxml="$reports/serial-$1.xml" "${@:2}"
 }
 first_serial_pytest() { serial_pytest 1 "${first_half[@]}"; }

@@ -85,7 +85,7 @@ def lattice_scores(tmp_path, settings, seeds):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_density_of_the_lattice_is_exact(tmp_path, method):
-    check(lattice_scores(tmp_path, METHODS[method], range(1, 6)), 90)
+    check(lattice_scores(tmp_path, METHODS[method], range(1, 5)), 72)
 
 
 def test_flat_rungs_with_weights_that_go_on_changing_fail(tmp_path, monkeypatch):
@@ -104,6 +104,8 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
         f"model.options.forbidden={forbidden}",
     ]  # fmt: skip
     parts = []
+    if method == "ancestral":  # independent draws, each many evaluations: fewer will do
+        settings += ["run.rounds=12", "run.burn_in=1"]
     for seed in range(1, 5):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished)

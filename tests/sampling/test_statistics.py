@@ -2,7 +2,8 @@
 
 z-scores are (sampled - exact) / standard error of log g per bin; their root mean square over the
 bins of several runs must lie in 0.7 to 1.4 and none beyond 4.5. (The bins of one run go up and down
-together: 24 of them count for a few, so that the rms of one run alone ranges from 0.5 to 1.5.)
+together: 24 of them count for a few, so that the rms of one run alone ranges from 0.5 to 1.5. What
+is wrong must therefore give more than 2.)
 """
 
 import numpy as np
@@ -38,15 +39,14 @@ def z_scores(toml, seed):
     return density, (delta / density.log_g_error_b[seen])[known], delta[known]
 
 
-def check(toml, seeds):
-    runs = [z_scores(toml, seed) for seed in seeds]
-    score = np.concatenate([score for _, score, _ in runs])
-    rms = np.sqrt(np.mean(score**2))
-    assert len(score) >= 20 * len(seeds)
-    assert 0.7 < rms < 1.4, f"rms z-score {rms:.2f}"
-    assert np.abs(score).max() < 4.5
-    assert max(np.abs(delta).max() for _, _, delta in runs) < 0.8
-    assert all(density.verdict.converged for density, _, _ in runs)
+def rms(score):
+    return np.sqrt(np.mean(score**2))
+
+
+def check_wrong(toml):
+    _, score, _ = z_scores(toml, 1)
+    assert len(score) >= 20
+    assert rms(score) > 2
 
 
 @pytest.fixture
@@ -57,7 +57,13 @@ def toml(tmp_path, lattice_toml):
 
 
 def test_the_density_is_the_exact_one(toml):
-    check(toml, range(1, 9))
+    runs = [z_scores(toml, seed) for seed in range(1, 6)]
+    score = np.concatenate([score for _, score, _ in runs])
+    assert len(score) >= 20 * len(runs)
+    assert 0.7 < rms(score) < 1.4, f"rms z-score {rms(score):.2f}"
+    assert np.abs(score).max() < 4.5
+    assert max(np.abs(delta).max() for _, _, delta in runs) < 0.8
+    assert all(density.verdict.converged for density, _, _ in runs)
 
 
 def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
@@ -66,8 +72,7 @@ def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
             return super().step(state, type(ensemble)(0.8 * ensemble.beta), stream)
 
     monkeypatch.setattr("omniinput_hpc.kernels.metropolis.Metropolis", Hot)
-    with pytest.raises(AssertionError):
-        check(toml, [1, 2])
+    check_wrong(toml)
 
 
 def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
@@ -75,8 +80,7 @@ def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
         "omniinput_hpc.tempering.ladder.accept_swaps",
         lambda a, b, x, y, u: np.ones(len(u), dtype=bool),
     )
-    with pytest.raises(AssertionError):
-        check(toml, [1, 2])
+    check_wrong(toml)
 
 
 def test_counting_accepted_moves_alone_fails(toml, monkeypatch):
@@ -89,5 +93,4 @@ def test_counting_accepted_moves_alone_fails(toml, monkeypatch):
         add(self, np.where(moved, z, np.float32(1e9)))
 
     monkeypatch.setattr(Histogram, "add", moved_only)
-    with pytest.raises(AssertionError):
-        check(toml, [1, 2])
+    check_wrong(toml)

@@ -65,8 +65,8 @@ def test_the_truth_agrees_with_the_models_own_forward():
 
 
 def test_a_short_run_lies_on_the_truth(tmp_path):
-    """A fifth of inputs/toy.toml: rms z-score where there are 10,000 inputs or more."""
-    words = [f"run.output={tmp_path}/toy.h5", f"run.rounds={CONFIG.run.rounds // 5}"]
+    """A tenth of inputs/toy.toml: rms z-score where there are 10,000 inputs or more."""
+    words = [f"run.output={tmp_path}/toy.h5", f"run.rounds={CONFIG.run.rounds // 10}"]
     done = run("inputs/toy.toml", *(w for s in words for w in ("--set", s)), ranks=2, timeout=280)
     assert done.returncode == 0, done.stderr
     with open_run(tmp_path / "toy.h5") as file:
@@ -77,5 +77,5 @@ def test_a_short_run_lies_on_the_truth(tmp_path):
     delta, error = (density.log_g_b - exact)[many], density.log_g_error_b[many]
     assert np.isfinite(error).all()
     assert 0.7 < np.sqrt(np.mean((delta / error) ** 2)) < 1.4
-    assert np.median(error) < 0.1
-    assert (np.abs(delta) < np.maximum(0.2, 4.5 * error)).all()
+    assert np.median(error) < 0.15
+    assert (np.abs(delta) < np.maximum(0.3, 4.5 * error)).all()
