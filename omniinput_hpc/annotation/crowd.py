@@ -2,7 +2,7 @@
 
 All users of a login node may connect to the page's port. A connection that has not asked anything
 within `SECONDS_TO_ASK` is closed, and so is one whose request showed no token, once it is answered.
-Connections that have not shown the token are at most `MAX_STRANGERS`: one more closes the oldest of
+Connections that have not shown the token are at most `MAX_UNKNOWN`: one more closes the oldest of
 them, never one that has shown it.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS_TO_ASK = 5.0
-MAX_STRANGERS = 512
+MAX_UNKNOWN = 512
 ACCEPTED_AT_ONCE = 64
-"""Far below `MAX_STRANGERS`: who asks at once is read before being the oldest."""
+"""Far below `MAX_UNKNOWN`: who asks at once is read before being the oldest."""
 MAX_KNOWN = 64
 """Connections that have shown the token; a browser opens some six."""
 
@@ -25,24 +25,24 @@ class Crowd:
     """The open connections, those that have shown the token apart."""
 
     def __init__(self) -> None:
-        self._strangers: dict[Any, _Connection] = {}  # by the client's address, oldest first
+        self._unknown: dict[Any, _Connection] = {}  # by the client's address, oldest first
         self._known: dict[Any, _Connection] = {}
 
     def welcome(self, client: Any) -> None:
         """Note that the connection of this address (of an ASGI scope) has shown the token."""
-        connection = self._strangers.pop(client, None)
+        connection = self._unknown.pop(client, None)
         if connection is not None:
             self._known[client] = connection
             _close_oldest(self._known, MAX_KNOWN)
 
     def join(self, connection: _Connection) -> None:
         """Take in a new connection; the oldest that has shown no token may have to go."""
-        self._strangers[connection.client] = connection
-        _close_oldest(self._strangers, MAX_STRANGERS)
+        self._unknown[connection.client] = connection
+        _close_oldest(self._unknown, MAX_UNKNOWN)
 
     def leave(self, connection: _Connection) -> None:
         """Forget a connection that is closed."""
-        for group in (self._strangers, self._known):
+        for group in (self._unknown, self._known):
             if group.get(connection.client) is connection:
                 del group[connection.client]
 

@@ -1,7 +1,7 @@
 """Whether a run file's path still leads to the file that the run has open.
 
 A file can be deleted, renamed, replaced, truncated or unmounted under a run. Writing to the open
-file goes on without an error, and what is written is nowhere. So rank 0 looks before every commit,
+file still succeeds, and what is written is nowhere. So rank 0 looks before every commit,
 and before a run says how it ended.
 """
 

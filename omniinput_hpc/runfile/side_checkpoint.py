@@ -145,7 +145,7 @@ def keep(path: Path, side: SideCheckpoint, warn: bool = True) -> bool:
     except OSError as error:
         if warn:
             log.warning(
-                "warning: the second checkpoint %s cannot be written: %s; the run goes on without",
+                "warning: %s cannot be written: %s; the run continues without it",
                 path, error.strerror or error,
             )  # fmt: skip
     with suppress(OSError):

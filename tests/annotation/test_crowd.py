@@ -10,7 +10,7 @@ from page_server import Server
 from task_files import make_tasks
 
 from omniinput_hpc.annotation import crowd
-from omniinput_hpc.annotation.crowd import MAX_KNOWN, MAX_STRANGERS, SECONDS_TO_ASK, Crowd
+from omniinput_hpc.annotation.crowd import MAX_KNOWN, MAX_UNKNOWN, SECONDS_TO_ASK, Crowd
 
 CONNECTIONS = 200
 
@@ -58,7 +58,7 @@ def again(call, *arguments, **body):
     [
         (0, CONNECTIONS, b""),
         (5, CONNECTIONS, b"GET / HTTP/1.1\r\nHost: "),
-        (10, MAX_STRANGERS + 90, b""),
+        (10, MAX_UNKNOWN + 90, b""),
     ],
 )
 def test_a_score_takes_under_a_second_beside_idle_connections(server, first, n, text):
@@ -99,10 +99,10 @@ def test_who_has_shown_the_token_keeps_the_place():
     people, known = Crowd(), Connection("ana")
     people.join(known)
     people.welcome("ana")
-    others = [Connection(i) for i in range(MAX_STRANGERS + 10)]
+    others = [Connection(i) for i in range(MAX_UNKNOWN + 10)]
     for other in others:
         people.join(other)
-    assert known.open and [other.open for other in others] == [False] * 10 + [True] * MAX_STRANGERS
+    assert known.open and [other.open for other in others] == [False] * 10 + [True] * MAX_UNKNOWN
     people.leave(others[-1])
     people.join(Connection("new"))
     assert others[10].open  # there was room
@@ -114,9 +114,9 @@ def test_who_has_shown_the_token_keeps_the_place():
     assert not known.open and all(tab.open for tab in again)
 
 
-def test_without_the_crowd_strangers_would_stay(server, monkeypatch):
+def test_without_the_crowd_unknown_clients_would_stay(server, monkeypatch):
     """The wrong variant: nobody is ever closed."""
-    monkeypatch.setattr(crowd, "MAX_STRANGERS", 10**9)
+    monkeypatch.setattr(crowd, "MAX_UNKNOWN", 10**9)
     people = Crowd()
     others = [Connection(i) for i in range(CONNECTIONS)]
     for other in others:

@@ -179,13 +179,13 @@ def test_a_full_disk_is_one_warning(tmp_path, monkeypatch):
     assert not checkpoint_of(path).exists()
 
 
-def test_on_a_full_disk_a_strangers_file_goes_and_the_runs_own_stays(path, tmp_path, monkeypatch):
+def test_on_a_full_disk_another_runs_file_goes_and_the_runs_own_stays(path, tmp_path, monkeypatch):
     own, other = checkpoint_of(path).read_bytes(), tmp_path / "other"
-    strangers = checkpoint_of(sampled(other, "run.seed=8")).read_bytes()
+    others = checkpoint_of(sampled(other, "run.seed=8")).read_bytes()
     monkeypatch.setattr(side_checkpoint, "write", full)
     SideWriter(path, WORLD)
     assert checkpoint_of(path).read_bytes() == own
-    checkpoint_of(path).write_bytes(strangers)
+    checkpoint_of(path).write_bytes(others)
     SideWriter(path, WORLD)
     assert not checkpoint_of(path).exists()
 

@@ -1,6 +1,6 @@
 """Give what a stranger might bring to every reader of it: a table of what became of each.
 
-    .venv/bin/python tests/campaigns/strangers/campaign.py [--only WORD] [--ranks 2]
+    .venv/bin/python tests/campaigns/hostile_inputs/campaign.py [--only WORD] [--ranks 2]
 
 Each must end with exit code 2 and one plain message within 10 seconds of CPU, with no traceback. In
 one process, whose libraries are imported before; with `--ranks`, the cases of runs are given to so
@@ -25,8 +25,8 @@ if __name__ == "__main__":
     TESTS = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns"), str(TESTS.parent)]
 
+from hostile_inputs import annotations, folders, inputs
 from run_tools import LATTICE, ROOT
-from strangers import annotations, folders, inputs
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.cli.scripts import run_script
@@ -129,7 +129,7 @@ def main():
     os.chdir(ROOT)
     rows, load = [], os.getloadavg()[0]
     print("| what | seconds | what was said |\n| --- | --- | --- |")
-    with tempfile.TemporaryDirectory(prefix="omniinput-strangers-") as folder:
+    with tempfile.TemporaryDirectory(prefix="omniinput-hostile-") as folder:
         cases = {k: v for k, v in all_cases(folder).items() if options.only in k}
         for name in list(cases)[:: options.every]:
             words = cases[name]()

@@ -3,8 +3,8 @@
 import os
 
 import pytest
+from hostile_inputs.campaign import LIMIT, all_cases, on_ranks, outcome, problem_of
 from run_tools import ROOT
-from strangers.campaign import LIMIT, all_cases, on_ranks, outcome, problem_of
 
 FEW = (
     "config.json: n_layer of 100000", "config.json: a pipe", "model.safetensors: /dev/zero",
@@ -16,7 +16,7 @@ FEW = (
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
     os.chdir(ROOT)
-    return all_cases(tmp_path_factory.mktemp("strangers"))
+    return all_cases(tmp_path_factory.mktemp("hostile"))
 
 
 def refusals(cases, names):

@@ -9,7 +9,7 @@ import shutil
 from functools import partial
 
 import numpy as np
-from strangers.folders import DEEP, THINGS, two_entries
+from hostile_inputs.folders import DEEP, THINGS, two_entries
 from task_files import make_tasks, word
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
