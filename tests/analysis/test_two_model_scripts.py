@@ -9,6 +9,7 @@ import pytest
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
 from script_tools import call_script, is_plain, is_png
+from sealed_changes import seal
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.comparison import read_pairs
@@ -33,6 +34,7 @@ def write(path, which, beta_k, seed, **options):
     with h5py.File(side, "r+", locking=False) as file:
         file["samples/z"][...] = model_pair.table(OTHER[which])[model_pair.number(run.x_rksd)]
         file["progress/rounds_committed"][0] = run.rounds
+        seal(file, rescored.fields_of(reader.geometry), reader.geometry.n_rungs)
 
 
 @pytest.fixture(scope="module")
