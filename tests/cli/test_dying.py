@@ -1,4 +1,4 @@
-"""One rank of three fails during a run: all end, it prints why, and the run can be resumed."""
+"""One rank of four fails during a run: all end, it prints why, and the run can be resumed."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def test_a_failing_rank_ends_all_and_says_why(how, whole, tmp_path, monkeypatch)
     toml.write_text(LATTICE.format(output=path))
     failure = {"FAILURE": how, "FAILING_RANK": str(RANK), "FAILURE_MARK": str(mark)}
     process = subprocess.Popen(
-        command(toml, *SETTINGS, ranks=3), stderr=subprocess.PIPE, text=True,
+        command(toml, *SETTINGS, ranks=4), stderr=subprocess.PIPE, text=True,
         env={**environment(), **failure}, cwd=ROOT, start_new_session=True,
     )  # fmt: skip
     try:

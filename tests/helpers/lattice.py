@@ -102,7 +102,7 @@ class ArrayRun:
         counts = np.zeros((self.rounds, n_rungs, n_groups, n_bins + 2), np.int64)
         np.add.at(counts, (r, k, g, b_rks + 1), 1)
         self.counts_rkgb = counts[..., 1:-1]
-        self._outside_k2 = counts.sum(axis=(0, 2))[:, [0, -1]]
+        self.outside_rk2 = counts.sum(axis=2)[..., [0, -1]]
         z_sum = np.zeros((n_rungs, n_bins + 2))
         np.add.at(z_sum, (k, b_rks + 1), z)
         self._z_sum_kb = z_sum[:, 1:-1]
@@ -120,7 +120,7 @@ class ArrayRun:
         return part.reshape(n_blocks, length, *part.shape[1:]).sum(axis=1)
 
     def outside_k2(self):
-        return self._outside_k2
+        return self.outside_rk2.sum(axis=0)
 
     def lane_counts_kgb(self):
         return self.counts_rkgb.sum(axis=0)

@@ -71,8 +71,7 @@ def put_run(path, run, config, fingerprint, planned, committed=None):
     done = slice(0, run.rounds)
     with h5py.File(path, "r+", locking=False) as file:
         file["histogram/counts"][done] = run.counts_rkgb.sum(axis=2)
-        file["histogram/outside"][...] = 0
-        file["histogram/outside"][0] = run.outside_k2()
+        file["histogram/outside"][done] = run.outside_rk2
         for parity in range(2):
             file["histogram/lane_counts"][parity] = run.lane_counts_kgb()
             file["histogram/z_sum"][parity] = run.z_sum_kb()
