@@ -29,7 +29,7 @@ from omniinput_hpc.models.device import peak_bytes  # noqa: E402
 RULE = ["--rule", "toy_rules:begins_with_zero"]
 SCORES = ["--scores", "{folder}/good.scores.ann.jsonl", "{folder}/good.scores.ben.jsonl"]
 FEW = ["--fewest-inputs", "1", "--fewest-lanes", "1"]
-RANGE = ["--range", "0.5", "2.0"]
+RANGE = ["--range", "0.375", "1.875"]
 ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],

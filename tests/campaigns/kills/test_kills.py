@@ -24,5 +24,8 @@ def test_a_writer_that_counts_first_is_caught(tmp_path):
     if not h5py.get_config().mpi:
         pytest.skip("the wrong writer is a parallel one")
     campaign = Campaign(tmp_path, seed=5, module="kills.wrong")
-    campaign.chain(0, 1, "mpio", 0.0, ["after a commit"] * 2)
-    assert any("differing" in problem for problem in campaign.problems)
+    for number in range(3):  # a kill between the count and the round; where it is later, one more
+        campaign.chain(number, 1, "mpio", 0.0, ["after a commit"])
+        if campaign.problems:
+            break
+    assert any("does not fit its checksum" in problem for problem in campaign.problems)

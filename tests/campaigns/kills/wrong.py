@@ -3,20 +3,14 @@
 import time
 
 from omniinput_hpc.cli import run
-from omniinput_hpc.runfile import writers
+from omniinput_hpc.runfile import checksums, writers
 
 
 def count_first(self, round_, values, committed):
+    values = checksums.with_sums(self._fields, round_, self._rungs, values)
     self._step(round_, lambda: self._count(round_, committed))
     time.sleep(0.02)
-
-    def write():
-        for name, field in self._fields.items():
-            where = writers.slab(field, round_, self._rungs, self._n_rungs)
-            if where is not None:
-                self._datasets[name][where] = values[name]
-
-    self._step(round_, write)
+    self._step(round_, self._prepared(round_, values))
 
 
 writers.MpioWriter.commit = count_first
