@@ -152,6 +152,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults(fault, capsys, tmp_path, monkeypatch):
     changes, name, expected = FAULTS[fault]

@@ -241,6 +241,7 @@ def ladder(tmp_path, lattice_toml):
 ROWS = "beta = m = 5{}a row of the model's conditional_logits sums to 2.718, not to 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [[], ["--check"]])
 def test_rows_that_are_no_probabilities_cannot_be_anchored(capfd, ladder, tmp_path, check):
     code, text = call(capfd, *ladder, *settings("ladder.anchors=true"), *check)
@@ -314,6 +315,7 @@ def test_bad_input_on_several_ranks(ranks, words, expected, toml):
     assert time.monotonic() - begin < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
 def test_a_launcher_that_connects_nobody_is_refused(name, capfd, toml, tmp_path, monkeypatch):
     monkeypatch.setenv(name, "4")

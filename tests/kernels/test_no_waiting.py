@@ -114,6 +114,7 @@ def test_every_kernel_of_the_table_is_moved_here():
     assert set(config_kernels.KERNELS) <= {type(options) for options in KERNELS.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpt2", "llama"], indirect=True)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
@@ -126,6 +127,7 @@ def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
         moves.recorded()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["metropolis", "gwg", "dlp"])
 def test_moves_on_a_text_classifier_do_not_wait(monkeypatch, tmp_path, kernel):
     folder, load = save_classifier(tmp_path), sequence_classifier.load

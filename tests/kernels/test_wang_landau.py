@@ -43,6 +43,7 @@ def learnt(options, low, high, segments, steps, n_walkers=16):
 GRADIENT = GibbsWithGradients(name="gibbs-with-gradients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "low", "high", "steps"),
     [

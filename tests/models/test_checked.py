@@ -44,6 +44,7 @@ def test_outputs_that_depend_on_the_batch_are_found_at_the_start(tmp_path, kind,
         built.check_is_function()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.5, 1e-3, 1e-4])
 @pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional", "gibbs-with-gradients"])
 def test_noise_that_begins_later_ends_the_run(tmp_path, kernel, size):
@@ -79,6 +80,7 @@ def test_a_user_states_other_rounding(tmp_path):
         build.build(WORLD, wrong, None).check_is_function()
 
 
+@pytest.mark.slow
 def test_comparing_changes_no_byte(tmp_path, monkeypatch):
     for folder in ("compared", "not"):
         run = begin(noisy(tmp_path / folder, 0.0))

@@ -138,6 +138,7 @@ def flip(name, index, bit):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", range(64))
 @pytest.mark.parametrize("name", checksums.COUNTERS)
 def test_a_counter_with_another_bit_is_found_or_read_rightly(path, name, bit):

@@ -124,6 +124,7 @@ def test_a_lock_of_another_host_without_heartbeat_is_taken_over(output, sidecar,
     assert parse(sidecar.read_text()).pid == os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"pid": -1}', "[" * 9000])
 def test_an_unfinished_lock_is_waited_for_and_then_taken_over(text, output, sidecar, monkeypatch):
     assert parse(text) is None

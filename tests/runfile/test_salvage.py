@@ -92,6 +92,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_every_round_comes_back(begun, whole, tmp_path, damage):
     path, new = copy(begun, tmp_path), tmp_path / "new.h5"
@@ -107,6 +108,7 @@ def test_every_round_comes_back(begun, whole, tmp_path, damage):
     assert sorted(p.name for p in tmp_path.glob("new*")) == ["new.h5", "new.h5.checkpoint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [-1, 0, 1, 5])
 def test_a_run_of_any_length(whole, tmp_path, until):
     path, new = sampled(tmp_path / "old", until=until), tmp_path / "new.h5"
@@ -124,6 +126,7 @@ def flip(path, name, index=0):
     destroy.overwrite(path, place.offset + index * n_bytes, n_bytes, seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state/walker", "state/x", "histogram/lane_counts"])
 def test_without_the_newest_state_the_side_files_is_taken(often, whole, tmp_path, name):
     path, new = copy(often, tmp_path), tmp_path / "new.h5"
@@ -135,6 +138,7 @@ def test_without_the_newest_state_the_side_files_is_taken(often, whole, tmp_path
     assert_same(finished(new, tmp_path / "more"), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [-1, 1, 6, 1 << 40])
 def test_counters_that_cannot_be_right_are_not_believed(often, whole, tmp_path, value):
     path, new = copy(often, tmp_path), tmp_path / "new.h5"
@@ -204,6 +208,7 @@ def test_another_runs_side_file_is_refused(often, tmp_path):
     assert not list(tmp_path.glob("new*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["histogram/counts", "samples/walker", "exchange/walker", "state/walker", "samples/z"]
 )

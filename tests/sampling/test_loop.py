@@ -108,6 +108,7 @@ class StopAfter:
             raise StopRun("asked to")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moves", "rounds"), [(31, -1), (32 * 3 + 17, 1), (32 * 4, 1)])
 def test_a_stop_drops_the_unfinished_round(tmp_path, moves, rounds):
     """A round is 32 moves of rungs; the first two are burn-in."""

@@ -119,6 +119,7 @@ def moves_of(kv_cache, model, n_moves):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DECODERS)
 @pytest.mark.parametrize("keys", [{}, {"prefix": [3, 7, 2]}], ids=str)
 def test_replays_find_what_evaluations_find(tmp_path, kind, keys):

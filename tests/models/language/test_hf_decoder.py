@@ -172,6 +172,7 @@ def one_layer_late(self, seen):
     self._seen = max(seen - 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("name", "wrong"),

@@ -60,6 +60,7 @@ def own_rows(model, x):
     return logits.log_softmax(-1)[..., model.token_ids]
 
 
+@pytest.mark.slow
 @any_decoder
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.parametrize("n_walkers", [1, 6])
@@ -87,6 +88,7 @@ def test_proposals_are_those_of_whole_evaluations(tmp_path, heads, keys, n_walke
     torch.testing.assert_close(z, -log_p.mean(dim=1), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @any_decoder
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 def test_token_by_token_is_as_all_at_once(tmp_path, heads, keys):
