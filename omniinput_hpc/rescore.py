@@ -60,7 +60,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
     world.on_rank_0(lambda: open_run(args.run).close())  # so that an error is reported once
-    with open_run(args.run) as run:
+    with open_run(args.run, tried=True) as run:
         rounds = world.on_rank_0(lambda: run.rounds)  # one answer, also where the run is live
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
         world.together(lambda: plan.check_shares(run.geometry.n_rungs, world.size))
@@ -184,7 +184,7 @@ def _open_writer(
     kind, _ = writers.choose_writer(requested, folder, len(set(world.hosts())))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
-    with world.together(lambda: rescored.open_rescored(path)) as side:
+    with world.together(lambda: rescored.open_rescored(path, tried=True)) as side:
         fields = rescored.fields_of(g, side.has_checksums)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     opened = writers.open_writer(kind, path, g, rungs, world, fields)

@@ -1,6 +1,8 @@
 """The count of the tests that ran: a file in no part of the serial tests, or in two, is told."""
 
 import importlib.util
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -38,6 +40,23 @@ def test_a_file_that_is_in_no_part_or_in_two(tmp_path, first, second, times):
     parts = [write(tmp_path / f"{n}.xml", part) for n, part in enumerate((first, second)) if part]
     expected = f"{counts.junit_name(FILES[0])} is in {times} parts of the serial tests"
     assert counts.problems_of_serial(parts) == [expected]
+
+
+def test_skipped_tests_are_counted_by_reason(tmp_path):
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.skipif(True, reason='no disk')\n"
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_a(n): pass\n"
+        "def test_b(): pytest.skip('no net')\n"
+        "def test_c(): pytest.xfail('known')\n"
+        "def test_d(): pass\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=report.xml", "."]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    found = counts.skips([tmp_path / "report.xml"])
+    assert found == {"no disk": 2, "no net": 1}
+    assert not counts.MAY_BE_MISSING & set(found)
 
 
 def test_names_of_tests():

@@ -392,7 +392,7 @@ def _commit_rounds(
 
 def _check_trial(path: Path, n_rounds: int, rung: int) -> None:
     """Compare the samples of a rung with what its rank committed; an OSError if they differ."""
-    with reader.open_run(path) as run:
+    with reader.open_run(path, tried=True) as run:
         if run.rounds != n_rounds:
             raise OSError(f"{run.rounds} rounds in the file, {n_rounds} were committed")
         for round_ in range(n_rounds):

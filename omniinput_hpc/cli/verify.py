@@ -126,7 +126,7 @@ def _open(path: Path) -> tuple[RunReader, Checkpoint | None, list[str]]:
             # What is impossible the checks below find, with the words of the same functions.
             run = undo.enter_context(open_run(path, _add_to(damage), lambda *_: None))
             last = run.stored()
-            with open_run(path, lambda *_: None) as again:
+            with open_run(path, lambda *_: None, tried=True) as again:
                 if again.last_round == run.last_round:
                     undo.pop_all()  # stays open
                     return run, last, damage

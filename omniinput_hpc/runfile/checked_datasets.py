@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums
+from omniinput_hpc.runfile import checksums, hdf5_trial, untrusted_hdf5
 from omniinput_hpc.runfile.fields import Field, slab
 
 log = logging.getLogger("omniinput_hpc")
@@ -50,6 +50,33 @@ def refuse_impossible(path: Path, damage: str) -> None:
 def warn(path: Path, damage: str) -> None:
     """Log damage as a warning, and let the reader go on."""
     log.warning("warning: %s is damaged: %s", path, damage)
+
+
+class CheckedFile(untrusted_hdf5.UntrustedFile):
+    """A file with checksums, opened for reading; what is done about damage is the caller's choice.
+
+    Parameters
+    ----------
+    on_damage : what is done where something does not fit its checksum
+    on_impossible : what is done where something is what no run writes
+    tried : whether it is known that HDF5 does not crash on the file (see `hdf5_trial`): of all
+        ranks the first has seen to it, and it does so once for each file
+    """
+
+    DAMAGED = BrokenRun
+
+    def __init__(
+        self,
+        path: Path,
+        on_damage: OnDamage = refuse,
+        on_impossible: OnDamage = refuse_impossible,
+        tried: bool = False,
+    ) -> None:
+        self.on_damage, self._on_impossible = on_damage, on_impossible
+        crash = None if tried or not path.is_file() else hdf5_trial.crash_on(path)
+        if crash is not None:
+            raise BrokenRun(f"{path} is damaged: the HDF5 library {crash} when it reads it")
+        super().__init__(path)
 
 
 class CheckedDatasets:

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_BINS
-from omniinput_hpc.runfile import checksums, consistency, stored_input, untrusted_hdf5
+from omniinput_hpc.runfile import (
+    checksums,
+    consistency,
+    stored_input,
+    untrusted_hdf5,
+)
 from omniinput_hpc.runfile.checked_datasets import (
     BrokenRun,
     CheckedDatasets,
+    CheckedFile,
     OnDamage,
     refuse,
     refuse_impossible,
@@ -39,7 +45,7 @@ MAX_ATTEMPTS = 50
 """To read what a live run overwrites every second round."""
 
 
-class RunReader(untrusted_hdf5.UntrustedFile):
+class RunReader(CheckedFile):
     """The committed content of a run file; use as a context manager (see `open_run`).
 
     Attributes
@@ -53,16 +59,7 @@ class RunReader(untrusted_hdf5.UntrustedFile):
     n_values, n_sites, walkers, samples_per_round : int
     """
 
-    NAME, DAMAGED = "run file", BrokenRun
-
-    def __init__(
-        self,
-        path: Path,
-        on_damage: OnDamage = refuse,
-        on_impossible: OnDamage = refuse_impossible,
-    ) -> None:
-        self.on_damage, self._on_impossible = on_damage, on_impossible
-        super().__init__(path)
+    NAME = "run file"
 
     def _read_header(self) -> None:
         file, versions = self._file, (WITHOUT_CHECKSUMS, FORMAT_VERSION)
@@ -401,17 +398,21 @@ class RunReader(untrusted_hdf5.UntrustedFile):
 
 
 def open_run(
-    path: str | Path, on_damage: OnDamage = refuse, on_impossible: OnDamage = refuse_impossible
+    path: str | Path,
+    on_damage: OnDamage = refuse,
+    on_impossible: OnDamage = refuse_impossible,
+    tried: bool = False,
 ) -> RunReader:
     """Open a run file for reading.
 
     What is read is compared with its checksums, and with what a run can write at all; `on_damage`
-    and `on_impossible` say what is done where it does not fit (see `checked_datasets`). Raises a
-    UserError where there is no such file, or it is not a whole run file.
+    and `on_impossible` say what is done where it does not fit, and `tried` whether HDF5 is known
+    not to crash on it (see `checked_datasets`). Raises a UserError where there is no such file, or
+    it is not a whole run file.
     """
     path = Path(path)
     try:
-        return RunReader(path, on_damage, on_impossible)
+        return RunReader(path, on_damage, on_impossible, tried)
     except UserError as error:
         if not path.is_file() or not checkpoint_of(path).is_file():
             raise

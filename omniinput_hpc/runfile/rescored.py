@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
-    BrokenRun,
     CheckedDatasets,
+    CheckedFile,
     OnDamage,
     refuse,
     refuse_impossible,
@@ -82,7 +82,7 @@ def grow(path: Path, run: RunReader) -> None:
     grow_file(path, fields_of(run.geometry, with_checksums), {})
 
 
-class RescoredReader(untrusted_hdf5.UntrustedFile):
+class RescoredReader(CheckedFile):
     """The committed content of a side file; use as a context manager.
 
     Attributes
@@ -96,16 +96,7 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
     has_checksums : bool, False of files of older versions
     """
 
-    NAME, DAMAGED = "file of rescored samples", BrokenRun
-
-    def __init__(
-        self,
-        path: Path,
-        on_damage: OnDamage = refuse,
-        on_impossible: OnDamage = refuse_impossible,
-    ) -> None:
-        self._report = on_damage, on_impossible
-        super().__init__(path)
+    NAME = "file of rescored samples"
 
     def _read_header(self) -> None:
         file = self._file
@@ -128,7 +119,7 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
                 raise ValueError(f"dataset {name} has another shape or type")
         possible = {"samples/z": consistency.outputs}
         self._data = CheckedDatasets(
-            file, self.path, fields, self.shape[0], possible, *self._report
+            file, self.path, fields, self.shape[0], possible, self.on_damage, self._on_impossible
         )
         self.rounds, fits = checksums.counter(file, COUNTER)
         if not 0 <= self.rounds <= self.rounds_planned:
@@ -153,13 +144,16 @@ class RescoredReader(untrusted_hdf5.UntrustedFile):
 
 
 def open_rescored(
-    path: str | Path, on_damage: OnDamage = refuse, on_impossible: OnDamage = refuse_impossible
+    path: str | Path,
+    on_damage: OnDamage = refuse,
+    on_impossible: OnDamage = refuse_impossible,
+    tried: bool = False,
 ) -> RescoredReader:
     """Open a side file for reading; what is read is checked (see `reader.open_run`).
 
     Raises a UserError where there is no such file, or it is damaged.
     """
-    return RescoredReader(Path(path), on_damage, on_impossible)
+    return RescoredReader(Path(path), on_damage, on_impossible, tried)
 
 
 def find(run: RunReader, other: RunReader) -> Path:

@@ -381,6 +381,6 @@ def _read_checkpoint(
     path: Path, config: Config, rungs: range
 ) -> tuple[records.Checkpoint | None, int]:
     """Return what some rungs resume from, and the next round (burn-in is negative)."""
-    with reader.open_run(path) as run:
+    with reader.open_run(path, tried=True) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
         return run.checkpoint(rungs), next_round

@@ -143,7 +143,7 @@ def check_rounds(path: Path, rungs: range) -> None:
     Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
     damaged.
     """
-    with open_run(path) as run:
+    with open_run(path, tried=True) as run:
         for round_ in range(run.rounds):
             run.check_round(round_, rungs)
 

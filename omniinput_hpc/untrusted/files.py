@@ -6,6 +6,7 @@ it is opened, and /dev/zero has no end.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -29,13 +30,11 @@ def open_regular(path: Path) -> BinaryIO:
     device or a socket; none of these is waited for.
     """
     _check(path, os.stat(path).st_mode)  # before it is opened: that alone may do things to a device
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        _check(path, os.fstat(descriptor).st_mode)  # it may have been replaced in between
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with contextlib.ExitStack() as closed_unless_regular:
+        file = closed_unless_regular.enter_context(open(path, "rb", opener=_open_without_waiting))
+        _check(path, os.fstat(file.fileno()).st_mode)  # it may have been replaced in between
+        closed_unless_regular.pop_all()
+    return file
 
 
 def read_bytes(path: Path, what: str, limit: int) -> bytes:
@@ -81,6 +80,10 @@ def irregular(path: Path) -> str | None:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except (OSError, ValueError):
         return None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _check(path: Path, mode: int) -> None:

@@ -1,17 +1,20 @@
-"""Runs of the lattice model that stand at their beginning, or where their file has them."""
+"""Runs of the lattice model in this process: begun, sampled for some rounds, or finished."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import numpy as np
 from run_tools import LATTICE
 
+from omniinput_hpc.cli import run as launch
 from omniinput_hpc.cli.common import to_toml
 from omniinput_hpc.config import input_file
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.sampling import build
-from omniinput_hpc.sampling.restart import Existing, Identity
+from omniinput_hpc.sampling import build, loop
+from omniinput_hpc.sampling.restart import Existing, Identity, find_existing
 
 WORLD = World()
 FINGERPRINT = "lattice"
@@ -52,3 +55,33 @@ def begin(config, found=None, stopping=None, lock=None, writer="gather"):
     build.prepare_file(built, identity_of(built), found or Existing(), header, lambda: None)
     stopping = stopping or StopCheck(StopRequest(), WORLD, None)
     return build.start(WORLD, built, writer, stopping, lock or HeldLock())
+
+
+class Enough(Exception):
+    """A run has committed as many rounds as it should."""
+
+
+def sampled(folder, *changes, until=None):
+    """Sample a run, or resume its file, to the end or `until` so many rounds; return the file."""
+    config = config_of(folder, *changes)
+    run = begin(config, find_existing(config, FINGERPRINT, "auto"))
+    committed = run.progress.committed
+
+    def after(round_, *values):
+        committed(round_, *values)
+        if until is not None and round_ + 1 == until:
+            raise Enough
+
+    run.progress.committed = after
+    with suppress(Enough):
+        loop.sample(run)
+    run.writer.close()
+    return folder / "run.h5"
+
+
+def launched(folder):
+    """Run the lattice model's input file as the command does; return the run file."""
+    toml = folder / "lattice.toml"
+    toml.write_text(LATTICE.format(output=folder / "run.h5"))
+    assert launch.main([str(toml)]) == 0
+    return folder / "run.h5"

@@ -7,7 +7,8 @@ wants, and these are compared with what every rank's junit file says has passed:
     python tests/mpi/check_counts.py REPORTS SIZE...
 
 reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial-*.xml``, the parts
-of the serial tests: every file of them must be in one part, and in one alone.
+of the serial tests: every file of them must be in one part, and in one alone. A serial test may be
+skipped for want of what root alone can give (`MAY_BE_MISSING`); the last line says how many were.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RUN_APART = {"mpi", "slurm"}
+MAY_BE_MISSING = {
+    "no right to mount a file system here",
+    "no overlay file system here",
+    "chromium and chromium-driver are not installed",
+}
 NEVER_UNDER_MPI = {"mpi_skip", "mpi_break", "mpi_xfail"}  # pytest-mpi's: skipped, or not to pass
 
 
@@ -72,6 +79,12 @@ def outcomes(path: Path) -> tuple[set[str], set[str]]:
         elif case.find("skipped") is None:
             passed.add(name)
     return passed - bad, bad
+
+
+def skips(reports: list[Path]) -> Counter[str]:
+    """Return how many tests of some junit files were skipped, by the reason given."""
+    found = (e for report in reports for e in ET.parse(report).iter("skipped"))
+    return Counter(e.get("message", "") for e in found if e.get("type") != "pytest.xfail")
 
 
 def a_few(names: set[str]) -> str:
@@ -138,13 +151,21 @@ def main(reports: Path, sizes: list[int]) -> int:
         problems += [f"{size} ranks, {problem}" for problem in found]
     serial_reports = sorted(reports.glob("serial-*.xml"))
     problems += problems_of_serial(serial_reports)
+    skipped = skips(serial_reports)
+    problems += [
+        f"{count} serial tests were skipped: {reason}"
+        for reason, count in skipped.items()
+        if reason not in MAY_BE_MISSING
+    ]
     for problem in problems:
         print("error:", problem)
     if problems:
         return 1
     serial = sum(len(outcomes(report)[0]) for report in serial_reports)
     by_size = ", ".join(f"{count} on {size}" for size, count in zip(sizes, counts, strict=True))
-    print(f"{serial + sum(counts)} passed: {serial} serial; under MPI {by_size} ranks")
+    words = [f"{serial + sum(counts)} passed: {serial} serial; under MPI {by_size} ranks"]
+    words += [f"{count} skipped: {reason}" for reason, count in skipped.items()]
+    print("; ".join(words))
     return 0
 
 

@@ -5,10 +5,9 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from run_tools import LATTICE
+from runs_in_progress import launched
 from sealed_changes import changing
 
-from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.checked_datasets import (
     BeingWritten,
@@ -25,10 +24,7 @@ from omniinput_hpc.runfile.reader import open_run
 def whole(tmp_path_factory):
     """A finished run: 3 burn-in rounds and 5 counted ones, 4 rungs."""
     folder = tmp_path_factory.mktemp("checked")
-    toml = folder / "lattice.toml"
-    toml.write_text(LATTICE.format(output=folder / "run.h5"))
-    assert launch.main([str(toml)]) == 0
-    return folder / "run.h5"
+    return launched(folder)
 
 
 @pytest.fixture

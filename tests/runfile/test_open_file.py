@@ -8,7 +8,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from lost_file.ways import HARMLESS, WAYS, Way, file_system, may_mount, mount_over
+from lost_file.ways import HARMLESS, WAYS, Way, file_system, mount_over
+from machine import WRITERS, needs_mount
 from runs_in_progress import WORLD, HeldLock
 
 from omniinput_hpc.errors import StopRun, UserError
@@ -27,16 +28,12 @@ def at_once(monkeypatch):
     monkeypatch.setattr(open_file, "SECONDS_BETWEEN_LOOKS", 0.0)
 
 
-@pytest.fixture(params=["gather", "mpio"])
+@pytest.fixture(params=WRITERS)
 def started(request, tmp_path):
     """Return a function that makes a way's file, with some rounds; its writer and lock."""
-    if request.param == "mpio" and not writers.h5py.get_config().mpi:
-        pytest.skip("h5py has no MPI")
     with contextlib.ExitStack() as ends:
 
         def start(way):
-            if way.mounted and not may_mount():
-                pytest.skip("no right to mount here")
             if way.mounted:
                 ends.enter_context(file_system(tmp_path))
             path = way.at(tmp_path)
@@ -63,7 +60,12 @@ def commit(writer, round_, committed):
     writer.commit(round_, slabs, committed)
 
 
-@pytest.mark.parametrize("name", WAYS)
+WAYS_HERE = [
+    pytest.param(name, marks=needs_mount) if way.mounted else name for name, way in WAYS.items()
+]
+
+
+@pytest.mark.parametrize("name", WAYS_HERE)
 def test_a_lost_file_is_noticed_and_nothing_more_is_written(started, tmp_path, name):
     way = WAYS[name]
     path, writer, _ = started(way)
@@ -184,8 +186,6 @@ def test_a_pipe_in_its_place_blocks_nothing(file, tmp_path):
 @pytest.fixture
 def layers(tmp_path):
     """A folder of a container: two file systems over each other, with a run file in the lower."""
-    if not may_mount():
-        pytest.skip("no right to mount here")
     names = lower, work, seen = [tmp_path / name for name in ("lower", "work", "seen")]
     for name in names:
         name.mkdir()
@@ -206,6 +206,7 @@ def layers(tmp_path):
         pytest.skip("no overlay file system here")
 
 
+@needs_mount
 def test_a_file_in_a_containers_lower_layer_is_no_loss(layers):
     """It is copied to the upper layer, and is another inode then, when it is opened for writing."""
     with layout.h5py.File(layers / "a.h5", "r", locking=False):

@@ -3,10 +3,9 @@
 import h5py
 import numpy as np
 import pytest
-from run_tools import LATTICE
+from runs_in_progress import launched
 from sealed_changes import changing
 
-from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import libraries, open_run
 
 RECORDS = {
@@ -29,10 +28,7 @@ STATE = {"x": "x", "z": "z", "walker_w": "walker", "direction_w": "direction"}
 def path(tmp_path_factory):
     """A finished run: 3 burn-in rounds and 5 counted ones, 4 rungs."""
     folder = tmp_path_factory.mktemp("reader")
-    toml = folder / "lattice.toml"
-    toml.write_text(LATTICE.format(output=folder / "run.h5"))
-    assert launch.main([str(toml)]) == 0
-    return folder / "run.h5"
+    return launched(folder)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -2,56 +2,31 @@
 
 import shutil
 from collections import Counter
-from contextlib import suppress
 
 import destroy
 import numpy as np
 import pytest
 from run_tools import assert_same
-from runs_in_progress import begin, config_of
+from runs_in_progress import sampled
 
 from omniinput_hpc.cli.salvage import salvage_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import salvage, side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import loop
-from omniinput_hpc.sampling.restart import find_existing
 
 SMALL = ("run.rounds=5", "run.burn_in=2", "sampler.exchanges=1", "sampler.steps=4")
 
 
-class Enough(Exception):
-    """A run has committed as many rounds as it should."""
-
-
-def sampled(folder, *changes, until=None):
-    """Sample a run, or only so many rounds of it; return its file."""
-    config = config_of(folder, *SMALL, *changes)
-    run = begin(config, find_existing(config, "lattice", "auto"))
-    committed = run.progress.committed
-
-    def after(round_, *values):
-        committed(round_, *values)
-        if until is not None and round_ + 1 == until:
-            raise Enough
-
-    run.progress.committed = after
-    with suppress(Enough):
-        loop.sample(run)
-    run.writer.close()
-    return folder / "run.h5"
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return sampled(tmp_path_factory.mktemp("whole"))
+    return sampled(tmp_path_factory.mktemp("whole"), *SMALL)
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """A run that ended after round 3 of 5; its side file is of the end of burn-in."""
-    path = sampled(tmp_path_factory.mktemp("begun"), until=3)
+    path = sampled(tmp_path_factory.mktemp("begun"), *SMALL, until=3)
     assert (side_checkpoint.read(path).rounds, side_checkpoint.read(path).burn_in) == (0, 2)
     return path
 
@@ -59,10 +34,10 @@ def begun(tmp_path_factory):
 @pytest.fixture(scope="module")
 def often(tmp_path_factory):
     """The same run, and its side file, as after round 2, of 3 rounds that are committed."""
-    path = sampled(tmp_path_factory.mktemp("often"), until=2)
+    path = sampled(tmp_path_factory.mktemp("often"), *SMALL, until=2)
     with open_run(path) as run:
         of_two = side_checkpoint.of_run(run)
-    sampled(path.parent, until=3)
+    sampled(path.parent, *SMALL, until=3)
     side_checkpoint.write(checkpoint_of(path), of_two)
     return path
 
@@ -78,7 +53,7 @@ def finished(new, folder):
     """Finish a salvaged run, in the place of run.h5."""
     folder.mkdir()
     shutil.copy(new, folder / "run.h5")
-    return sampled(folder)
+    return sampled(folder, *SMALL)
 
 
 DAMAGE = {
@@ -111,7 +86,7 @@ def test_every_round_comes_back(begun, whole, tmp_path, damage):
 @pytest.mark.slow
 @pytest.mark.parametrize("until", [-1, 0, 1, 5])
 def test_a_run_of_any_length(whole, tmp_path, until):
-    path, new = sampled(tmp_path / "old", until=until), tmp_path / "new.h5"
+    path, new = sampled(tmp_path / "old", *SMALL, until=until), tmp_path / "new.h5"
     begun = copy(path, tmp_path / "begun")
     destroy.all_metadata(path)
     assert salvage_file(path, new)[1] == []
@@ -196,12 +171,12 @@ def test_a_file_that_is_cut_short(often, tmp_path):
 
 
 def test_another_runs_side_file_is_refused(often, tmp_path):
-    path, other = copy(often, tmp_path / "one"), sampled(tmp_path / "other", "run.seed=8")
+    path, other = copy(often, tmp_path / "one"), sampled(tmp_path / "other", *SMALL, "run.seed=8")
     shutil.copy(checkpoint_of(other), checkpoint_of(path))
     destroy.superblock(path)
     with pytest.raises(UserError, match="is not the run that its side file is of"):
         salvage_file(path, tmp_path / "new.h5")
-    longer = sampled(tmp_path / "longer", "run.rounds=9")
+    longer = sampled(tmp_path / "longer", *SMALL, "run.rounds=9")
     shutil.copy(checkpoint_of(path), checkpoint_of(longer))
     with pytest.raises(UserError, match="is longer than the run file"):
         salvage_file(longer, tmp_path / "new.h5")

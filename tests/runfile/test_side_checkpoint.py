@@ -8,30 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs_in_progress import WORLD, begin, config_of
+from runs_in_progress import WORLD, begin, config_of, sampled
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of, layout
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, SideWriter, fields_of
-from omniinput_hpc.sampling import build, loop, restart
+from omniinput_hpc.sampling import build, restart
 from omniinput_hpc.sampling.restart import find_existing
 
 SMALL = ("run.rounds=3", "run.burn_in=2", "sampler.exchanges=1", "sampler.steps=4")
 ALONE = ("ladder.betas=[1.0]", "run.burn_in=0")
 
 
-def sampled(folder, *changes, found=None):
-    run = begin(config_of(folder, *SMALL, *changes), found)
-    loop.sample(run)
-    run.writer.close()
-    return folder / "run.h5"
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return sampled(tmp_path_factory.mktemp("side"))
+    return sampled(tmp_path_factory.mktemp("side"), *SMALL)
 
 
 @pytest.fixture
@@ -68,7 +61,7 @@ def assert_copy(path):
 
 @pytest.mark.parametrize("changes", [(), ALONE, ("ladder.tune=true", "run.burn_in=4")])
 def test_after_the_last_round_it_is_a_copy(tmp_path, changes):
-    side = assert_copy(sampled(tmp_path, *changes))
+    side = assert_copy(sampled(tmp_path, *SMALL, *changes))
     assert side.rounds == 3
 
 
@@ -84,14 +77,14 @@ def test_each_copy_is_of_a_committed_round(tmp_path, monkeypatch):
             assert_copy(tmp_path / "run.h5")
 
     monkeypatch.setattr(side_checkpoint, "write", writing)
-    sampled(tmp_path)
+    sampled(tmp_path, *SMALL)
     assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (2, 3)]
 
 
 def test_copies_are_rare(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(side_checkpoint, "write", lambda path, side: seen.append(side.rounds))
-    sampled(tmp_path, "run.rounds=9")
+    sampled(tmp_path, *SMALL, "run.rounds=9")
     assert seen == [0, 0, 9]  # at the start, after burn-in, at the end
 
 
@@ -152,7 +145,7 @@ def test_a_side_file_that_contradicts_itself_is_refused(path):
 
 def test_a_stranger_is_replaced(path, tmp_path):
     other = tmp_path / "other"
-    sampled(other, "run.seed=8")
+    sampled(other, *SMALL, "run.seed=8")
     shutil.copy(checkpoint_of(other / "run.h5"), checkpoint_of(path))
     with open_run(path) as run:
         assert not side_checkpoint.read(path).is_of(side_checkpoint.of_run(run))
@@ -171,7 +164,7 @@ def test_a_full_disk_is_one_warning(tmp_path, monkeypatch):
         side_checkpoint.log, "warning", lambda text, *words: warnings.append(text % words)
     )
     monkeypatch.setattr(side_checkpoint, "write", full)
-    path = sampled(tmp_path)
+    path = sampled(tmp_path, *SMALL)
     with open_run(path) as run:
         assert run.rounds == 3
     assert len(warnings) == 1
@@ -181,7 +174,7 @@ def test_a_full_disk_is_one_warning(tmp_path, monkeypatch):
 
 def test_on_a_full_disk_another_runs_file_goes_and_the_runs_own_stays(path, tmp_path, monkeypatch):
     own, other = checkpoint_of(path).read_bytes(), tmp_path / "other"
-    others = checkpoint_of(sampled(other, "run.seed=8")).read_bytes()
+    others = checkpoint_of(sampled(other, *SMALL, "run.seed=8")).read_bytes()
     monkeypatch.setattr(side_checkpoint, "write", full)
     SideWriter(path, WORLD)
     assert checkpoint_of(path).read_bytes() == own
@@ -191,7 +184,7 @@ def test_on_a_full_disk_another_runs_file_goes_and_the_runs_own_stays(path, tmp_
 
 
 def test_a_longer_file_gets_a_new_side_file(tmp_path, monkeypatch):
-    path = sampled(tmp_path)
+    path = sampled(tmp_path, *SMALL)
     before = side_checkpoint.read(path)
     config = config_of(tmp_path, *SMALL, "run.rounds=5")
     found = find_existing(config, "lattice", "auto")

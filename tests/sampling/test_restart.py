@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from run_tools import LATTICE
-from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of
+from runs_in_progress import FINGERPRINT, WORLD, config_of, identity_of, sampled
 from sealed_changes import changing
 
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.sampling import build, loop, restart
+from omniinput_hpc.sampling import build, restart
 from omniinput_hpc.sampling.restart import Existing, check_resume, find_existing
 
 SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=4")
@@ -21,9 +21,7 @@ SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=
 def finished(tmp_path_factory):
     """A folder with the finished run of two rounds."""
     folder = tmp_path_factory.mktemp("restart")
-    run = begin(config_of(folder, *SMALL))
-    loop.sample(run)
-    run.writer.close()
+    sampled(folder, *SMALL)
     return folder
 
 

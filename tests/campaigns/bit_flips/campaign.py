@@ -29,6 +29,7 @@ if __name__ == "__main__":
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 import xxhash  # noqa: E402
+from campaign_report import report  # noqa: E402
 from run_tools import LATTICE, run  # noqa: E402
 
 from omniinput_hpc.cli.verify import verify_file  # noqa: E402
@@ -284,11 +285,7 @@ def main():
             campaign.flips(method, -(-options.flips // len(methods)))
             seconds = time.monotonic() - begin
             print(f"{method}: {len(campaign.problems)} problems, {seconds:.0f} s", flush=True)
-    print("\n".join(campaign.lines()))
-    for problem in campaign.problems:
-        print(f"WRONG  {problem}")
-    print(f"{(time.monotonic() - begin) / 60:.1f} min")
-    return 1 if campaign.problems else 0
+    return report(campaign.lines(), campaign.problems, begin)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 """A failing disk, the short form of `campaign.py`; and a writer that the campaign must catch."""
 
-import h5py
 import pytest
 from faults.campaign import launch, shim
+from machine import needs_compiler, needs_parallel_hdf5
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_compiler]
 
 
 @pytest.fixture
 def library(tmp_path):
-    found = shim(tmp_path)
-    if found is None:
-        pytest.skip("no C compiler (cc) here")
-    return found
+    return shim(tmp_path)
 
 
 def failures(text):
@@ -38,9 +35,8 @@ def test_short_writes_are_gone_on_with(tmp_path, library):
     assert (failed > 100, noticed) == (True, 0)
 
 
+@needs_parallel_hdf5  # the wrong writer is a parallel one
 def test_a_writer_that_counts_first_is_caught(tmp_path, library):
-    if not h5py.get_config().mpi:
-        pytest.skip("the wrong writer is a parallel one")
     done = launch(tmp_path, library, modes="E", wrong="count-first")
     assert done.returncode == 1
     assert "is not there" in done.stdout

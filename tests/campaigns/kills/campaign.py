@@ -30,6 +30,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns")]
 
 import destroy
+from campaign_report import report
 from kills.watching import Live, Watch, wait_until
 from run_tools import LATTICE, contents, run
 
@@ -305,11 +306,7 @@ def main():
 
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(some, range(options.jobs)))
-    print("\n".join(campaign.lines()))
-    for problem in campaign.problems:
-        print(f"WRONG  {problem}")
-    print(f"{(time.monotonic() - begin) / 60:.1f} min")
-    return 1 if campaign.problems else 0
+    return report(campaign.lines(), campaign.problems, begin)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import h5py
 import pytest
 from kills.campaign import CHAIN, Campaign
+from machine import needs_parallel_hdf5
 
 pytestmark = pytest.mark.slow
 
@@ -20,9 +20,8 @@ def test_nothing_is_lost_by_ten_kills(tmp_path):
     assert campaign.n_kills >= 9
 
 
+@needs_parallel_hdf5  # the wrong writer is a parallel one
 def test_a_writer_that_counts_first_is_caught(tmp_path):
-    if not h5py.get_config().mpi:
-        pytest.skip("the wrong writer is a parallel one")
     campaign = Campaign(tmp_path, seed=5, module="kills.wrong")
     for number in range(3):  # a kill between the count and the round; where it is later, one more
         campaign.chain(number, 1, "mpio", 0.0, ["after a commit"])

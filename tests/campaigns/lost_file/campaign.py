@@ -26,8 +26,10 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns")]
 
 import h5py
+from campaign_report import report
 from kills.watching import Live, Watch, wait_until
-from lost_file.ways import HARMLESS, WAYS, file_system, may_mount, remount
+from lost_file.ways import HARMLESS, WAYS, file_system, remount
+from machine import may_mount
 from run_tools import LATTICE, contents, run
 
 ROUNDS = 30
@@ -157,14 +159,10 @@ def main():
         campaign = Campaign(folder)
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda case: campaign.lose(*case), cases))
-    print("\n".join(["| way | writer | the run's end |", "|" + " --- |" * 3]))
-    print("\n".join(sorted(campaign.rows)))
-    for name in left_out:
-        print(f"NOT RUN  {name}: no right to mount here")
-    for problem in campaign.problems:
-        print(f"WRONG  {problem}")
-    print(f"{len(cases)} runs, {len(campaign.problems)} wrong; {time.monotonic() - begin:.0f} s")
-    return 1 if campaign.problems else 0
+    lines = ["| way | writer | the run's end |", "|" + " --- |" * 3, *sorted(campaign.rows)]
+    lines += [f"NOT RUN  {name}: no right to mount here" for name in left_out]
+    lines.append(f"{len(cases)} runs, {len(campaign.problems)} wrong")
+    return report(lines, campaign.problems, begin)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if __name__ == "__main__":
 
 import destroy
 import torch
+from campaign_report import report
 from kills.campaign import different
 from kills.watching import Live, Watch, wait_until
 from run_tools import LATTICE, contents
@@ -241,11 +242,7 @@ def main():
         for number in range(options.files):
             campaign.one(number)
             print(f"{number + 1} files, {time.monotonic() - begin_:.0f} s", file=sys.stderr)
-    print("\n".join(campaign.lines()))
-    for problem in campaign.problems:
-        print(f"WRONG  {problem}")
-    print(f"{(time.monotonic() - begin_) / 60:.1f} min")
-    return 1 if campaign.problems else 0
+    return report(campaign.lines(), campaign.problems, begin_)
 
 
 if __name__ == "__main__":
