@@ -107,9 +107,11 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
 def judged_ranges(a: Density, b: Density) -> IntArray:
     """Return the limits of the ranges of bins that are judged, int64 [n + 1].
 
-    They lie between the first and the last bin that both runs saw, above both floors. Neighbours
-    are joined from the low end on until both runs have 50 effective counts; what is left over at
-    the high end joins the last range. Runs that have fewer in all have one range.
+    They lie between the first and the last bin that both runs saw, above both floors. From the bin
+    that is known best, neighbours are joined outwards until both runs have 50 effective counts.
+    What is left over at either end joins the last range there, if that keeps its 50 effective
+    counts: a tail of few inputs does, many inputs that were hardly reached do not, and are not
+    judged. Runs that have fewer in all have one range.
     """
     seen_b = (a.count_b > 0) & (b.count_b > 0) & (a.edges[:-1] >= max(a.floor, b.floor))
     both = np.flatnonzero(seen_b)
@@ -119,15 +121,37 @@ def judged_ranges(a: Density, b: Density) -> IntArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         log_variance = 2.0 * log_g - np.log(np.stack([a.effective_b, b.effective_b]))
     log_variance[~np.isfinite(log_g)] = -np.inf
-    limits, end = [int(both[0])], int(both[-1]) + 1
-    first, second = np.full((2, 2), -np.inf)
-    for i in range(limits[0], end):
-        first = np.logaddexp(first, log_g[:, i])
-        second = np.logaddexp(second, log_variance[:, i])
-        if np.isfinite(first).all() and (2.0 * first - second >= np.log(MIN_EFFECTIVE_COUNT)).all():
-            limits.append(i + 1)
-            first, second = np.full((2, 2), -np.inf)
-    return np.array([*(limits[:-1] or limits), end])
+    logs = np.stack([log_g, log_variance])  # [2 of sum and variance, 2 runs, B]
+    worth = 1.0 / (1.0 / a.effective_b[both] + 1.0 / b.effective_b[both])
+    middle, first, stop = int(both[np.argmax(worth)]), int(both[0]), int(both[-1]) + 1
+    up = [middle + n for n in _joined(logs[:, :, middle:stop])]
+    down = [middle - n for n in _joined(logs[:, :, first:middle][:, :, ::-1])]
+    limits = sorted({*down, *up})
+    return np.array(limits if len(limits) > 1 else [first, stop])
+
+
+def _joined(logs: FloatArray) -> list[int]:
+    """Return where ranges end, counted from the first bin, 0 included: see `judged_ranges`.
+
+    logs, float64 [2, 2, B], are those of g and of its variance, of two runs.
+    """
+
+    def enough(sums: FloatArray) -> bool:
+        if not np.isfinite(sums[0]).all():
+            return False
+        return bool((2.0 * sums[0] - sums[1] >= np.log(MIN_EFFECTIVE_COUNT)).all())
+
+    ends, n_bins = [0], logs.shape[2]
+    nothing = np.full((2, 2), -np.inf)
+    range_, whole = nothing, nothing  # the one that is being joined, and the last whole one
+    for i in range(n_bins):
+        range_ = np.logaddexp(range_, logs[:, :, i])
+        if enough(range_):
+            ends.append(i + 1)
+            whole, range_ = range_, nothing
+    if len(ends) > 1 and enough(np.logaddexp(whole, range_)):
+        ends[-1] = n_bins
+    return ends
 
 
 def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
@@ -255,17 +279,26 @@ def compare_inputs(
     return min(1.0, float(p[g, feature]) * n), where, n
 
 
+def largest_chance(found: SamplerComparison) -> float:
+    """Return the chance that one of so many ranges differs by so many standard errors.
+
+    As if ranges were independent: where they are correlated it is less likely (Sidak, J. Am. Stat.
+    Assoc. 62, 626 (1967)).
+    """
+    least = min(float(found.chance_r.min()), 1.0 - 1e-16)
+    return float(-np.expm1(len(found.chance_r) * np.log1p(-least)))
+
+
 def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
     """Return the plain lines that the script prints."""
     z = found.delta_r / found.error_r
     n = len(z)
     wide = int((found.stop_r - found.first_r > 1).sum())
-    chance = -np.expm1(n * np.log1p(-min(found.chance_r.min(), 1.0 - 1e-16)))
     lines = [
         f"{n} ranges of bins ({wide} of them joined, to have {MIN_EFFECTIVE_COUNT:.0f} effective "
         f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
         f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} (chance "
-        f"{chance:.2g} among as many)",
+        f"{largest_chance(found):.2g} among as many)",
         f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: {found.t_squared:.2f}, "
         f"p = {found.p:.3g}",
     ]
