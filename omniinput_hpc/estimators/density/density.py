@@ -102,21 +102,22 @@ class _Problem:
         shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
         return solution.log_g_b + shift, solution.f_k - shift
 
-    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> FloatArray:
-        """Return log_g_jb [J, B], each without part j.
+    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> tuple[FloatArray, str]:
+        """Return log_g_jb [J, B], each without part j, and why one could not be solved.
 
         Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
-        then not known.
+        then not known. The text is empty where all could.
         """
+        why = ""
         size_p = terms[0].size_p
         n_parts, n_bins = len(size_p), join_terms(terms, size_p > 0).counts_kb.shape[1]
         log_g_jb = np.full((n_parts, n_bins), np.nan)
         for j in range(n_parts if n_parts > 1 else 0):
             try:
                 log_g_jb[j] = self.solve(terms, np.arange(n_parts) != j, f_k)[0]
-            except EstimateError:
-                continue  # stays NaN: jackknife_error turns it into an infinite error
-        return log_g_jb
+            except EstimateError as error:
+                why = why or str(error)  # the row stays NaN: jackknife_error makes that inf
+        return log_g_jb, why
 
 
 def density_of_run(run: RunData) -> Density:
@@ -142,7 +143,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
     problem = _Problem(observed.label_k, observed.weight_k, absolute)
     log_g_b, f_k = problem.solve(lanes, everything)
-    log_g_jb = problem.without_each(lanes, f_k)
+    log_g_jb, why = problem.without_each(lanes, f_k)
     below_b = observed.edges[:-1] < observed.cold.floor
     log_g_error_b, log_g_upper_b = errors_and_bounds(
         log_g_b, log_g_jb, observed.lanes_g, observed.effective_b, below_b
@@ -157,7 +158,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rhat_k,
         observed.tau_k,
         observed.rung_label_k,
-        _what_is_missing(log_g_jb, observed) + _too_wide(runs, observed, f_k, log_g_error_b),
+        _what_is_missing(log_g_jb, why, observed) + _too_wide(runs, observed, f_k, log_g_error_b),
     )
     return Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
@@ -179,7 +180,7 @@ def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) ->
         return np.full(len(observed.count_b), np.inf)
     one_n = np.ones(observed.n_blocks, dtype=np.int64)
     blocks_b, _ = problem.solve(observed.blocks, one_n > 0, f_k)
-    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k), one_n)
+    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k)[0], one_n)
 
 
 def errors_and_bounds(
@@ -231,15 +232,16 @@ def _too_wide(
     return [reason] if reason else []
 
 
-def _what_is_missing(log_g_jb: FloatArray, observed: Observations) -> list[str]:
-    """Return why errors or rungs are missing, as sentences for the verdict."""
+def _what_is_missing(log_g_jb: FloatArray, why: str, observed: Observations) -> list[str]:
+    """Return why errors or rungs are missing, as sentences for the verdict.
+
+    why : why the equations could not be solved without one of the groups of lanes, if so
+    """
     reasons = [observed.cold.reason] if observed.cold.reason else []
     if len(log_g_jb) < 2:
         reasons.append("the run has one lane only (walkers = 1), so errors are not known")
-    elif not np.isfinite(log_g_jb).any(axis=1).all():
-        reasons.append(
-            "errors are not known: without one of the groups of lanes the rungs are not joined"
-        )
+    elif why:
+        reasons.append(f"errors are not known: without one of the groups of lanes, {why}")
     empty = [observed.rung_label_k[k] for k in np.flatnonzero(observed.inside_k == 0)]
     if empty:
         reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
