@@ -70,6 +70,9 @@ class RunData(Protocol):
     def round_trips_v(self) -> IntArray:
         """Return the completed round trips of each walker, int64 [W K]."""
 
+    def swaps_k2(self) -> IntArray:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
+
     def log_weight_kb(self) -> FloatArray:
         """Return frozen log-weights, float64 [K, B], exact for flat-histogram rungs only."""
 

@@ -107,6 +107,9 @@ class ArrayRun:
         np.add.at(z_sum, (k, b_rks + 1), z)
         self._z_sum_kb = z_sum[:, 1:-1]
 
+    def swaps_k2(self):
+        return np.zeros((len(self.beta_k) - 1, 2), np.int64)
+
     def counts_kb(self):
         return self.counts_rkgb.sum(axis=(0, 2))
 

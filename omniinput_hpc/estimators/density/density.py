@@ -10,7 +10,14 @@ from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density import bin_width
+from omniinput_hpc.estimators.density.facts import (
+    LogDensity,
+    broken_facts,
+    gaps,
+    swaps_that_never_happened,
+)
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.density.terms import Terms, join_terms
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
@@ -34,7 +41,7 @@ class Density(Observed):
     absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
     verdict : Verdict
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
-        is meaningful there; NaN elsewhere
+        is meaningful there; NaN elsewhere, and where the run has not converged
     floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
     """
@@ -150,6 +157,10 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     )
     block_error_b = _block_errors(problem, observed, f_k)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    facts = _facts(runs, observed, LogDensity(
+        observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
+        observed.count_b, observed.log_inputs,
+    ), absolute)  # fmt: skip
     firm_b = observed.fewest_b >= WELL_FILLED
     verdict = check_convergence(
         log_g_error_b[firm_b],
@@ -158,7 +169,9 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rhat_k,
         observed.tau_k,
         observed.rung_label_k,
-        _what_is_missing(log_g_jb, why, observed) + _too_wide(runs, observed, f_k, log_g_error_b),
+        facts
+        + _what_is_missing(log_g_jb, why, observed)
+        + _too_wide(runs, observed, f_k, log_g_error_b),
     )
     return Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
@@ -169,9 +182,21 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_jb=log_g_jb,
         absolute=absolute,
         verdict=verdict,
-        log_g_upper_b=log_g_upper_b,
+        log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),
         floor=observed.cold.floor,
     )
+
+
+def _facts(
+    runs: Sequence[RunData], observed: Observations, found: LogDensity, absolute: bool
+) -> list[str]:
+    """Return what a density contradicts or cannot know, as sentences for the verdict."""
+    reasons = broken_facts(found, runs) if absolute else []
+    for run in runs:
+        if run.samples_log_q() is None:  # chains
+            reasons += gaps(run.counts_kb(), run.edges)
+            reasons += swaps_that_never_happened(run.swaps_k2(), weights_of_run(run).label_k)
+    return reasons
 
 
 def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) -> FloatArray:

@@ -64,7 +64,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         log_g_jb=log_g_jb,
         log_g_error_b=error_b,
         effective_b=effective_b,
-        log_g_upper_b=upper_b,
+        log_g_upper_b=upper_b if density.verdict.converged else np.full(len(spans), np.nan),
         block_error_b=np.full(len(spans), np.inf),
     )
 
