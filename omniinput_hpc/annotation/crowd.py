@@ -61,7 +61,7 @@ def _close_oldest(group: dict[Any, _Connection], most: int) -> None:
 
 
 class _Connection(H11Protocol):
-    """uvicorn's own, with a time by which a whole request must have come."""
+    """uvicorn's own, with a time by which the headers of a request must have come whole."""
 
     crowd: Crowd
     _deadline: asyncio.TimerHandle | None = None

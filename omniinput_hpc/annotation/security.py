@@ -140,17 +140,20 @@ async def _answer(send: Any, status: int, message: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def stored_token(name: str) -> tuple[str, bool]:
+def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:
     """Return this user's token of a task set and annotator, and whether it could be stored.
 
     It is stored where only this user can read it, so that an open page still works after the server
-    was started again.
+    was started again. `renew` makes a new one: where somebody else holds the page's port, an open
+    page has sent them the old one.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "omniinput_hpc" / f"{name}.token"
     token = secrets.token_urlsafe(24)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if renew:
+            file.unlink(missing_ok=True)
         try:
             descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:

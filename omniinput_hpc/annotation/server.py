@@ -31,6 +31,7 @@ from omniinput_hpc.annotation.security import Guard
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import read_text
 
 PORTS = range(20_000, 30_000)
@@ -152,7 +153,7 @@ def make_app(
     app = Starlette(
         routes=_Page(session, tasks, guideline, annotator).routes,
         middleware=[guard],
-        exception_handlers={UserError: _refusal, NotSaved: _refusal},
+        exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
         lifespan=_heartbeats(session),
     )
     app.state.crowd = crowd
@@ -172,6 +173,12 @@ async def _refusal(request: Request, error: Exception) -> Response:
     return _Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
 
 
+async def _failure(request: Request, error: Exception) -> Response:
+    """Answer where the disk or the file system failed: as `NotSaved`, so that the page says it."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return _Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
+
+
 def _heartbeats(session: Session) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -187,15 +194,20 @@ def _heartbeats(session: Session) -> Any:
     return lifespan
 
 
+def default_ports(name: str) -> list[int]:
+    """Return the ports that are tried without --port: a hash of the name, and those after it."""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    return [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+
+
 def bind(port: int | None, name: str) -> socket.socket:
     """Return a listening socket on loopback.
 
-    The default port is a hash of the name, or the next free one after it: an annotator's port stays
-    the same when servers are started again, so that open pages and tunnels still work. Where the
-    port asked for is taken, raises a UserError.
+    The default port is the first free one of `default_ports`: an annotator's port stays the same
+    when servers are started again, so that open pages and tunnels still work. Where the port asked
+    for is taken, raises a UserError.
     """
-    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-    defaults = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+    defaults = default_ports(name)
     for candidate in [port] if port is not None else [*defaults, 0]:
         # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -18,6 +18,10 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
+from omniinput_hpc.estimators.precision_recall.annotator_effects import (
+    AnnotatorEffects,
+    annotator_effects,
+)
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
@@ -85,8 +89,7 @@ class BinScores:
     effective_b : float64 [B], how many independent inputs the mean is worth
     worth_b : float64 [B], how many right-or-wrong scores one score is worth (1 or more)
     sampling_error_b : float64 [B], standard error of having scored some inputs only
-    shift_ab : float64 [A, B], annotators' differences from the mean over the inputs they share
-    annotator_error_b : float64 [B], standard error of having asked some annotators only (0 if one)
+    annotators : AnnotatorEffects, what the choice of annotators moves the means by
     design_effect : how much inputs of one lane being alike widens the errors (1: not at all)
     """
 
@@ -97,9 +100,13 @@ class BinScores:
     effective_b: FloatArray
     worth_b: FloatArray
     sampling_error_b: FloatArray
-    shift_ab: FloatArray
-    annotator_error_b: FloatArray
+    annotators: AnnotatorEffects
     design_effect: float
+
+    @property
+    def annotator_error_b(self) -> FloatArray:
+        """Standard error of having asked some annotators only [B], 0 if one."""
+        return self.annotators.error_b
 
     @property
     def count_b(self) -> FloatArray:
@@ -123,8 +130,10 @@ def bin_scores(scored: Scored) -> BinScores:
 
     n_b = np.bincount(bin_i, minlength=n_bins)
     with np.errstate(divide="ignore", invalid="ignore"):
-        w_i = scored.weight_i / per_bin(scored.weight_i)[bin_i]
-        r_b = np.where(n_b > 0, np.clip(per_bin(w_i * s_i), 0.0, 1.0), np.nan)
+        total_b = per_bin(scored.weight_i)
+        w_i = scored.weight_i / total_b[bin_i]
+        # the same sums above and below: exactly 1 where nothing is wrong
+        r_b = np.where(n_b > 0, np.clip(per_bin(scored.weight_i * s_i) / total_b, 0, 1), np.nan)
         kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
     deviation_i = w_i * (s_i - r_b[bin_i])
     effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
@@ -135,9 +144,6 @@ def bin_scores(scored: Scored) -> BinScores:
     worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
     pulled_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
     variance_b = pulled_b * (1.0 - pulled_b) / worth_b
-    shift_ab = _annotator_shifts(scored, n_bins)
-    n_annotators = max(len(shift_ab), 2)
-    annotator_variance_b = (shift_ab**2).sum(axis=0) / (n_annotators * (n_annotators - 1))
     lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
     return BinScores(
         r_b=r_b,
@@ -147,8 +153,7 @@ def bin_scores(scored: Scored) -> BinScores:
         effective_b=effective_b,
         worth_b=worth_b,
         sampling_error_b=np.sqrt(variance_b / np.maximum(effective_b, 1e-300)),
-        shift_ab=shift_ab,
-        annotator_error_b=np.sqrt(annotator_variance_b),
+        annotators=annotator_effects(scored.score_ai, w_i, bin_i, n_bins),
         design_effect=effect,
     )
 
@@ -170,20 +175,6 @@ def _design_effect(
     return max(1.0, float(clustered_b.sum() / alone_b.sum())) if alone_b.sum() > 0 else 1.0
 
 
-def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
-    """Return each annotator's mean difference from the mean of all, per bin [A, B]."""
-    known_ai = ~np.isnan(scored.score_ai)
-    shared_i = known_ai.sum(axis=0) >= 2
-    shift_ab = np.zeros((len(scored.annotators), n_bins))
-    for a, known_i in enumerate(known_ai):
-        use = known_i & shared_i
-        difference = scored.score_ai[a, use] - scored.score_i[use]
-        weight, bins = scored.weight_i[use], scored.bin_i[use]
-        total = np.bincount(bins, weight, n_bins)
-        shift_ab[a] = np.bincount(bins, weight * difference, n_bins) / np.maximum(total, 1e-300)
-    return shift_ab
-
-
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
     """Return draws of each bin's r by itself [n, B], NaN where nothing is scored.
 
@@ -199,11 +190,10 @@ def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> Flo
 
     Two or three annotators tell little of the spread of all; theirs is taken.
     """
-    n_annotators = len(scores.shift_ab)
-    if n_annotators < 2:
+    move_ab = scores.annotators.move_ab
+    if len(move_ab) < 2:
         return np.zeros((n, len(scores.r_b)))
-    normal_ma = rng.normal(size=(n, n_annotators))
-    return np.asarray(normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1)))
+    return np.asarray(rng.normal(size=(n, len(move_ab))) @ move_ab)
 
 
 @dataclass(frozen=True)
@@ -338,18 +328,18 @@ def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: in
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
     """Return the AUPR of every draw [M] over one range of log recall; its own if they share none.
 
-    (A curve with right inputs in fewer than two bins has no range.)
+    A draw with right inputs in fewer than two bins has no range: its precision in the end counts.
     """
     area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
     for m in np.flatnonzero(np.isnan(area_m)):
         area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
-    return area_m
+    return np.where(np.isnan(area_m), draws.precision_t[:, -1], area_m)
 
 
 def _errors_of_draws(
     values: Trace, bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
 ) -> curves.CurveErrors:
-    """Return a curve's errors; where the AUPRs of draws are not known, [0, 1] is the interval.
+    """Return a curve's errors; where the density's are not known, [0, 1] is the AUPR's interval.
 
     Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
     closer than the rule of three's.

@@ -23,6 +23,7 @@ from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import Side, Trace
 
 _NOTHING = 1e-12  # in place of a Beta distribution's 0
+_FEW = 2.0 + 1e-6  # scores up to which a Beta distribution of their variance has no mass inside
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,16 @@ def draw_mid_p(
         np.maximum(right_b + more_mb, _NOTHING), np.maximum(wrong_b + ~more_mb, _NOTHING)
     )
     # the variance p (1 - p) / (n - 1) of the mean of n scores, without bias, in place of / (n + 1)
-    strength_b = np.maximum(count_b - 2.0, _NOTHING) / np.maximum(count_b, _NOTHING)
+    strength_b = np.maximum(count_b - 2.0, 0.0) / np.maximum(count_b, _NOTHING)
     added_mb = rng.beta(
         np.maximum(strength_b * right_b, _NOTHING),
         np.maximum(strength_b * wrong_b, _NOTHING),
         size=size,
     )
+    few_b = (count_b > 0) & (count_b <= _FEW)
+    if few_b.any():  # right or wrong, the largest variance that a mean can have
+        tossed_mb = rng.random(size) < right_b / np.maximum(count_b, _NOTHING)
+        added_mb = np.where(few_b, tossed_mb, added_mb)
     return MidPDraws(alone_mb, added_mb, count_b)
 
 

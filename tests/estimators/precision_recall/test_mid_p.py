@@ -96,3 +96,13 @@ def test_equal_draws_give_the_curve_itself(side):
 def test_fractions_of_scores_are_drawn_too():
     drawn = draw_mid_p(np.array([0.3, 1.2]), np.array([1.5, 1.2]), np.random.default_rng(6), 2000)
     assert np.isfinite(drawn.alone_mb).all() and np.isfinite(drawn.added_mb).all()
+
+
+@pytest.mark.parametrize("count", [1.0, 1.5, 2.0, 2.5, 4.0])
+@pytest.mark.parametrize("r", [0.0, 0.2, 0.9, 1.0])
+def test_draws_of_few_scores_have_their_mean(count, r):
+    """One or two scores are no fair coin: they are right as often as the scores say."""
+    drawn = draw_mid_p(np.array([count * r]), np.array([count]), np.random.default_rng(7), 20_000)
+    spread = np.sqrt(r * (1 - r) / max(count - 1, 1))
+    assert drawn.added_mb.mean() == pytest.approx(r, abs=4 * spread / np.sqrt(20_000) + 1e-9)
+    assert drawn.added_mb.std() == pytest.approx(spread, rel=0.05, abs=1e-5)
