@@ -45,13 +45,14 @@ class Guard:
     token : of this annotator
     cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
         annotators may tunnel to one laptop
-    welcome : called with the client's address of each request that has shown the token
+    authenticated : called with the client's address of each request that has shown the token
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, cookie: str, welcome: Callable[[Any], None]
+        self, app: ASGIApp, token: str, cookie: str, authenticated: Callable[[Any], None]
     ) -> None:
-        self._app, self._token, self._cookie, self._welcome = app, token, cookie, welcome
+        self._app, self._token, self._cookie = app, token, cookie
+        self._authenticated = authenticated
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on or refuse it."""
@@ -61,7 +62,7 @@ class Guard:
             return
         new_cookie, refused = self._check(scope)
         if refused is None:
-            self._welcome(scope.get("client"))
+            self._authenticated(scope.get("client"))
             body = await _whole_body(receive, Headers(scope=scope))
             if body is None:
                 refused = (413, "the request is too large")

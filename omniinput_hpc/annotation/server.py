@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from omniinput_hpc.annotation.crowd import ACCEPTED_AT_ONCE, Crowd
+from omniinput_hpc.annotation.connections import ACCEPTED_AT_ONCE, ConnectionLimit
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
 from omniinput_hpc.annotation.security import Guard
@@ -148,15 +148,15 @@ def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
 ) -> Starlette:
     """Return the application of one annotator."""
-    crowd, cookie = Crowd(), cookie_name(tasks, annotator)
-    guard = Middleware(Guard, token=token, cookie=cookie, welcome=crowd.welcome)
+    limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
+    guard = Middleware(Guard, token=token, cookie=cookie, authenticated=limit.authenticated)
     app = Starlette(
         routes=_Page(session, tasks, guideline, annotator).routes,
         middleware=[guard],
         exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
         lifespan=_heartbeats(session),
     )
-    app.state.crowd = crowd
+    app.state.connection_limit = limit
     return app
 
 
@@ -238,7 +238,7 @@ class _Server(uvicorn.Server):
 def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
     """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM.
 
-    `app` is what `make_app` returns; its crowd of connections is limited (see `crowd`).
+    `app` is what `make_app` returns; its connections are limited (see `connections`).
     """
     config = uvicorn.Config(
         app,
@@ -246,7 +246,7 @@ def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
-        http=app.state.crowd.protocol(),
+        http=app.state.connection_limit.protocol(),
         backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=16384,
         proxy_headers=False,

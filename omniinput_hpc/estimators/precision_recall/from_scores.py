@@ -142,8 +142,8 @@ def bin_scores(scored: Scored) -> BinScores:
     # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more; 1/4 (the
     # spread of one tossed coin) on both sides, since 40 equal scores are no certainty
     worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
-    pulled_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
-    variance_b = pulled_b * (1.0 - pulled_b) / worth_b
+    shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
+    variance_b = shrunk_b * (1.0 - shrunk_b) / worth_b
     lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
     return BinScores(
         r_b=r_b,
@@ -180,7 +180,7 @@ def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> Flo
 
     They follow `mid_p`, moved by the annotators' shifts, each of all bins together.
     """
-    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).alone_mb
+    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).with_extra_mb
     moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
     return np.where(scores.inputs_b > 0, moved, np.nan)
 
@@ -249,11 +249,11 @@ def scored_curve(
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
     log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
-    single, pooled_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
-    means = _bin_means(scores, r_b, single, used_b, enough_b)
+    per_value, joint_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    means = _bin_means(scores, r_b, per_value, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)
-    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, single, side))
-    draws = curves.trace(log_g_mb, pooled_mb, side)
+    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
+    draws = curves.trace(log_g_mb, joint_mb, side)
     ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
     errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
@@ -269,13 +269,13 @@ def scored_curve(
 
 
 def _bin_means(
-    scores: BinScores, r_b: FloatArray, single: mid_p.MidPDraws, used_b: BoolArray,
+    scores: BinScores, r_b: FloatArray, per_value: mid_p.MidPDraws, used_b: BoolArray,
     enough_b: BoolArray,
 ) -> curves.BinMeans:  # fmt: skip
     """Return the bins' means with the intervals that the used bins' draws give."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = np.quantile(single.alone_mb, TAILS, axis=0)
+    low_b[bins], high_b[bins] = np.quantile(per_value.with_extra_mb, TAILS, axis=0)
     return curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
@@ -305,13 +305,13 @@ def _draws_of_r(
     def filled(value_b: FloatArray) -> FloatArray:
         return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
 
-    single = mid_p.MidPDraws(
-        alone_mb=filled(np.clip(found.alone_mb + moves_mb, 0.0, 1.0)),
-        added_mb=filled(np.clip(found.added_mb + moves_mb, 0.0, 1.0)),
+    per_value = mid_p.MidPDraws(
+        with_extra_mb=filled(np.clip(found.with_extra_mb + moves_mb, 0.0, 1.0)),
+        without_extra_mb=filled(np.clip(found.without_extra_mb + moves_mb, 0.0, 1.0)),
         count_b=filled(scores.count_b),
     )
-    pooled_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
-    return single, np.clip(pooled_mb + moves_mb[:, bins], 0.0, 1.0)
+    joint_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
+    return per_value, np.clip(joint_mb + moves_mb[:, bins], 0.0, 1.0)
 
 
 def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
