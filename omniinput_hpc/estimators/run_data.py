@@ -48,6 +48,10 @@ class RunData(Protocol):
         """Identifies the model: runs of one model have the same."""
 
     @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where it is not known."""
+
+    @property
     def walkers(self) -> int:
         """W, per rung."""
 

@@ -80,7 +80,7 @@ class ArrayRun:
 
     def __init__(self, x_rksd, z_rks, walkers, beta_k, edges, n_values, groups=16):
         self.path = Path("memory.h5")
-        self.fingerprint = "none"
+        self.fingerprint, self.created = "none", ""
         self.config = {"model": {"kind": "python"}}
         self.x_rksd, self.z_rks, self.walkers = x_rksd, z_rks, walkers
         self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)

@@ -220,6 +220,24 @@ def wrong_shape(device):
     return model
 
 
+def doubles(device):
+    model = LatticeModel(6, 4, 0.25, device)
+    model.output = lambda x: model.energy[x].sum(dim=1).double()
+    return model
+
+
+def no_tensor(device):
+    model = LatticeModel(6, 4, 0.25, device)
+    model.output = lambda x: [0.0] * len(x)
+    return model
+
+
+def noisy(device):
+    model = LatticeModel(6, 4, 0.25, device)
+    model.output = lambda x: model.energy[x].sum(dim=1) + torch.rand(len(x), device=device)
+    return model
+
+
 def no_sites(device):
     model = LatticeModel(6, 4, 0.25, device)
     del model.n_sites

@@ -6,6 +6,7 @@ named there, and waits for a pipe. Here that is refused before it is asked.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ def read_settings(folder: Path, name: str) -> dict[str, Any]:
     A `UserError` says that the file is missing, broken, no regular file, or holds something else.
     """
     file = folder / name
-    if not file.exists():
+    if not os.path.exists(file):
         raise UserError(f"model.path = {folder}: the folder has no {name}")
     try:
         settings = parse_json(read_bytes(file, "file of settings", MAX_SETTINGS_BYTES))
@@ -67,20 +68,24 @@ def check_files(folder: Path) -> None:
 
     A folder may hold regular files and folders alone; an index names weights in the folder.
     """
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"model.path = {folder} cannot be read: {error.strerror}") from None
+    for entry in entries:
         what = irregular(entry)
         if what:
             raise UserError(f"{entry} cannot be read: it is {what}, not a regular file")
         if _SHARD.fullmatch(entry.name):
             raise UserError(f"{entry}: distributed checkpoints are not read; save the model whole")
-    if (folder / "adapter_config.json").exists():
+    if os.path.exists(folder / "adapter_config.json"):
         raise UserError(
             f"model.path = {folder}: it holds an adapter (adapter_config.json), which is not read; "
             "merge it into the model (merge_and_unload) and save that"
         )
-    if (folder / "generation_config.json").exists():
+    if os.path.exists(folder / "generation_config.json"):
         read_settings(folder, "generation_config.json")
-    if (folder / _INDEX).exists():
+    if os.path.exists(folder / _INDEX):
         names = read_settings(folder, _INDEX).get("weight_map")
         if not isinstance(names, dict) or not all(map(_is_weight_file, names.values())):
             raise UserError(f"{folder / _INDEX}: weight_map must name *.safetensors of the folder")

@@ -1,7 +1,7 @@
 """Bits that flip in a run file, the short form of `campaign.py`; and a reader that is caught."""
 
 import pytest
-from bit_flips.campaign import METHODS, Campaign, outcome
+from bit_flips.campaign import METHODS, Campaign, make_all, outcome
 
 from omniinput_hpc.runfile import checksums
 
@@ -9,9 +9,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory):
+def files(tmp_path_factory):
     some = {name: METHODS[name] for name in ("parallel tempering", "gaussian")}
-    return Campaign(tmp_path_factory.mktemp("flips"), seed=3, methods=some)
+    return make_all(tmp_path_factory.mktemp("flips"), some)
+
+
+@pytest.fixture
+def campaign(files, tmp_path, hdf5_trials):
+    return Campaign(tmp_path, 3, files)
 
 
 @pytest.mark.timeout(600)

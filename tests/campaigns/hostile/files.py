@@ -1,4 +1,4 @@
-"""Hostile HDF5 files: a good run file, changed in ways that a stranger might think of."""
+"""Hostile HDF5 files: a good run file, changed in ways that an attacker might think of."""
 
 from __future__ import annotations
 

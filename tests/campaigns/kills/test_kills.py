@@ -18,6 +18,8 @@ def test_nothing_is_lost_by_six_kills(tmp_path):
     print("\n".join(campaign.lines()))
     assert not campaign.problems
     assert campaign.n_kills >= 5
+    assert campaign.total("halfway") > 0
+    assert campaign.total("salvaged") > 0
 
 
 @needs_parallel_hdf5  # the wrong writer is a parallel one
