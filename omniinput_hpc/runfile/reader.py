@@ -154,6 +154,11 @@ class RunReader(CheckedFile):
         return g
 
     @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where the file does not say."""
+        return self.texts.get("created", "")
+
+    @property
     def texts(self) -> dict[str, str]:
         """All attributes of the file that are short texts."""
         return {name: value for name, value in self.attributes().items() if isinstance(value, str)}

@@ -166,7 +166,7 @@ def check(z_score):
 @pytest.mark.parametrize("name", CASES)
 def test_the_known_density_is_found(name, tmp_path):
     """Bins of one run are correlated: a run holds a few independent numbers only, so some count."""
-    parts = [scores_of(name, tmp_path, seed, rounds=5) for seed in range(1, 4)]
+    parts = [scores_of(name, tmp_path, seed, rounds=4) for seed in (1, 2)]
     check(np.concatenate([part for part, _ in parts]))
     assert min(span for _, span in parts) > 50.0
 

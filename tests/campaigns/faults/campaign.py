@@ -45,9 +45,9 @@ def shim(folder):
     return path
 
 
-def launch(folder, library, modes="NEST", wrong="", ranks=2):
-    """Run the campaign on some ranks; return the finished process."""
-    more = [modes, wrong] if wrong else [modes]
+def launch(folder, library, modes="NEST", wrong="", ranks=2, every=1):
+    """Run the campaign on some ranks, failing every n-th call; return the finished process."""
+    more = [modes, every, *([wrong] if wrong else [])]
     words = command(folder, library, *more, ranks=ranks, module="faults.campaign")
     preload = {**environment(), "LD_PRELOAD": str(library)}
     return subprocess.run(words, capture_output=True, text=True, timeout=500, env=preload)
@@ -56,11 +56,11 @@ def launch(folder, library, modes="NEST", wrong="", ranks=2):
 class Faults:
     """The campaign on this rank: all ranks do the same, and one of them has the failing disk."""
 
-    def __init__(self, folder, library, world, modes):
+    def __init__(self, folder, library, world, modes, every=1):
         from omniinput_hpc.runfile import checksums, layout
 
-        self.folder, self.world, self.store, self.modes = Path(folder), world, layout, modes
-        self.sums = checksums
+        self.folder, self.world, self.store = Path(folder), world, layout
+        self.modes, self.every, self.sums = modes, every, checksums
         self.lib = ctypes.CDLL(library)
         self.lib.fault_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_char]
         self.lib.fault_disarm.restype = ctypes.c_long
@@ -129,7 +129,7 @@ class Faults:
                 n, calls = -1, 0  # -1: to count the calls
                 while n < calls:
                     seen = self.one_commit(kind, (path, whole, begun), victim, mode, n)
-                    calls, n = max(seen, calls), n + 1
+                    calls, n = max(seen, calls), n + self.every if n >= 0 else victim % self.every
 
     def one_commit(self, kind, paths, victim, mode, n):
         """Fail one call of a commit; return how many there were on that rank."""
@@ -200,7 +200,7 @@ class Faults:
                     problem = "nobody noticed, and it is not whole"
                 label = ("growth" if grows else "creation", MODES[mode])
                 self.count(label, n, seen, noticed, problem and f"call {n}: {problem}")
-                n += 1
+                n = n + self.every if n >= 0 else 0
 
     def made(self, path, grows):
         try:
@@ -260,9 +260,9 @@ def lines(table):
         yield f"| {place} | {mode} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |"
 
 
-def on_this_rank(folder, library, modes, wrong=""):
+def on_this_rank(folder, library, modes, every, wrong=""):
     world = World()
-    faults = Faults(folder, library, world, modes)
+    faults = Faults(folder, library, world, modes, int(every))
     if wrong == "count-first":
         import kills.wrong  # noqa: F401
     elif wrong == "swapped":
