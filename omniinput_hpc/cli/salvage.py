@@ -18,6 +18,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, lock, salvage, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import amount
 
 SUFFIXES = (".h5", ".hdf5")
 
@@ -68,6 +69,7 @@ def salvage_file(
     candidate, notes = new.with_name(new.name + ".salvaged"), []
     try:
         with salvage.OldFile(path) as old:
+            _check_room(old, new.parent)
             old.check_identity(heartbeat)
             salvage.write_new(old, candidate, heartbeat)
             states = old.states()
@@ -93,6 +95,14 @@ def salvage_file(
     with open_run(new) as there:
         side_checkpoint.keep(layout.checkpoint_of(new), side_checkpoint.of_run(there))
     return notes, found[best]
+
+
+def _check_room(old: salvage.OldFile, folder: Path) -> None:
+    needed, free = layout.size_in_bytes(old.side.geometry), layout.free_bytes(folder)
+    if needed > free:
+        raise UserError(
+            f"{old.path}: a new file takes {amount(needed)}, and {folder} has {amount(free)} free"
+        )
 
 
 def _check_readable(path: Path, candidate: Path) -> None:

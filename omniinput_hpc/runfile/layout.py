@@ -8,6 +8,7 @@ One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made b
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import time
@@ -119,7 +120,7 @@ def layout(g: Geometry) -> dict[str, Field]:
 def size_in_bytes(g: Geometry) -> int:
     """Return the size of a run file's data."""
     fields = layout(g).values()
-    return sum(int(np.prod(f.shape, dtype=np.int64)) * np.dtype(f.dtype).itemsize for f in fields)
+    return sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in fields)
 
 
 def create(

@@ -23,6 +23,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
+from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import open_regular
 
 
@@ -172,10 +173,10 @@ def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
     Raises a UserError where nothing is left that a run can be resumed from, and an OSError where
     the new file cannot be written.
     """
-    side, g = old.side, old.side.geometry
+    g = old.side.geometry
     with making(new) as file:
         make_datasets(file, layout(g))
-        put_attributes(file, layout(g), side.attributes)
+        _put_attributes(file, old)
         for name, field in layout(g).items():
             if field.per != "round" or not math.prod(field.shape):
                 continue
@@ -187,6 +188,16 @@ def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
                 file[name][round_] = values
                 heartbeat()
         _put(file, old, old.states()[0])
+
+
+def _put_attributes(file: h5py.File, old: OldFile) -> None:
+    try:
+        put_attributes(file, layout(old.side.geometry), old.side.attributes)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise UserError(
+            f"{old.path}: its side file holds attributes that no run file has, so nothing was "
+            f"written ({first_line(error)})"
+        ) from None
 
 
 def put_state(old: OldFile, new: Path, state: State) -> None:

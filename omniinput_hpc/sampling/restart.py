@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import numpy as np
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
 
@@ -153,11 +156,26 @@ def check_rounds(path: Path, rungs: range) -> None:
     """Check all committed rounds of some rungs.
 
     Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
-    damaged.
+    damaged, which says what can be done.
     """
     with open_run(path, tried=True) as run:
         for round_ in range(run.rounds):
-            run.check_round(round_, rungs)
+            try:
+                run.check_round(round_, rungs)
+            except BrokenRun as error:
+                raise UserError(f"{error}; {_remedy(path, round_)}") from None
+
+
+def _remedy(path: Path, damaged: int) -> str:
+    """Return what can be done about a damaged round."""
+    with suppress(UserError):
+        side = side_checkpoint.read(path)
+        if side.has_state and side.rounds <= damaged:
+            return f"--salvage NEW.h5 goes back to round {side.rounds}, from where it is resumed"
+    return (
+        "its side file cannot bring that back: no rounds are added, and the scripts of analysis/ "
+        "read it with --damaged"
+    )
 
 
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:

@@ -95,6 +95,7 @@ def readers_of(toml):
         **{name: script(name) for name in ARGUMENTS},
         "--verify": lambda file: run.main(["--verify", str(file)]),
         "--rescore": lambda file: run.main(["--verify", str(file), "--rescore", "50"]),
+        "--salvage": lambda file: run.main([str(file), "--salvage", f"{file}-new.h5"]),
         "rescore": lambda file: rescore.main([str(file), str(toml)]),
         "RUN.h5": lambda file: run.main([str(file), *more]),
         "run.output": lambda file: run.main([str(toml), "--set", f"run.output={file}", *more]),
@@ -103,6 +104,8 @@ def readers_of(toml):
 
 def wanted(kind, reader):
     """Whether a reader is given files of this kind (the first word of their names)."""
+    if reader == "--salvage" or kind == "checkpoint":
+        return reader == "--salvage" and kind in ("checkpoint", "good")
     if kind == "side":  # the damage is in what stands beside the run
         return reader in ("normalize.py", "rescore")
     if kind == "stays":
