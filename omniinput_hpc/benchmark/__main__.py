@@ -28,7 +28,7 @@ from omniinput_hpc.benchmark.cases import CASES, METHODS, Case
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.cli.common import positive_count
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density, density_of_run
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.runfile.reader import open_run
@@ -43,7 +43,7 @@ class Row:
     """What the runs of one method on one model gave."""
 
     z: list[FloatArray] = field(default_factory=list)
-    held: list[FloatArray] = field(default_factory=list)
+    held: list[BoolArray] = field(default_factory=list)
     nats: float = 0.0
     n_runs: int = 0
     n_converged: int = 0

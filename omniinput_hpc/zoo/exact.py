@@ -92,7 +92,7 @@ class Lattice(Exact):
         for _ in range(self.n_sites):
             count = np.convolve(count, np.bincount(SITE_ENERGY[: self.n_values]))
         levels = np.flatnonzero(count)
-        return levels * self.unit, np.log(count[levels])
+        return levels.astype(np.float64) * self.unit, np.log(count[levels])
 
 
 class Sites(Exact):
@@ -278,7 +278,7 @@ def save_decoder(architecture: str, folder: Any, n_values: int = 8, seed: int = 
         architecture,
         ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
     )
-    sizes = dict(zip(names, (16, 2, 4, 16), strict=True))
+    sizes: dict[str, int | None] = dict(zip(names, (16, 2, 4, 16), strict=True))
     if architecture != "gpt2":
         sizes |= {"intermediate_size": 24, "num_key_value_heads": 4, "pad_token_id": None}
     config = AutoConfig.for_model(
