@@ -67,10 +67,8 @@ class Row:
 
     def words(self, model: str, method: str, seconds: float) -> str:
         """Return the row of the table."""
-        z, held = (
-            np.concatenate(self.z or [np.zeros(0)]),
-            np.concatenate(self.held or [np.zeros(0)]),
-        )
+        z = np.concatenate(self.z or [np.zeros(0)])
+        held = np.concatenate(self.held or [np.zeros(0, dtype=bool)])
         numbers = f"{'-':>8}{'-':>9}{'-':>13}"
         if z.size:
             rms, largest = np.sqrt(np.mean(z**2)), np.abs(z).max()
