@@ -13,7 +13,7 @@ PACKAGE = "omniinput_hpc"
 LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 10
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
-COMMANDS = ("__main__", "enumerate", "rescore", "test_sets", "benchmark")
+COMMANDS = ("__main__", "enumerate", "rescore", "test_sets")
 TORCH_FREE_MODELS = (
     "models.custom", "models.input_space", "models.images.files", "models.language.hf_folder",
     "models.language.tokenizer", "models.table", "models.display",
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "annotation", "results", "zoo"),
+    "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
 }  # fmt: skip
 
 LIBRARIES = {
