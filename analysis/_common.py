@@ -10,13 +10,16 @@ from omniinput_hpc.cli.scripts import (
     add_range,
     add_score_options,
     add_shown_options,
+    check_output,
+    count,
     curve_options,
     new_parser,
+    positive_count,
     run_script,
     with_extra,
 )
 
 __all__ = [
-    "add_key", "add_range", "add_score_options", "add_shown_options", "curve_options",
-    "new_parser", "run_script", "with_extra",
+    "add_key", "add_range", "add_score_options", "add_shown_options", "check_output", "count",
+    "curve_options", "new_parser", "positive_count", "run_script", "with_extra",
 ]  # fmt: skip

@@ -33,12 +33,19 @@ def main(arguments: list[str]) -> None:
     guideline = server.read_guideline(options.guideline, tasks.kind)
     path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
-        token, stored = security.stored_token(cookie)
+        first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
+        elsewhere = options.port is None and port != first
+        token, stored = security.stored_token(cookie, renew=elsewhere)
         work = session.Session(tasks, file, name, guideline.version)
         app = server.make_app(work, tasks, guideline, name, token)
 
         def announce() -> None:
-            port, progress = listening.getsockname()[1], work.progress()
+            progress = work.progress()
+            if elsewhere:
+                print(
+                    f"note: port {first} is held by another process, so that port and token are "
+                    "new: close an old page and its tunnel"
+                )
             if file.note:
                 print(f"note: {file.note}")
             if not stored:

@@ -9,7 +9,11 @@ import numpy as np
 from _common import add_score_options, curve_options, new_parser, run_script
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
+from omniinput_hpc.estimators.precision_recall.annotators import (
+    annotator_columns,
+    convergence,
+    steps_from,
+)
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
 from omniinput_hpc.plots.style import remark_of, write_results, z_label
 from omniinput_hpc.results.curves import curve_by_scores
@@ -29,7 +33,8 @@ def main(arguments: list[str]) -> None:
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
         remark = remark_of(run.config)
-    settled = convergence(density, joined.scored, options.side, fewest_lanes=options.fewest_lanes)
+    steps = steps_from(options.fewest_inputs)
+    settled = convergence(density, joined.scored, options.side, steps, options.fewest_lanes)
 
     lines = agreement_lines(
         joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from _common import add_range, new_parser, run_script
+from _common import add_range, check_output, new_parser, run_script
 
 from omniinput_hpc.annotation import task_set
 from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table
 from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
-from omniinput_hpc.annotation.tasks import key_path
+from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.tables import beside
@@ -33,8 +33,9 @@ def main(arguments: list[str]) -> None:
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path, options.on_damage) as run:
             drawn.append(task_set.draw_from(run, density_of_run(run), bins[i], z_range, how, i))
-        few, table = too_few_to_analyse(bins[i], drawn[i].chosen), bin_table(drawn[i].reports)
-        print("\n".join([f"{path}: {drawn[i].shown.note}", *table, *([few] if few else [])]))
+        print("\n".join([f"{path}: {drawn[i].shown.note}", *bin_table(drawn[i].reports)]))
+    for note in too_few_to_analyse(bins, [one.chosen for one in drawn]):
+        print(note)
     header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
     gold = task_set.read_gold(options.gold, kind) if options.gold else []
     output = options.output or beside(options.run[0], ".tasks.jsonl")
@@ -61,12 +62,15 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE.tasks.jsonl", help="the task file")
     add("--seed", type=int, default=1, help="seed of the draws (default: 1)")
     options = parser.parse_args(arguments)
-    if options.per_bin < 1 or not 0 <= options.repeats <= 1 or options.seed < 0:
-        raise UserError("--per-bin must be 1 or more, --repeats from 0 to 1, --seed 0 or more")
+    if not 1 <= options.per_bin <= MAX_DRAWS:
+        raise UserError(f"--per-bin must be from 1 to {MAX_DRAWS}, found {options.per_bin}")
+    if not 0 <= options.repeats <= 1 or options.seed < 0:
+        raise UserError("--repeats must be from 0 to 1, --seed 0 or more")
     if options.output is None and len(options.run) > 1:
         raise UserError("several runs make one task file: name it by --output")
     if len(options.range) not in (1, len(options.run)):
         raise UserError("give --range once, or once for each run")
+    check_output(options.output, [options.gold], ".tasks.jsonl")
     return options
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from _common import add_score_options, curve_options, new_parser, run_script
+from _common import add_score_options, curve_options, new_parser, positive_count, run_script
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.allocation import allocate, range_of
+from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
 from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
 from omniinput_hpc.results.tables import beside, write_table
@@ -26,9 +27,11 @@ def main(arguments: list[str]) -> None:
     add, its_files = parser.add_argument, "its score files (default: those of --scores)"
     add("--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with")
     add("--against-scores", type=Path, nargs="+", metavar="FILE", help=its_files)
-    add("--budget", type=int, default=100, help="further scores to place (default: 100)")
+    add("--budget", type=positive_count, default=100, help="further scores to place (default: 100)")
     options = parser.parse_args(arguments)
 
+    if options.budget > MAX_BUDGET:
+        raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
     paths, scores, results = [options.run], [options.scores], []
     if options.against:
         paths.append(options.against)

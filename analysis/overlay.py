@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import new_parser, run_script
+from _common import check_output, count, new_parser, run_script
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -24,12 +24,13 @@ def main(arguments: list[str]) -> None:
     parser = new_parser(__doc__, example, "run files", nargs="+")
     add = parser.add_argument
     add("--output", type=Path, required=True, metavar="FILE.png", help="the picture")
-    add("--inputs", type=int, default=4, help="inputs shown at each place (default: 4)")
+    add("--inputs", type=count, default=4, help="inputs shown at each place (default: 4)")
     sets = "outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs"
     add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
     options = parser.parse_args(arguments)
     if len(options.test_sets) > len(options.run):
         raise UserError("--test-sets: more files than runs")
+    check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
     models = []
     sets_of += [{}] * (len(options.run) - len(sets_of))

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import add_score_options, add_shown_options, curve_options, new_parser, run_script
+from _common import (
+    add_score_options,
+    add_shown_options,
+    check_output,
+    curve_options,
+    new_parser,
+    run_script,
+)
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
@@ -30,6 +37,8 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if options.per_bin < 1:
         raise UserError("--per-bin must be 1 or more")
+    scores = options.scores or []
+    check_output(options.output, [*options.run, *scores, options.key, options.tasks])
     report = ReportOptions(
         curve_options(options), options.tasks, options.range, options.width, options.per_bin,
         options.mask, options.render, one_run=len(options.run) == 1,

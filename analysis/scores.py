@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import new_parser, run_script
+from _common import check_output, new_parser, run_script
 
 from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
-from omniinput_hpc.annotation.tasks import read_tasks, stem_of
+from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
 from omniinput_hpc.errors import UserError
 
 
@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> None:
         paths = options.scores or find_scores(options.tasks)
         files = [read_scores(path, tasks) for path in paths]
         output = options.output or options.tasks.with_name(stem_of(options.tasks) + ending)
+        check_output(output, [options.tasks, key_path(options.tasks), *paths])
         write_whole(output, write(tasks, files))
         print("\n".join(f"{f.annotator}: {len(f.by_id())} scores" for f in files))
         print(output)

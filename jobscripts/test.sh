@@ -2,8 +2,8 @@
 # All checks and tests, all set-up included (see setup.sh): bash jobscripts/test.sh
 #
 # Every stage runs, also after one has failed; the last line says which failed, and the exit code is
-# then 1. The serial tests run in two halves side by side; the SLURM tests, mostly asleep,
-# beside the linters. The reports (one junit file a rank) are kept on failure only.
+# then 1. The serial tests run in two halves side by side, and beside them the SLURM tests, mostly
+# asleep. The reports (one junit file a rank) are kept on failure only.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -31,24 +31,29 @@ end_stage() { # end_stage NAME CODE SECONDS
 
 # A stage beside those between `begin` and `finish`: what it prints comes when it has ended. In the
 # background a shell ignores SIGINT, which its commands undo (env --default-signal).
+declare -A job
 begin() { # begin NAME COMMAND...
-    beside=$1 beside_start=$SECONDS
-    "${@:2}" </dev/null >"$reports/beside.log" 2>&1 &
-    beside_job=$!
+    (
+        local start=$SECONDS code=0
+        "${@:2}" </dev/null >"$reports/$1.log" 2>&1 || code=$?
+        echo $((SECONDS - start)) >"$reports/$1.seconds"
+        exit "$code"
+    ) &
+    job[$1]=$!
 }
 
-finish() {
+finish() { # finish NAME
     local code=0
-    wait "$beside_job" || code=$?
-    printf -- '--- %s (beside the above)\n' "$beside"
-    cat "$reports/beside.log"
-    end_stage "$beside" "$code" $((SECONDS - beside_start))
+    wait "${job[$1]}" || code=$?
+    printf -- '--- %s (beside the above)\n' "$1"
+    cat "$reports/$1.log"
+    end_stage "$1" "$code" "$(cat "$reports/$1.seconds")"
 }
 
 # The serial tests in two halves, one a core, and so one thread of torch's each: two that share the
 # cores would wait for each other. Whatever is not named here is in the second half.
-first_half=(tests/analysis tests/annotation tests/campaigns tests/cli tests/config tests/plots
-    tests/report tests/results)
+first_half=(tests/analysis tests/annotation tests/campaigns tests/cli tests/config tests/models
+    tests/plots tests/report tests/results tests/runfile)
 serial_pytest() { # serial_pytest HALF ARGUMENTS...
     env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
         --durations=25 --durations-min=1 --junitxml="$reports/serial-$1.xml" "${@:2}"
@@ -120,13 +125,13 @@ reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
 install_browser
 begin "SLURM tests" slurm_pytest
+begin "serial tests, second half" second_serial_pytest
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
-finish
-begin "serial tests, second half" second_serial_pytest
 stage "serial tests, first half" first_serial_pytest
-finish
+finish "serial tests, second half"
+finish "SLURM tests"
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"
 done

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -102,7 +103,7 @@ def source_of(name: str) -> str:
     if spec is None or not spec.has_location or spec.origin is None:
         return ""
     path = Path(spec.origin)
-    if not path.is_file():
+    if not os.path.isfile(path):
         return ""
     return f"{path.name} (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
 

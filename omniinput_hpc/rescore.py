@@ -14,6 +14,7 @@ if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
     request.install()
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -60,7 +61,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
     world.on_rank_0(lambda: open_run(args.run).close())  # so that an error is reported once
-    with open_run(args.run, tried=True) as run:
+    with world.together(lambda: open_run(args.run, tried=True)) as run:
         rounds = world.on_rank_0(lambda: run.rounds)  # one answer, also where the run is live
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
         world.together(lambda: plan.check_shares(run.geometry.n_rungs, world.size))
@@ -69,7 +70,10 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
             return EXIT_COMPLETE
 
+        walkers = config.sampler.walkers  # of the other model's input file
+        batch = run.walkers if walkers == "auto" else walkers
         model, device = _build(world, run, config, args.input, about, rounds)
+        world.together(lambda: _try_out(model, run, config, args.input, batch, device))
         attributes = {
             "config": text,
             "model_fingerprint": about["fingerprint"],
@@ -79,24 +83,27 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
             # once more: another job may have written meanwhile
             first = world.on_rank_0(lambda: _prepare(path, run, attributes, args.input))
             from omniinput_hpc.models import batches  # imports torch
+            from omniinput_hpc.models.checked import CheckedModel
 
             stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
-            walkers = config.sampler.walkers  # of the other model's input file
-            batch = run.walkers if walkers == "auto" else walkers
+            checked = CheckedModel(model, _name(args.input))
 
             def evaluate(x_sd: NDArray[Any]) -> NDArray[np.float32]:
-                return batches.evaluate(model, x_sd, batch, device, stopping.after_move)
+                return batches.evaluate(checked, x_sd, batch, device, stopping.after_move)
 
             writer = _open_writer(world, run, path, config.run.writer, held_lock)
             stopping.moves_begin()
             try:
                 with writer.or_end(str(path)):
-                    _rescore(world, run, writer, evaluate, model, range(first, rounds))
+                    _rescore(world, run, writer, evaluate, checked, range(first, rounds))
             except StopRun as stop:
                 stop.outcome = stopping.outcome(_batches_of_round(world, run, batch))
-                raise
-            finally:
                 writer.close()
+                raise
+            except UserError:  # on all ranks; other failures end them with the file open
+                writer.close()
+                raise
+            writer.close()
         if world.rank == 0 and rounds < run.rounds_planned:
             log.info(
                 "%s holds %d of %d rounds so far: run the same command again for the rest",
@@ -108,10 +115,9 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
 
 def _build(
     world: World, run: RunReader, config: Config, name: Path, about: dict[str, Any], rounds: int
-) -> tuple[CheckedModel, str]:
+) -> tuple[models.Model, str]:
     """Return the other model and its device on this rank."""
     from omniinput_hpc.models import device as devices  # imports torch
-    from omniinput_hpc.models.checked import CheckedModel
 
     device = world.together(
         lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
@@ -120,7 +126,29 @@ def _build(
     if model.n_values and about["n_values"] is None:  # known only now
         shape = {"n_values": model.n_values, "n_sites": model.n_sites}
         world.together(lambda: _check(run, config, name, shape, rounds))
-    return CheckedModel(model, f"the model of {name}"), device
+    return model, device
+
+
+def _name(input_path: Path) -> str:
+    return f"the model of {input_path}"
+
+
+def _try_out(
+    model: models.Model, run: RunReader, config: Config, name: Path, batch: int, device: str
+) -> None:
+    """Raise a UserError where the model's outputs are none, or differ for one input."""
+    from omniinput_hpc.models import batches
+    from omniinput_hpc.models.checked import check_is_function, try_out
+    from omniinput_hpc.sampling.anchors import zero_inputs
+
+    try_out(model, zero_inputs(batch, run.n_sites, device), _name(name))
+    check_is_function(
+        lambda x_wd: batches.evaluate(model, x_wd, batch, device),
+        (batch, run.n_sites),
+        run.n_values,
+        models.rounding(config),
+        _name(name),
+    )
 
 
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
@@ -137,7 +165,7 @@ def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], ro
 
 def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> int:
     """Return how many rounds the side file holds; refuse one that holds something else."""
-    if not path.exists():
+    if not os.path.exists(path):
         return 0
     with rescored.open_rescored(path) as old:
         if not old.belongs_to(run):
@@ -164,7 +192,7 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
     """Create the side file, or make it longer; return how many rounds it holds."""
     done = _rounds_done(path, run, attributes["model_fingerprint"], name)
     try:
-        if not path.exists():
+        if not os.path.exists(path):
             rescored.create(path, run, attributes)
         else:
             with rescored.open_rescored(path) as old:
@@ -181,7 +209,8 @@ def _open_writer(
     world: World, run: RunReader, path: Path, requested: str, held_lock: lock.RunLock
 ) -> GuardedWriter:
     folder = layout.target_of(path).parent
-    kind, _ = writers.choose_writer(requested, folder, len(set(world.hosts())))
+    hosts = set(world.hosts())
+    kind, _ = world.on_rank_0(lambda: writers.choose_writer(requested, folder, len(hosts)))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     with world.together(lambda: rescored.open_rescored(path, tried=True)) as side:

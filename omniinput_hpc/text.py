@@ -43,6 +43,11 @@ def first_line(error: BaseException) -> str:
     return next((line for line in str(message).strip().splitlines()), type(error).__name__)
 
 
+def printable(text: str) -> str:
+    """Return a text with what a terminal would act on (escapes, line ends) spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def safe_cell(text: str) -> str:
     """Return a text cell of a CSV file so that no spreadsheet runs it, and it can be read back.
 

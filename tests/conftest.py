@@ -12,6 +12,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import pytest  # noqa: E402
 from run_tools import LATTICE  # noqa: E402
 
+from omniinput_hpc.runfile import hdf5_trial  # noqa: E402
+
+CRASH_ON = hdf5_trial.crash_on
+
 
 @pytest.fixture
 def lattice_toml():
@@ -32,3 +36,17 @@ def log_lines(monkeypatch):
     logger.setLevel(logging.INFO)
     yield lines
     logger.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_hdf5_trials():
+    """Open files without trying them first in a process of their own: that takes 0.25 s each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hdf5_trial, "crash_on", lambda path: None)
+        yield
+
+
+@pytest.fixture
+def hdf5_trials(monkeypatch):
+    """Have files tried in a process of their own, as the program does."""
+    monkeypatch.setattr(hdf5_trial, "crash_on", CRASH_ON)

@@ -12,7 +12,6 @@ OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "helpers", "mpi", "slurm
 TESTED_ELSEWHERE = {
     "": {"config/test_input_file.py": ["errors"]},
     "annotation": {
-        "annotation/test_end_to_end.py": ["join"],
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
         "annotation/test_choose.py": ["task_set"],
@@ -61,6 +60,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],
     },
+    "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],

@@ -1,6 +1,7 @@
 """Rescoring: another model's outputs of recorded samples; kills, resumes, refusals, messages."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -227,6 +228,72 @@ def test_an_output_that_is_not_finite_ends_it(folder):
     assert "returned a z that is not finite" in done.stderr
     with open_rescored(folder / "good.rescored.worse.h5") as side:
         assert side.rounds == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["mpio", "gather"])
+def test_a_rank_that_fails_alone_ends_all(folder, tmp_path, writer):
+    """It must not close a parallel file, which the others do not: all would wait for ever."""
+    mark = tmp_path / "mark"
+    failure = {"FAILURE": "nan", "FAILING_RANK": "1", "FAILING_CALL": "20",
+               "FAILURE_MARK": str(mark)}  # fmt: skip
+    words = ["--set", "model.factory=failing_model:failing", "--set", "model.options={}",
+             "--set", f"run.writer={writer}"]  # fmt: skip
+    process = subprocess.Popen(
+        command(folder / "good.h5", folder / "worse.toml", *words, ranks=2, module=MODULE),
+        stderr=subprocess.PIPE, text=True, env={**environment(), **failure}, cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, text = process.communicate(timeout=40)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode in (1, 1 | signal.SIGKILL)
+    assert "[rank 1 on " in text and "not finite" in text
+    with open_rescored(folder / "good.rescored.worse.h5") as side:
+        assert 0 < side.rounds < 5
+
+
+@pytest.mark.parametrize(("factory", "words"), [
+    ("toy_models:wrong_shape", "output(x) must return float32 [8]"),
+    ("toy_models:doubles", "found float64 [8]"),
+    ("toy_models:no_tensor", "must return a tensor, found list"),
+])  # fmt: skip
+def test_outputs_that_are_none_are_refused(capfd, folder, factory, words):
+    given = ["--set", f"model.factory={factory}", "--set", "model.options={}"]
+    code, text = call(capfd, folder / "good.h5", folder / "worse.toml", *given)
+    assert (code, "Traceback" in text) == (2, False)
+    assert words in text
+    code, text = call_verify(capfd, folder / "good.h5", "--rescore", "10", *given)
+    assert (code, "Traceback" in text) == (2, False)
+    assert words in text
+    assert not list(folder.glob("*rescored*"))
+
+
+def call_verify(capfd, path, *words):
+    code = launch.main([str(path), "--verify", *words])
+    return code, "".join(capfd.readouterr())
+
+
+def test_a_model_that_is_no_function_is_refused(capfd, folder):
+    given = ["--set", "model.factory=toy_models:noisy", "--set", "model.options={}"]
+    code, text = call(capfd, folder / "good.h5", folder / "worse.toml", *given)
+    assert code == 2 and "it is no function of the input (dropout" in text
+    assert not list(folder.glob("*rescored*"))
+    given += ["--set", "model.noise=true"]
+    assert call(capfd, folder / "good.h5", folder / "worse.toml", *given)[0] == 0
+
+
+def test_a_damaged_side_file_does_not_hide_a_whole_one(capfd, folder):
+    assert call(capfd, folder / "good.h5", folder / "worse.toml")[0] == 0
+    side, first = (folder / f"good.rescored.{name}.h5" for name in ("worse", "a"))
+    first.write_bytes(side.read_bytes()[:500])
+    with open_run(folder / "good.h5") as good, open_run(folder / "worse.h5") as worse:
+        assert find(good, worse) == side
+        side.unlink()
+        with pytest.raises(UserError, match=r"good.rescored.a.h5 is not a readable HDF5 file"):
+            find(good, worse)
 
 
 def tokenizer(folder, tokens, added=()):

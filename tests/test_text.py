@@ -76,6 +76,11 @@ def test_comments_hold_no_cell_that_runs():
     assert safe == "runs/a, =1+1; @x, -1.5 =2, plain; text"
 
 
+def test_what_a_terminal_would_act_on_is_spelled_out():
+    assert text.printable("rule x:y é\u2713") == "rule x:y é\u2713"
+    assert text.printable("a\x1b[2J\r\n\u202eb\ud800") == r"a\x1b[2J\r\n\u202eb\ud800"
+
+
 def test_permissions_of_a_new_file(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")

@@ -161,17 +161,25 @@ def choose(
         i = np.flatnonzero(bin_i == b)
         _, of_i, copies = np.unique(all_.name_i[i], axis=0, return_inverse=True, return_counts=True)
         of_i = of_i.reshape(-1)
-        w_i = np.exp(all_.log_w_i[i] - all_.log_w_i[i].max())
-        weight_u: FloatArray = np.bincount(of_i, w_i) / w_i.sum()
+        log_weight_u = _log_shares(all_.log_w_i[i], of_i)
+        weight_u = np.exp(log_weight_u)
         draws_u = DRAW_METHODS[method](weight_u, per_bin, rng)
         copy_u = _one_copy_each(of_i, len(copies), rng)
         drawn += [
-            (int(i[copy_u[u]]), int(b), float(np.log(weight_u[u])), int(draws_u[u]))
+            (int(i[copy_u[u]]), int(b), float(log_weight_u[u]), int(draws_u[u]))
             for u in np.flatnonzero(draws_u)
         ]
         found.append((int(b), len(i), len(copies), float(1.0 / (weight_u**2).sum())))
     chosen = _with_values(run, all_, drawn, edges)
     return chosen, _reports(chosen, found, edges)
+
+
+def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
+    """Return ln of each distinct input's share of the weight [U], also where exp of it is 0."""
+    order = np.argsort(of_i, kind="stable")
+    starts = np.flatnonzero(np.diff(of_i[order], prepend=-1))
+    log_w_u = np.logaddexp.reduceat(log_w_i[order], starts)
+    return np.asarray(log_w_u - np.logaddexp.reduce(log_w_u))
 
 
 def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) -> IntArray:

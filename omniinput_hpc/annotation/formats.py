@@ -47,8 +47,9 @@ DEFAULT_STARS = 5
 class ImportOptions:
     """What file to import, and how.
 
-    `annotator` is who scored, where the file does not say or has one annotator; None: the file
-    says. `stars` is S, the most stars of a Label Studio rating.
+    `annotator` is who scored, where the file does not say or has one annotator (of several
+    people's scores it is refused); None: the file says. `stars` is S, the most stars of a Label
+    Studio rating.
     """
 
     path: Path
@@ -58,6 +59,31 @@ class ImportOptions:
 
 ScoreLines = dict[str, list[Score]]
 """The lines of new score files, by annotator."""
+
+
+class _Collected:
+    """Scores of a file, checked one by one, as the lines of each annotator's score file."""
+
+    def __init__(self, tasks: TaskSet, options: ImportOptions) -> None:
+        self.lines: ScoreLines = defaultdict(list)
+        self._tasks, self._options = tasks, options
+        self._people: dict[str, str] = {}  # as the file calls them, by name
+
+    def add(self, value: dict[str, Any], where: str, person: str | None = None) -> None:
+        """Check one score and add it; `person` is who gave it, as the file says."""
+        score = checked(_ImportedScore, value, where)
+        if score.id not in self._tasks.ids:
+            raise UserError(f"{where}: {self._tasks.path} holds no task with the id {score.id}")
+        name = self._options.annotator or score.annotator
+        if name is None:
+            raise UserError(f"{where}: it does not say who scored; name them by --annotator")
+        name, person = check_name(name), person or score.annotator or "somebody without a name"
+        other = self._people.setdefault(name, person)
+        if other != person:
+            remedy = "import them one by one" if self._options.annotator else "rename one there"
+            raise UserError(f"{where}: {other!r} and {person!r} would both be {name}; {remedy}")
+        line = {**asdict(score), "when": score.when or now(), "annotator": name}
+        self.lines[name].append(Score(**line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +172,15 @@ def from_csv(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
     missing = [name for name in COLUMNS[:2] if name not in (table.fieldnames or ())]
     if missing:
         raise UserError(f"{options.path} has no column {' or '.join(missing)} in its first line")
-    lines: ScoreLines = defaultdict(list)
+    found = _Collected(tasks, options)
     for number, row in rows:
         where = f"{options.path}, line {number}"
         if None in row or None in row.values():
             raise UserError(f"{where}: cut short, or not as long as the first")
         value: dict[str, Any] = {k: read_cell(v) for k, v in row.items() if v != ""}
         value |= {k: _number(value[k]) for k in ("score", "seconds") if k in value}
-        _add(lines, tasks, value, where, options)
-    return _check_unique(lines, options.path)
+        found.add(value, where)
+    return _check_unique(found.lines, options.path)
 
 
 def to_label_studio(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
@@ -201,7 +227,7 @@ def from_label_studio(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
         raise UserError(f"{path} is cut short or is no JSON: {error}") from None
     if not isinstance(items, list):
         raise UserError(f"{path}: expected a list of tasks, as Label Studio's JSON export is")
-    lines: ScoreLines = defaultdict(list)
+    found = _Collected(tasks, options)
     for n, item in enumerate(items, 1):
         where = f"{path}, task {n}"
         if not isinstance(item, dict) or not {"data", "annotations"} <= item.keys():
@@ -217,12 +243,12 @@ def from_label_studio(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
                 "when": annotation.updated_at or annotation.created_at,
                 "guideline": annotation.guideline,
                 "judge": annotation.judge,
-                "annotator": _person(annotation.completed_by, where),
             }
-            _add(lines, tasks, value, where, options)
-    for scores in lines.values():
+            person = _person(annotation.completed_by, where)
+            found.add({**value, "annotator": _name_of(person)}, where, person)
+    for scores in found.lines.values():
         scores.sort(key=lambda line: line.when)
-    return lines
+    return found.lines
 
 
 def _rated(annotation: _LabelStudioAnnotation, where: str, stars: int) -> float:
@@ -243,7 +269,7 @@ def _rated(annotation: _LabelStudioAnnotation, where: str, stars: int) -> float:
 
 
 def _person(completed_by: Any, where: str) -> str | None:
-    """Return an annotator's name: of the e-mail address the part before the @, or user7."""
+    """Return who scored, as the file says: an e-mail address, or user7."""
     if isinstance(completed_by, dict):
         completed_by = completed_by.get("email") or completed_by.get("id")
     if completed_by is None:
@@ -252,7 +278,12 @@ def _person(completed_by: Any, where: str) -> str | None:
         return f"user{completed_by}"
     if not isinstance(completed_by, str):
         raise UserError(f"{where}: completed_by must be a user's number, address or object")
-    return _plain_name(completed_by.partition("@")[0])
+    return completed_by
+
+
+def _name_of(person: str | None) -> str | None:
+    """Return an annotator's name: of an e-mail address the part before the @."""
+    return None if person is None else _plain_name(person.partition("@")[0])
 
 
 def _plain_name(name: str) -> str:
@@ -281,7 +312,7 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
     A value is a number in [0, 1], true or false, or one of `LETTER_SCORES`; null was not scored. A
     scorer is a judge unless its metadata, as exported here, say otherwise.
     """
-    lines: ScoreLines = defaultdict(list)
+    found = _Collected(tasks, options)
     for where, row in read_objects(options.path, "file of precomputed scores"):
         sample = checked(_InspectSample, row, where)
         for scorer, given in sample.scores.items():
@@ -294,35 +325,21 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> ScoreLines:
             if isinstance(score, bool):
                 score = float(score)
             elif isinstance(score, str):
-                score = LETTER_SCORES.get(score, score)  # another text is refused in _add
+                score = LETTER_SCORES.get(score, score)  # another text is refused in add
             value = {name: known.get(name) for name in INSPECT_METADATA}
             value |= {"id": sample.id, "score": score, "annotator": _plain_name(scorer)}
             if not known:
                 value["judge"] = f"Inspect scorer {scorer}"
-            _add(lines, tasks, value, where, options)
-    return _check_unique(lines, options.path)
+            found.add(value, where, scorer)
+    return _check_unique(found.lines, options.path)
 
 
 def _number(text: str) -> float | str:
-    """Return a cell's number; another text as it is, to be refused in `_add`."""
+    """Return a cell's number; another text as it is, to be refused in `_Collected.add`."""
     try:
         return float(text)
     except ValueError:
         return text
-
-
-def _add(
-    lines: ScoreLines, tasks: TaskSet, value: dict[str, Any], where: str, options: ImportOptions
-) -> None:
-    """Check one score and add it to its annotator's lines."""
-    score = checked(_ImportedScore, value, where)
-    if score.id not in tasks.ids:
-        raise UserError(f"{where}: {tasks.path} holds no task with the id {score.id}")
-    name = options.annotator or score.annotator
-    if name is None:
-        raise UserError(f"{where}: it does not say who scored; name them by --annotator")
-    line = {**asdict(score), "when": score.when or now(), "annotator": check_name(name)}
-    lines[name].append(Score(**line))
 
 
 def _check_unique(lines: ScoreLines, path: Path) -> ScoreLines:

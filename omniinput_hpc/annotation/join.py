@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,8 @@ class Joined:
 
     Attributes
     ----------
-    scored : Scored; repeats are averaged into their originals, gold items are not in it
+    scored : Scored; repeats are averaged into their originals, gold items are not in it. Its
+        annotators are those who scored an input of this model
     judges : what kind of judge each annotator is, None for a person
     first_ar, second_ar : float64 [A, R], scores of items shown twice (NaN where not scored)
     given_ag, gold_g : float64 [A, G] and [G], scores of gold items and the known ones
@@ -99,15 +100,20 @@ def join_scores(
     if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
     both_ra = np.array(repeats).reshape(-1, 2, len(names))
-    judges = {file.annotator: file.judge for file in files}
+    given_ga = np.array([score_a for score_a, _ in golds]).reshape(-1, len(names))
+    judges = {file.annotator: file.judge for file in files if file.judge}
+    use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
+    without = [name for a, name in enumerate(names) if a not in use]
+    notes = [f"{name} has scored no input of this model and is left out" for name in without]
+    names = [names[a] for a in use]
     return Joined(
-        scored=scored,
-        judges=[judges[name] for name in names],
-        first_ar=both_ra[:, 0].T,
-        second_ar=both_ra[:, 1].T,
-        given_ag=np.array([score_a for score_a, _ in golds]).reshape(-1, len(names)).T,
+        scored=replace(scored, score_ai=scored.score_ai[use], annotators=names),
+        judges=[judges.get(name) for name in names],
+        first_ar=both_ra[:, 0, use].T,
+        second_ar=both_ra[:, 1, use].T,
+        given_ag=given_ga[:, use].T,
         gold_g=np.array([gold for _, gold in golds]),
-        notes=[note for file in files for note in file.notes],
+        notes=[*(note for file in files for note in file.notes), *notes],
     )
 
 
@@ -116,17 +122,20 @@ class _Inputs:
 
     def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
         self._names, self._lower, self._width = names, lower, width
-        self._rows: dict[tuple[int, ...], tuple[int, int, float]] = {}
+        self._rows: dict[tuple[int, ...], tuple[int, int, float]] = {}  # bin, lane, weight
         self._scores: dict[tuple[int, ...], list[list[float]]] = {}
-        self._lanes: dict[tuple[Path, int | None, int | None], int] = {}
+        self._lanes: dict[tuple[str, int | None], int] = {}
+        self._by_weight = True
 
     def add(self, key: Key, item: KeyItem, score_a: FloatArray) -> None:
         """Add an item and its scores, float64 [A]."""
-        by_weight = key.draw_method == "by-weight"
+        self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
         assert item.bin_lower is not None and item.log_weight is not None  # not gold
-        weight = float(item.draws) if by_weight else np.exp(item.log_weight)
+        assert item.run is not None
+        weight = float(item.draws) if by_weight else item.log_weight
         x = tuple(item.x)
-        lane = self._lanes.setdefault((key.path, item.run, item.lane), len(self._lanes))
+        place = key.runs[item.run].identity, item.lane
+        lane = self._lanes.setdefault(place, len(self._lanes))
         known = self._rows.get(x)
         if known is None:
             self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight)
@@ -142,11 +151,16 @@ class _Inputs:
         values = self._scores.values()
         mean_ia = [[np.mean(s) if s else np.nan for s in of_input] for of_input in values]
         columns = np.array(list(self._rows.values())).reshape(-1, 3)
+        bin_i, weight_i = columns[:, 0].astype(np.int64), columns[:, 2]
+        if not self._by_weight:  # a factor for each bin matters to nothing, and keeps exp above 0
+            largest_b = np.full(n_bins, -np.inf)
+            np.maximum.at(largest_b, bin_i, weight_i)
+            weight_i = np.exp(weight_i - largest_b[bin_i])
         return Scored(
             edges=self._lower + self._width * np.arange(n_bins + 1, dtype=np.float64),
-            bin_i=columns[:, 0].astype(np.int64),
+            bin_i=bin_i,
             lane_i=columns[:, 1].astype(np.int64),
-            weight_i=columns[:, 2],
+            weight_i=weight_i,
             score_ai=np.array(mean_ia, dtype=np.float64).reshape(-1, len(self._names)).T.copy(),
             annotators=self._names,
         )

@@ -8,6 +8,7 @@ returns. Needs neither torch nor MPI.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from omniinput_hpc.annotation.jsonl import (
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
-from omniinput_hpc.text import duration
+from omniinput_hpc.text import duration, printable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -91,8 +92,8 @@ def check_name(name: str) -> str:
     """Return an annotator's name, which becomes part of a file's name, or raise a UserError."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f'the annotator\'s name "{name}" must be 1 to 40 letters, digits, "_" or "-", '
-            "a letter or digit first"
+            f"the annotator's name {json.dumps(name[:60])} must be 1 to 40 letters, digits, "
+            '"_" or "-", a letter or digit first'
         )
     return name
 
@@ -116,17 +117,22 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
     ------
     UserError
         No such file, a damaged line, a score outside [0, 1], an id that the task set does not hold,
-        lines of more than one annotator. A last line that was cut short was never acknowledged: it
-        is left out and named in `Scores.notes`.
+        lines of more than one annotator, a name that is none (see `check_name`). A last line that
+        was cut short was never acknowledged: it is left out and named in `Scores.notes`. A whole
+        one counts, also without its newline, which `ScoreFile` would add.
     """
     data = read_bytes(path, "score file")
     if data.count(b"\n") > MAX_FILE_LINES:
         raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for scores")
     *whole, tail = data.split(b"\n")
+    notes = []
+    if tail and _is_whole(tail):
+        whole.append(tail)
+    elif tail:
+        notes.append(f"{path}: the last line is cut short and is left out")
     rows = [(f"{path}, line {n}", line) for n, line in enumerate(whole, 1) if line.strip()]
     lines = [checked(Score, parse_object(line, where), where) for where, line in rows]
-    notes = [f"{path}: the last line is cut short and is left out"] if tail else []
-    names = sorted({line.annotator for line in lines})
+    names = sorted({check_name(line.annotator) for line in lines})
     if len(names) > 1:
         raise UserError(f"{path} holds lines of several annotators ({', '.join(names)})")
     if tasks is not None:
@@ -135,9 +141,9 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
             if line.id not in ids:
                 problem = f"{tasks.path} holds no task with the id {line.id}"
                 raise UserError(f"{where}: {problem}; are these the scores of another task file?")
-    judge = next((line.judge for line in lines if line.judge), None)
+    judge = next((printable(line.judge) for line in lines if line.judge), None)
     name = names[0] if names else path.name.removesuffix(".jsonl").rpartition(".")[2]
-    return Scores(path, name, judge, lines, notes)
+    return Scores(path, check_name(name), judge, lines, notes)
 
 
 def now() -> str:
@@ -157,7 +163,7 @@ class _ScoreLock(RunLock):
 
 
 class NotSaved(UserError):
-    """A score could not be written; the file is as it was before."""
+    """A score could not be written, and does not count."""
 
 
 class ScoreFile(AbstractContextManager["ScoreFile"]):
@@ -173,7 +179,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
     """
 
     def __init__(self, path: Path, tasks: TaskSet) -> None:
-        self.path, self._ids = path, tasks.ids
+        self.path, self._ids, self._broken = path, tasks.ids, False
         self._lock = _ScoreLock(path)
         self._lock.take()
         with ExitStack() as undo:  # on any error the lock is released
@@ -204,6 +210,8 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         ------
         NotSaved
             The disk is full, the file was moved or replaced, or another process took over its lock.
+            Where a part of a line could not be taken back, so does every later call: the next
+            line would be joined to it.
         UserError
             An id that is not of the task set, or a score outside [0, 1].
         """
@@ -212,6 +220,8 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
                 raise UserError(f"no task has the id {score.id}")
             if score.score is not None and not 0.0 <= score.score <= 1.0:
                 raise UserError(f"the score {score.score} is not from 0 to 1")
+        if self._broken:
+            raise NotSaved(f"not saved: a write to {self.path} failed and left a part; start again")
         if not self._lock.keep():
             raise NotSaved(f"not saved: {self._lock.lost()}")
         data = b"".join(line_of(_without_defaults(score)) for score in scores)
@@ -224,7 +234,11 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
             reason = "the disk is full"
         except OSError as error:
             reason = error.strerror or str(error)
-        os.ftruncate(self._descriptor, size)
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self._broken = True
+            reason += f", and the part that was written stays ({error.strerror}); start again"
         raise NotSaved(f"not saved in {self.path}: {reason}")
 
     def _size(self) -> int:
@@ -273,18 +287,25 @@ def _repair_last_line(path: Path) -> str:
     if not tail:
         return ""
     with path.open("r+b") as file:
-        try:
-            parse_object(tail, str(path))
-        except UserError:
-            file.truncate(len(data) - len(tail))
-            done = "cut off; no acknowledged score is lost"
-        else:
+        if _is_whole(tail):
             file.seek(0, os.SEEK_END)
             file.write(b"\n")
             done = "completed"
+        else:
+            file.truncate(len(data) - len(tail))
+            done = "cut off; no acknowledged score is lost"
         file.flush()
         os.fsync(file.fileno())
     return f"{path}: its last line was not whole ({len(tail)} bytes), and is {done}"
+
+
+def _is_whole(tail: bytes) -> bool:
+    """Whether a last line without its newline is an object, of which only that is missing."""
+    try:
+        parse_object(tail, "")
+    except UserError:
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -45,13 +45,14 @@ class Guard:
     token : of this annotator
     cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
         annotators may tunnel to one laptop
-    welcome : called with the client's address of each request that has shown the token
+    authenticated : called with the client's address of each request that has shown the token
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, cookie: str, welcome: Callable[[Any], None]
+        self, app: ASGIApp, token: str, cookie: str, authenticated: Callable[[Any], None]
     ) -> None:
-        self._app, self._token, self._cookie, self._welcome = app, token, cookie, welcome
+        self._app, self._token, self._cookie = app, token, cookie
+        self._authenticated = authenticated
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on or refuse it."""
@@ -61,7 +62,7 @@ class Guard:
             return
         new_cookie, refused = self._check(scope)
         if refused is None:
-            self._welcome(scope.get("client"))
+            self._authenticated(scope.get("client"))
             body = await _whole_body(receive, Headers(scope=scope))
             if body is None:
                 refused = (413, "the request is too large")
@@ -140,17 +141,20 @@ async def _answer(send: Any, status: int, message: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def stored_token(name: str) -> tuple[str, bool]:
+def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:
     """Return this user's token of a task set and annotator, and whether it could be stored.
 
     It is stored where only this user can read it, so that an open page still works after the server
-    was started again.
+    was started again. `renew` makes a new one: where somebody else holds the page's port, an open
+    page has sent them the old one.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "omniinput_hpc" / f"{name}.token"
     token = secrets.token_urlsafe(24)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if renew:
+            file.unlink(missing_ok=True)
         try:
             descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:

@@ -24,13 +24,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from omniinput_hpc.annotation.crowd import ACCEPTED_AT_ONCE, Crowd
+from omniinput_hpc.annotation.connections import ACCEPTED_AT_ONCE, ConnectionLimit
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
 from omniinput_hpc.annotation.security import Guard
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import read_text
 
 PORTS = range(20_000, 30_000)
@@ -147,15 +148,15 @@ def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
 ) -> Starlette:
     """Return the application of one annotator."""
-    crowd, cookie = Crowd(), cookie_name(tasks, annotator)
-    guard = Middleware(Guard, token=token, cookie=cookie, welcome=crowd.welcome)
+    limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
+    guard = Middleware(Guard, token=token, cookie=cookie, authenticated=limit.authenticated)
     app = Starlette(
         routes=_Page(session, tasks, guideline, annotator).routes,
         middleware=[guard],
-        exception_handlers={UserError: _refusal, NotSaved: _refusal},
+        exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
         lifespan=_heartbeats(session),
     )
-    app.state.crowd = crowd
+    app.state.connection_limit = limit
     return app
 
 
@@ -170,6 +171,12 @@ async def _body(request: Request) -> dict[str, Any]:
 
 async def _refusal(request: Request, error: Exception) -> Response:
     return _Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    """Answer where the disk or the file system failed: as `NotSaved`, so that the page says it."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return _Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
 
 
 def _heartbeats(session: Session) -> Any:
@@ -187,15 +194,20 @@ def _heartbeats(session: Session) -> Any:
     return lifespan
 
 
+def default_ports(name: str) -> list[int]:
+    """Return the ports that are tried without --port: a hash of the name, and those after it."""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    return [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+
+
 def bind(port: int | None, name: str) -> socket.socket:
     """Return a listening socket on loopback.
 
-    The default port is a hash of the name, or the next free one after it: an annotator's port stays
-    the same when servers are started again, so that open pages and tunnels still work. Where the
-    port asked for is taken, raises a UserError.
+    The default port is the first free one of `default_ports`: an annotator's port stays the same
+    when servers are started again, so that open pages and tunnels still work. Where the port asked
+    for is taken, raises a UserError.
     """
-    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-    defaults = [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+    defaults = default_ports(name)
     for candidate in [port] if port is not None else [*defaults, 0]:
         # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -226,7 +238,7 @@ class _Server(uvicorn.Server):
 def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
     """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM.
 
-    `app` is what `make_app` returns; its crowd of connections is limited (see `crowd`).
+    `app` is what `make_app` returns; its connections are limited (see `connections`).
     """
     config = uvicorn.Config(
         app,
@@ -234,7 +246,7 @@ def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
-        http=app.state.crowd.protocol(),
+        http=app.state.connection_limit.protocol(),
         backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=16384,
         proxy_headers=False,

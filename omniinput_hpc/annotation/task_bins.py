@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.histogram import bin_of
+
+MAX_TASK_BINS = 100_000
 
 
 def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
@@ -21,7 +23,12 @@ def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
     if not (np.isfinite([lower, upper, width]).all() and width > 0 and upper > lower):
         raise UserError(f"--range {lower:g} {upper:g} --width {width:g}: no bins in that range")
     n = (upper - lower) / width
-    if n > 100_000 or round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
+    if n > MAX_TASK_BINS:
+        asked = f"--range {lower:g} {upper:g} --width {width:g}"
+        raise UserError(
+            f"{asked}: {n:.3g} bins, more than {MAX_TASK_BINS:,}; take a larger --width"
+        )
+    if round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
         raise UserError(f"--range {lower:g} {upper:g} is no whole number of bins of {width:g}")
     return np.asarray(lower + np.arange(round(n) + 1) * width)
 
@@ -35,12 +42,14 @@ class TaskBins:
     path, fingerprint : of the run file, and of its model
     edges : float64 [B + 1], of these bins
     run_edges : float64, of the run's own, narrower ones
+    walkers : of the run
     """
 
     path: str
     fingerprint: str
     edges: FloatArray
     run_edges: FloatArray
+    walkers: int
 
 
 def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskBins:
@@ -49,14 +58,18 @@ def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskB
     Where they are not, a UserError says which would be.
     """
     edges, fine = bin_edges(lower, upper, width), run.edges
-    if not _made_of(fine, edges):
+    try:
+        spans = spans_of(fine, edges)
+    except EstimateError:
         step = float(fine[1] - fine[0])
         raise UserError(
             f"--range {lower:g} {upper:g} --width {width:g}: scores can be analysed in bins that "
             f"are made of the run's own, and those of {run.path} go from {fine[0]:g} to "
             f"{fine[-1]:g} in steps of {step:g}; take {_nearest_bins(fine, lower, upper, width)}"
-        )
-    return TaskBins(str(run.path), run.fingerprint, edges, fine)
+        ) from None
+    # the run's own numbers: 0.1 + 2 * 0.7 and 1.5 differ, and outputs lie on edges
+    edges = fine[[*(span.start for span in spans), spans[-1].stop]]
+    return TaskBins(str(run.path), run.fingerprint, edges, fine, run.walkers)
 
 
 def _nearest_bins(fine: FloatArray, lower: float, upper: float, width: float) -> str:
@@ -103,17 +116,36 @@ def _made_of(fine: FloatArray, edges: FloatArray) -> bool:
     return True
 
 
-def too_few_to_analyse(wanted: TaskBins, chosen: Sequence[Chosen]) -> str | None:
-    """Return a note where the analysis would take no bin of these tasks, were they all scored."""
-    bin_i = bin_of(np.array([item.z for item in chosen]), wanted.edges)
-    lane_i = np.array([item.lane for item in chosen])
-    lanes = {int(b): len(np.unique(lane_i[bin_i == b])) for b in np.unique(bin_i)}
-    inputs = {b: int((bin_i == b).sum()) for b in lanes}
-    if any(inputs[b] >= FEWEST_INPUTS and lanes[b] >= FEWEST_LANES for b in lanes):
-        return None
-    best = max(lanes, key=lambda b: inputs[b])
-    return (
-        f"note: no bin has {FEWEST_INPUTS} distinct inputs from {FEWEST_LANES} lanes, which a "
-        f"curve requires (the best has {inputs[best]} from {lanes[best]}): raise --per-bin, or "
-        "lower --fewest-inputs and --fewest-lanes of precision_recall.py later"
-    )
+def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Chosen]]) -> list[str]:
+    """Return a note on each model of whose tasks no curve would take a bin, were all scored.
+
+    Parameters
+    ----------
+    wanted : a run's bins each, which have passed `check_together`
+    chosen : what was drawn from each
+    """
+    notes = []
+    for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):
+        same = [i for i, one in enumerate(wanted) if one.fingerprint == fingerprint]
+        inputs: dict[int, set[bytes]] = defaultdict(set)
+        lanes: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        first = wanted[same[0]].edges
+        for i in same:
+            for item in chosen[i]:
+                b = round((item.bin_lower - first[0]) / (first[1] - first[0]))
+                inputs[b].add(item.x.tobytes())
+                lanes[b].add((i, item.lane))
+        if any(len(inputs[b]) >= FEWEST_INPUTS and len(lanes[b]) >= FEWEST_LANES for b in inputs):
+            continue
+        best = max(inputs, key=lambda b: len(inputs[b]))
+        walkers = sum(wanted[i].walkers for i in same)
+        remedy = "raise --per-bin, or lower --fewest-inputs and --fewest-lanes"
+        if walkers < FEWEST_LANES:
+            remedy = f"there are {walkers} walkers in all; lower --fewest-lanes"
+        notes.append(
+            f"note: in the tasks of {', '.join(wanted[i].path for i in same)} no bin has "
+            f"{FEWEST_INPUTS} distinct inputs from {FEWEST_LANES} lanes, which a curve requires "
+            f"(the best has {len(inputs[best])} from {len(lanes[best])}): {remedy} of "
+            "precision_recall.py later"
+        )
+    return notes

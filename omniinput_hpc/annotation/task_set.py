@@ -71,6 +71,7 @@ def draw_from(
     shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
     chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
     about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
+    about |= {"created": run.created} if run.created else {}
     return DrawnRun(chosen, reports, shown, about)
 
 
@@ -155,10 +156,11 @@ def write_task_set(
     Raises
     ------
     UserError
-        There are scores for the task file already, or kinds would be mixed.
+        There are scores for the task file already, even where the file itself was moved away, or
+        kinds would be mixed.
     """
     scores = find_scores(path) if path.parent.is_dir() else []
-    if path.exists() and scores:
+    if scores:
         raise UserError(
             f"{path} has scores already ({scores[0].name}); move them away or choose another "
             "--output: ids would change, and the scores would be of no use"
@@ -200,7 +202,8 @@ def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple
 
 def _entropy(header: dict[str, Any]) -> list[int]:
     """Return numbers that differ between runs, so that their ids do."""
-    digest = hashlib.sha256(repr(header["runs"]).encode()).digest()
+    runs = [{k: v for k, v in run.items() if k != "created"} for run in header["runs"]]
+    digest = hashlib.sha256(repr(runs).encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 
 

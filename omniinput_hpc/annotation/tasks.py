@@ -83,11 +83,20 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class KeyRun:
-    """A run that tasks were drawn from, and the range of z that they were drawn from."""
+    """A run that tasks were drawn from, and the range of z that they were drawn from.
+
+    `created` is when the run was begun; None in keys of older versions.
+    """
 
     path: Text
     model_fingerprint: Text
     range: Range
+    created: Text | None = None
+
+    @property
+    def identity(self) -> str:
+        """The same for two keys of one run, as far as they say: its name and when it was begun."""
+        return self.path if self.created is None else f"{Path(self.path).name} {self.created}"
 
 
 @dataclass(frozen=True)

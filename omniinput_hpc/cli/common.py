@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import tomli_w
 
+from omniinput_hpc.cli.scripts import positive_count as positive_count
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
 from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
@@ -70,17 +71,6 @@ def positive_seconds(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
-    return value
-
-
-def positive_count(text: str) -> int:
-    """Return a whole number of at least 1 from the command line."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return value
 
 

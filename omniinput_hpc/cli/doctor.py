@@ -97,7 +97,7 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"--doctor {folder}: no such folder; give that of run.output")
 
 

@@ -64,7 +64,9 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         built = replace(built, geometry=replace(built.geometry, checksums=False))
     here = _identity(world, built, about)
     folder = layout.target_of(Path(config.run.output)).parent
-    writer_kind, reason = writers.choose_writer(config.run.writer, folder, len(set(hosts)))
+    writer_kind, reason = world.on_rank_0(
+        lambda: writers.choose_writer(config.run.writer, folder, len(set(hosts)))
+    )
     _show_plan(
         world,
         plan.Plan(

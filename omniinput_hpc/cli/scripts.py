@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,39 @@ def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = 
         message = f"there is not enough memory for these files: {error}"
     print(f"error: {message}", file=sys.stderr)
     return EXIT_BAD_INPUT
+
+
+def count(text: str, least: int = 0) -> int:
+    """Return a whole number of at least `least` from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        problem = f"expected a whole number of at least {least}, found {text!r}"
+        raise argparse.ArgumentTypeError(problem)
+    return value
+
+
+def positive_count(text: str) -> int:
+    """Return a whole number of at least 1 from the command line."""
+    return count(text, 1)
+
+
+def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str = "") -> None:
+    """Raise a UserError where --output (None: not given) would replace what is read, or any run.
+
+    `ending` is what its name must end with.
+    """
+    if output is None:
+        return
+    if not output.name.endswith(ending):
+        raise UserError(f"--output {output}: the name must end with {ending}")
+    read = [path for path in inputs if path is not None]
+    if any(output.resolve() == path.resolve() for path in read):
+        raise UserError(f"--output {output} is a file that is read; choose another name")
+    if output.suffix in (".h5", ".hdf5"):
+        raise UserError(f"--output {output} is named as a run file is; choose another name")
 
 
 @contextmanager
@@ -122,10 +155,10 @@ def add_score_options(
     add_key(parser)
     side = "which outputs are the model's confident ones (default: low)"
     add("--side", choices=["low", "high"], default="low", help=side)
-    inputs = "scored inputs that a bin must have (default: %(default)s)"
-    add("--fewest-inputs", type=int, default=FEWEST_INPUTS, metavar="N", help=inputs)
+    inputs, number = "scored inputs that a bin must have (default: %(default)s)", positive_count
+    add("--fewest-inputs", type=number, default=FEWEST_INPUTS, metavar="N", help=inputs)
     lanes = "independent lanes that these must come from (default: %(default)s)"
-    add("--fewest-lanes", type=int, default=FEWEST_LANES, metavar="N", help=lanes)
+    add("--fewest-lanes", type=number, default=FEWEST_LANES, metavar="N", help=lanes)
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:

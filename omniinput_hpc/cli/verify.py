@@ -2,9 +2,9 @@
 
 Every committed round is read, one at a time, compared with its checksums, and what must agree is
 compared: counters, moves and histograms, swaps, walkers, samples, the state that a run resumes
-from. With ``--rescore`` the model
-evaluates some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, one
-line for each finding; 2: no run file. The file of a live run can be verified, too.
+from; and so are the files of rescored samples beside it. With ``--rescore`` the model evaluates
+some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, one line for
+each finding; 2: no run file. The file of a live run can be verified, too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import models
+from omniinput_hpc.cli import side_files
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import consistency, side_checkpoint
+from omniinput_hpc.runfile import consistency
 from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun, OnDamage
-from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.records import Checkpoint, RecordedRound
 from omniinput_hpc.tempering import ladder
@@ -83,9 +83,15 @@ def run(world: World, path: Path, n_rescored: int, assignments: Sequence[str] = 
 
 
 def verify_file(
-    path: Path, n_rescored: int = 0, assignments: Sequence[str] = ()
+    path: Path,
+    n_rescored: int = 0,
+    assignments: Sequence[str] = (),
+    heartbeat: Callable[[], object] = lambda: None,
 ) -> tuple[list[str], list[str]]:
-    """Verify a run file; return notes and findings, a line each (see `run`)."""
+    """Verify a run file; return notes and findings, a line each (see `run`).
+
+    `heartbeat` is called for each round.
+    """
     findings = Findings()
     try:
         reader, last, damage = _open(path)
@@ -99,9 +105,10 @@ def verify_file(
         except UserError as error:
             return notes, [*(f"checksums: {words}" for words in damage), f"stored input: {error}"]
         checks: list[Callable[[], None]] = [
-            lambda: notes.extend(_check_side_file(run, findings)),
+            lambda: side_files.check_checkpoint(run, notes, findings.add),
             lambda: _check_header(run, config, findings),
-            lambda: _check_rounds(run, config, last, findings),
+            lambda: _check_rounds(run, config, last, findings, heartbeat),
+            lambda: side_files.check_rescored(run, notes, findings.add),
         ]
         if n_rescored and run.rounds:
             chosen = input_file.parse(run.config_toml, source, assignments)
@@ -154,21 +161,6 @@ def _summary(run: RunReader) -> list[str]:
     return lines
 
 
-def _check_side_file(run: RunReader, findings: Findings) -> list[str]:
-    """Check the second copy of the checkpoint; return a note on it, none where there is none."""
-    path = checkpoint_of(run.path)
-    if not path.exists():
-        return []
-    try:
-        side = side_checkpoint.read(run.path)
-    except UserError as error:
-        findings.add("second checkpoint", f"{error}; the run's next start writes it anew")
-        return []
-    if not side.is_of(side_checkpoint.of_run(run, with_slabs=False)):
-        return [f"{path} is not of this file as it is; the run's next start writes it anew"]
-    return [f"{path}: of {side.rounds} rounds and {side.burn_in} of burn-in"]
-
-
 def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
     """Compare layout, counters, ladder and bins with the stored input, and with checksums."""
     g = run.geometry
@@ -199,7 +191,11 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
 
 
 def _check_rounds(
-    run: RunReader, config: Config, last: Checkpoint | None, findings: Findings
+    run: RunReader,
+    config: Config,
+    last: Checkpoint | None,
+    findings: Findings,
+    heartbeat: Callable[[], object],
 ) -> None:
     """Check every committed round, then the sums over them, and the state to resume from."""
     g = run.geometry
@@ -218,6 +214,7 @@ def _check_rounds(
         )
         findings.extend(found, f"round {number}, ")
         walker_kw = round_.walker_kw
+        heartbeat()
     if last is not None:
         if run.rounds:
             findings.extend(_cumulative(run, total_kb, last))
@@ -382,6 +379,8 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each."""
     from omniinput_hpc.models import device as devices  # imports torch
     from omniinput_hpc.models.batches import evaluate
+    from omniinput_hpc.models.checked import try_out
+    from omniinput_hpc.sampling.anchors import zero_inputs
 
     about = models.preflight(config)
     if about["fingerprint"] != run.fingerprint:
@@ -395,6 +394,9 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
             f"of {run.n_values}",
         )
         return []
+    try_out(
+        model, zero_inputs(run.walkers, run.n_sites, device), f"the model ({config.model.kind})"
+    )
     tolerance = models.closeness(config)
     largest, n_other_bin, n_done = 0.0, 0, 0
     for (number, k), samples in choose_samples(run, n).items():

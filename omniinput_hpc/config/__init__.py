@@ -98,6 +98,14 @@ class Bins(Table):
                 f"the range from {self.lower:g} to {self.upper:g} is no whole number of bins "
                 f"of width {self.width:g}"
             )
+        largest = max(abs(self.lower), abs(self.upper))
+        apart = float(np.spacing(np.float32(largest)))
+        if self.width < apart:
+            raise ValueError(
+                f"width = {self.width:g} is finer than outputs are: z is float32, whose numbers "
+                f"around {largest:g} are {apart:g} apart; widen width, or let the model subtract a "
+                "constant from z"
+            )
         return self
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,14 @@ def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (the
     first `MAX_LINES` are listed).
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UserError(f"{path} is a directory; give an input file (.toml)")
-    if not path.exists():
-        raise UserError(f"{path}: no such input file{_nearby(path)}")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such input file{_nearby(path)}") from None
+    except (OSError, ValueError):
+        pass  # reading it says why it cannot be read
     return parse(read_text(path, "input file (.toml)", MAX_TOML_BYTES), str(path), assignments)
 
 
@@ -56,8 +61,8 @@ def parse(text: str, source: str, assignments: Sequence[str] = ()) -> Config:
 
 
 def _nearby(path: Path) -> str:
-    folder = path.parent if path.parent.is_dir() else Path("inputs")
-    names = [p.name for p in folder.glob("*.toml")] if folder.is_dir() else []
+    folder = path.parent if os.path.isdir(path.parent) else Path("inputs")
+    names = [p.name for p in folder.glob("*.toml")] if os.path.isdir(folder) else []
     return _did_you_mean(path.name, names)
 
 

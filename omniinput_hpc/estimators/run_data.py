@@ -48,6 +48,10 @@ class RunData(Protocol):
         """Identifies the model: runs of one model have the same."""
 
     @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where it is not known."""
+
+    @property
     def walkers(self) -> int:
         """W, per rung."""
 
@@ -69,6 +73,9 @@ class RunData(Protocol):
 
     def round_trips_v(self) -> IntArray:
         """Return the completed round trips of each walker, int64 [W K]."""
+
+    def swaps_k2(self) -> IntArray:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
 
     def log_weight_kb(self) -> FloatArray:
         """Return frozen log-weights, float64 [K, B], exact for flat-histogram rungs only."""

@@ -82,12 +82,18 @@ def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tens
     return value, cumulative[:, -1]
 
 
+def scaled(row: torch.Tensor, b: float) -> torch.Tensor:
+    """Return b l of a row l, [W, V]; values that are forbidden (l = -inf) stay so for every b."""
+    return torch.where(row == -torch.inf, row, b * row)
+
+
 class AncestralSampler(_IndependentSampler):
     """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
 
     q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
-    that log q, kept for every b of the ladder `beta_k`, is an exact importance weight. The model
-    must have `conditional_logits`, else a `UserError` says so.
+    that log q, kept for every b of the ladder `beta_k`, is an exact importance weight. Values that
+    the model forbids are drawn at no b, 0 included. The model must have `conditional_logits`, else
+    a `UserError` says so.
     """
 
     def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
@@ -107,10 +113,10 @@ class AncestralSampler(_IndependentSampler):
         b_k = torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             row = row.double()  # [W, V]
-            log_norm = torch.stack([(b_k * row).logsumexp(1) for b_k in self._b_k], 1)  # [W, K]
-            scaled = b * row
+            log_norm = torch.stack([scaled(row, b).logsumexp(1) for b in self._b_k], 1)  # [W, K]
+            weight = scaled(row, b)
             u = stream.uniform(n_walkers)
-            value, _ = draw_with_sum(scaled - scaled.logsumexp(1, keepdim=True), u)
+            value, _ = draw_with_sum(weight - weight.logsumexp(1, keepdim=True), u)
             x[:, t] = value.clamp(max=n_values - 1)  # u within rounding of 1
             chosen = row.gather(1, x[:, t : t + 1])  # [W, 1]
             log_q += chosen * b_k

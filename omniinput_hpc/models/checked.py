@@ -6,11 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.protocol import Model, offers_of
 
+N_COMPARED = 16
+"""Inputs at least that are evaluated again at the start."""
 MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
 """How much of an input the message shows."""
 
@@ -172,3 +177,49 @@ def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
             f"found {str(z.dtype).removeprefix('torch.')} {list(z.shape)}"
         )
     return z
+
+
+def check_is_function(
+    evaluate: Callable[[NDArray[Any]], NDArray[np.float32]],
+    shape: tuple[int, int],
+    n_values: int,
+    allowed: tuple[float, float] | None,
+    name: str,
+) -> None:
+    """Evaluate some inputs twice, and in other rows of batches of other inputs.
+
+    Parameters
+    ----------
+    evaluate : gives z, float32 [W], of a batch of inputs, integers [W, D]
+    shape : (W, D)
+    allowed : by how much z may differ, a number and a share of z (see `models.rounding`); None:
+        the model is declared to be noisy, and nothing is compared
+    name : of the model, for the message
+
+    Raises a UserError where z differs by more.
+    """
+    if allowed is None:
+        return
+    (n_walkers, n_sites), dtype = shape, np.min_scalar_type(n_values - 1)
+    probes, others = (rng.generator(0, "fingerprint", n_sites, *i) for i in ((), (2,)))
+    row = np.arange(n_walkers)
+    times = apart = 0.0
+    for _ in range(-(-N_COMPARED // n_walkers)):
+        x = probes.integers(n_values, size=shape).astype(dtype)
+        z, kept = evaluate(x), [(evaluate(x), row, row)]
+        for parity in range(2):  # half of the inputs, each a row further on, the others new
+            same = row % 2 == parity
+            rolled = others.integers(n_values, size=shape).astype(dtype)
+            rolled[same] = np.roll(x, 1, axis=0)[same]
+            kept.append((evaluate(rolled), row[same], np.roll(row, 1)[same]))
+        for z_again, there, here in kept:
+            with np.errstate(invalid="ignore"):  # what is not finite is no matter here
+                apart_w = np.nan_to_num(np.abs(z_again[there] - z[here]), posinf=np.inf)
+                times_w = np.nan_to_num(apart_w / (allowed[0] + allowed[1] * np.abs(z[here])))
+            times = max(times, times_w.max(initial=0.0))
+            apart = max(apart, apart_w.max(initial=0.0))
+    if times > 1.0:
+        raise UserError(
+            f"{name} returned outputs for one input that differ by {apart:.3g}, "
+            f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
+        )

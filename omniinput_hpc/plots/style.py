@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
@@ -32,6 +33,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 FULL_WIDTH = 7.2  # inches
 LN10 = float(np.log(10.0))
+FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
+"""What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
 SAMPLED_LABEL = "sampled, ± 1 standard error"
 STYLE: Any = {
     "figure.dpi": 150,
@@ -159,6 +162,14 @@ def remark_of(*configs: Mapping[str, Any]) -> str:
     return "model.noise = true: the output is not a function of the input" if noisy else ""
 
 
+def plain_dollars(figure: Figure) -> None:
+    """Show dollar signs of names as they are: only this package's own labels hold formulas."""
+    for text in figure.findobj(Text):
+        words = text.get_text()
+        if "$" in words and not words.startswith(FORMULAS):
+            text.set_parse_math(False)
+
+
 @mpl.rc_context(STYLE)
 def save(figure: Figure, path: Path, remark: str = "") -> None:
     """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``.
@@ -167,6 +178,7 @@ def save(figure: Figure, path: Path, remark: str = "") -> None:
     """
     if remark:
         figure.supxlabel(remark, fontsize=7, color=GREY)
+    plain_dollars(figure)
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
 

@@ -86,6 +86,7 @@ def drawing(make: Callable[[], Figure], caption: str, salt: str) -> Drawing:
     """
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()
+        style.plain_dollars(figure)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]

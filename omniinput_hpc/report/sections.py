@@ -145,7 +145,8 @@ def _share(value: float) -> str:
 
 def _without_verdict(said: list[str]) -> list[str]:
     """Return lines without the verdict, which stands at the head of the part."""
-    return [line for line in said if not line.startswith(("converged: ", "not converged: "))]
+    about = ("converged: ", "not converged: ", tables.VISITED)
+    return [line for line in said if not line.startswith(about)]
 
 
 def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:

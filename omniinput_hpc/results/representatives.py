@@ -96,13 +96,15 @@ def edges_for(
     """Return bins to draw from, made of whole bins of the run.
 
     They lie in `z_range` (default: all bins with counts) and have a `width` (default:
-    such that there are at most `MAX_BINS`).
+    such that there are at most `MAX_BINS`), rounded to whole bins of the run.
 
     Raises
     ------
     EstimateError
         No bins there, or too many.
     """
+    if width is not None and not (np.isfinite(width) and width > 0):
+        raise EstimateError(f"--width {width:g}: give a width above 0")
     counted = np.flatnonzero(density.count_b)
     fine = density.edges
     unit = float(np.diff(fine).min())
@@ -152,7 +154,8 @@ def representatives(
         Representative(one.bin, one.z, words, one.draws, one.values)
         for one, words in zip(drawn, shown, strict=True)
     ]
-    how_drawn = f"{per_bin} draws a bin, in proportion to weight"
+    width = edges[1] - edges[0]
+    how_drawn = f"{per_bin} draws a bin of width {width:.6g}, in proportion to weight"
     return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
-from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.estimators.precision_recall.curves import Side, area, curve_range
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
 from omniinput_hpc.results.tables import Columns, read_table
 
@@ -26,16 +26,34 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         *_bound_lines(result),
     ]
     if len(scored.annotators) > 1:
-        parts = [scored.of(a) for a in range(len(scored.annotators))]
-        keep = [part.part(result.used_b[part.bin_i]) for part in parts]
-        each = [scored_curve(result.density, part, side, 1, 1).curve.aupr for part in keep]
-        names = zip(scored.annotators, each, strict=True)
-        lines.append(
-            "AUPR by annotator: "
-            + ", ".join(f"{name} {aupr:.4f}" for name, aupr in names)
-            + f"; standard deviation {np.std(each, ddof=1):.4f}"
-        )
+        lines.append(_annotators_line(result, scored, side))
+        if not result.scores.annotators.known:
+            lines.append(
+                "note: no input was scored by two annotators: what having asked these and no "
+                "others adds to the errors is not known, and not in them"
+            )
     return lines
+
+
+def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
+    """Return the AUPR of each annotator's scores, over the range of recall of the curve of all."""
+    ends = curve_range(result.curve.precision_t, result.curve.log_recall_t)
+    each = []
+    for a in range(len(scored.annotators)):
+        alone = scored.of(a)
+        alone = alone.part(result.used_b[alone.bin_i])
+        if not len(alone.bin_i):
+            each.append(np.nan)  # nothing in the curve's bins
+            continue
+        curve = scored_curve(result.density, alone, side, 1, 1).curve
+        each.append(area(curve.precision_t, curve.log_recall_t, *ends))
+    known = [aupr for aupr in each if np.isfinite(aupr)]
+    names = zip(scored.annotators, each, strict=True)
+    said = (
+        f"{name} {aupr:.4f}" if np.isfinite(aupr) else f"{name} not known" for name, aupr in names
+    )
+    deviation = f"; standard deviation {np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
+    return f"AUPR by annotator: {', '.join(said)}{deviation}"
 
 
 def _variance_line(result: ScoredCurve) -> str:

@@ -184,7 +184,8 @@ def describe_density(density: Density, source: str) -> list[str]:
         f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
         f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
         f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not to be believed; nan "
-        "elsewhere",
+        "elsewhere, and in all bins of a run that has not converged, whose log_g_error is the "
+        "spread of its lanes and no more",
         f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
@@ -236,6 +237,8 @@ def summarize_density(density: Density) -> list[str]:
             f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
             "counts: their upper bounds count, not their errors"
         )
+    if not density.verdict.converged:
+        lines.append("these are the spread of the lanes; the errors of this run are not known")
     return lines + verdict_lines(density)
 
 
@@ -249,10 +252,14 @@ def summarize_curve(
     return [*lines, aupr_line(curve), *verdict_lines(density)]
 
 
+VISITED = "of what was visited:"
+"""How the line begins that says what "converged" is not about."""
+
+
 def verdict_lines(density: Density) -> list[str]:
     """Return the verdict in words, a line per reason."""
     if density.verdict.converged:
-        return ["converged: yes"]
+        return ["converged: yes", f"{VISITED} inputs that no walker came near cannot be seen"]
     return ["converged: no"] + [f"not converged: {reason}" for reason in density.verdict.reasons]
 
 

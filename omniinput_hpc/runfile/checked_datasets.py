@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, hdf5_trial, untrusted_hdf5
 from omniinput_hpc.runfile.fields import Field, slab
+from omniinput_hpc.text import first_line
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -73,7 +74,7 @@ class CheckedFile(untrusted_hdf5.UntrustedFile):
         tried: bool = False,
     ) -> None:
         self.on_damage, self._on_impossible = on_damage, on_impossible
-        crash = None if tried or not path.is_file() else hdf5_trial.crash_on(path)
+        crash = None if tried else hdf5_trial.crash_on(path)
         if crash is not None:
             raise BrokenRun(f"{path} is damaged: the HDF5 library {crash} when it reads it")
         super().__init__(path)
@@ -128,7 +129,7 @@ class CheckedDatasets:
             values = self._held[name, round_][rungs.start : rungs.stop]
         else:
             where = slab(self._fields[name], round_, rungs, self._n_rungs)
-            values = np.asarray(self._file[name][where if where is not None else slice(0)])
+            values = self.read(name, where if where is not None else slice(0))
         sums = self._sums_of(self._fields[name].per, round_)
         if sums is not None:
             self._compare(name, round_, rungs, values, sums[rungs.start : rungs.stop])
@@ -140,13 +141,13 @@ class CheckedDatasets:
         field = self._fields[name]
         where = slab(field, 0, rungs, self._n_rungs)
         rest = where[1:] if where is not None else (slice(0),)
-        values = np.asarray(self._file[name][(slice(rounds.start, rounds.stop), *rest)])
+        values = self.read(name, (slice(rounds.start, rounds.stop), *rest))
         sums_name = checksums.BY_KIND[field.per]
         for begin in range(rounds.start, rounds.stop, ROUNDS_AT_ONCE):
             end = min(begin + ROUNDS_AT_ONCE, rounds.stop)
             some = values[begin - rounds.start : end - rounds.start]
             if sums_name in self._fields:
-                sums_rkn = self._file[sums_name][begin:end]
+                sums_rkn = self.read(sums_name, slice(begin, end))
                 for round_, one, sums in zip(range(begin, end), some, sums_rkn, strict=True):
                     self._compare(name, round_, rungs, one, sums[rungs.start : rungs.stop])
             self._check_possible(name, begin, some)
@@ -154,7 +155,7 @@ class CheckedDatasets:
 
     def whole(self, name: str, frozen: bool = True) -> NDArray[Any]:
         """Return a dataset that is written at creation, or else by burn-in, which is over."""
-        values, field = np.asarray(self._file[name][...]), self._fields[name]
+        values, field = self.read(name, ...), self._fields[name]
         sums = self._sums_of(field.per, 0) if frozen else None
         if sums is not None and field.per == "once":
             if sums[self.names("once").index(name)] != checksums.of_whole(name, field, values):
@@ -162,6 +163,13 @@ class CheckedDatasets:
         elif sums is not None:
             self._compare(name, None, range(self._n_rungs), values, sums)
         return values
+
+    def read(self, name: str, where: Any) -> NDArray[Any]:
+        """Return a part of a dataset, unchecked; a `BrokenRun` says that it cannot be read."""
+        try:
+            return np.asarray(self._file[name][where])
+        except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
+            raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None
 
     def report_impossible(self, words: str) -> None:
         """Report what is impossible for another reason than a single dataset's values."""
@@ -180,7 +188,7 @@ class CheckedDatasets:
             return self._held[name, round_]
         if self._sums is None or self._sums[0] != (per, round_):
             where = {"round": round_, "once": ..., "burn-in": ...}.get(per, round_ % 2)
-            self._sums = (per, round_), self._file[name][where]
+            self._sums = (per, round_), self.read(name, where)
         return self._sums[1]
 
     def _compare(
@@ -221,4 +229,4 @@ class CheckedDatasets:
             report(self._path, words)
 
     def _counters(self) -> list[int]:
-        return [int(self._file[name][0]) for name in checksums.counters(self._fields)]
+        return [int(self.read(name, 0)) for name in checksums.counters(self._fields)]

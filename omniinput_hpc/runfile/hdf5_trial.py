@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,7 +23,12 @@ SECONDS = 60.0
 """Of its process: Python starts slowly from some file systems."""
 LAUNCHERS = ("PMI", "PMIX_", "OMPI_", "MPI_", "SLURM_", "HYDI_", "HYDRA_")
 """What the variables begin with by which MPI would take that process for a rank."""
+CRASHES = {
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU,
+}  # fmt: skip
+"""Signals that a process brings upon itself; others come from outside: a stop, lack of memory."""
 
+_BEGUN = b"begun"  # what that process says just before it opens the file
 
 _fine: set[tuple[int, int, int]] = set()  # files on which HDF5 did not crash
 
@@ -31,32 +37,37 @@ def crash_on(path: Path) -> str | None:
     """Return how a process ends that reads a file's structure; None where it ends by itself.
 
     A file is looked at once, until something writes to it. What HDF5 refuses is no crash: whoever
-    opens the file then is told.
+    opens the file then is told. None, too, where nothing is learnt: there is no such regular file,
+    or that process is ended from outside, waits, or crashes before it opens the file.
     """
-    stat = os.stat(path)
-    file = stat.st_dev, stat.st_ino, stat.st_mtime_ns
-    if file in _fine:
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    file = about.st_dev, about.st_ino, about.st_mtime_ns
+    if file in _fine or not stat.S_ISREG(about.st_mode):
         return None
     environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    environment["MPI4PY_RC_INITIALIZE"] = "false"  # h5py's import would begin MPI
     try:
         done = subprocess.run(
             [sys.executable, __file__, str(path)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
             timeout=SECONDS,
+            start_new_session=True,  # an interrupt from the keyboard is for the program alone
         )
-    except subprocess.TimeoutExpired:
-        return f"does not end within {SECONDS:g} s"
-    except OSError:  # no more processes here: as if there were no such look
+    except (OSError, subprocess.TimeoutExpired):  # no more processes here, or a slow file system
+        return None
+    if done.returncode == 0:
+        _fine.add(file)
+    if -done.returncode not in CRASHES or not done.stdout.startswith(_BEGUN):
         return None
     if done.returncode == -signal.SIGXCPU:
         return f"does not end within {CPU_SECONDS} s"
-    if done.returncode < 0:
-        return f"crashes (signal {-done.returncode})"
-    _fine.add(file)
-    return None
+    return f"crashes (signal {-done.returncode})"
 
 
 def _look_at(name: str, item: Any) -> None:
@@ -72,14 +83,11 @@ def _look_at(name: str, item: Any) -> None:
 
 def _main(path: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(ImportError):
-        import mpi4py
-
-        mpi4py.rc.initialize = False  # which h5py's import would do
     import h5py
 
     spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
     resource.setrlimit(resource.RLIMIT_CPU, (spent + CPU_SECONDS, spent + CPU_SECONDS + 1))
+    os.write(sys.stdout.fileno(), _BEGUN)
     with suppress(Exception), h5py.File(path, "r", locking=False) as file:
         _look_at("/", file)
         file.visititems(_look_at)

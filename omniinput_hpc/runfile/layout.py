@@ -8,6 +8,7 @@ One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made b
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import time
@@ -21,7 +22,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.histogram import MAX_GROUPS
+from omniinput_hpc.histogram import MAX_BINS, MAX_GROUPS
 from omniinput_hpc.runfile import checksums
 from omniinput_hpc.runfile.fields import Field as Field
 from omniinput_hpc.runfile.fields import shape_of as shape_of
@@ -58,6 +59,15 @@ class Geometry:
     def x_dtype(self) -> np.dtype[Any]:
         """The smallest unsigned integer that holds n_values values."""
         return np.min_scalar_type(self.n_values - 1)
+
+    def check(self) -> None:
+        """Raise a ValueError where no run file can have these numbers."""
+        if self.n_bins > MAX_BINS:
+            raise ValueError(f"{self.n_bins:.3g} bins are too many")
+        if min(self.rounds, self.n_rungs, self.n_walkers, self.n_bins, self.n_kernels) < 1:
+            raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
+        if self.samples_per_round % self.n_walkers:
+            raise ValueError("its samples are no multiple of its walkers")
 
 
 def layout(g: Geometry) -> dict[str, Field]:
@@ -110,7 +120,7 @@ def layout(g: Geometry) -> dict[str, Field]:
 def size_in_bytes(g: Geometry) -> int:
     """Return the size of a run file's data."""
     fields = layout(g).values()
-    return sum(int(np.prod(f.shape, dtype=np.int64)) * np.dtype(f.dtype).itemsize for f in fields)
+    return sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in fields)
 
 
 def create(
@@ -309,6 +319,6 @@ def sync(path: Path) -> None:
 
 def free_bytes(folder: Path) -> int:
     """Return the free space of the nearest existing folder."""
-    while not folder.exists():
+    while not os.path.exists(folder):
         folder = folder.parent
     return shutil.disk_usage(folder).free

@@ -172,7 +172,7 @@ class OpenFile:
     def _is_unmounted(self, mine: os.stat_result) -> bool:
         folder = self._path.parent
         with suppress(OSError):
-            while not folder.exists():
+            while not os.path.exists(folder):
                 folder = folder.parent
             return os.stat(folder).st_dev != mine.st_dev
         return False

@@ -5,6 +5,7 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.runfile import (
     checksums,
     consistency,
@@ -146,17 +146,17 @@ class RunReader(CheckedFile):
         )
         if not with_checksums and checksums.PROGRESS in self._file:
             raise ValueError("it has checksums, but says that it is of a version without any")
-        if g.n_bins > MAX_BINS:
-            raise ValueError(f"{g.n_bins:.3g} bins are too many")
-        if min(g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.n_kernels) < 1:
-            raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
-        if g.samples_per_round % g.n_walkers:
-            raise ValueError("its samples are no multiple of its walkers")
+        g.check()
         for name, field in layout(g).items():
             found = untrusted_hdf5.dataset(self._file, name)
             if found.shape != field.shape or found.dtype != field.dtype:
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
+
+    @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where the file does not say."""
+        return self.texts.get("created", "")
 
     @property
     def texts(self) -> dict[str, str]:
@@ -197,7 +197,7 @@ class RunReader(CheckedFile):
 
     def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
         """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
-        return np.asarray(self._file[name][... if index is None else index])
+        return self._data.read(name, ... if index is None else index)
 
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
@@ -328,8 +328,7 @@ class RunReader(CheckedFile):
 
         Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
         """
-        with self._damage_as_user_error():
-            return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
+        return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
 
     @property
     def last_round(self) -> int | None:
@@ -413,8 +412,8 @@ def open_run(
     path = Path(path)
     try:
         return RunReader(path, on_damage, on_impossible, tried)
-    except UserError as error:
-        if not path.is_file() or not checkpoint_of(path).is_file():
+    except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
+        if not os.path.isfile(checkpoint_of(path)):
             raise
         words = "its rounds can be brought back into a new file by its side file: --salvage NEW.h5"
         raise type(error)(f"{error}; {words}") from None

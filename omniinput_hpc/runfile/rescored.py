@@ -156,17 +156,27 @@ def open_rescored(
     return RescoredReader(Path(path), on_damage, on_impossible, tried)
 
 
+def beside(run_path: Path) -> list[Path]:
+    """Return the side files of a run, by their names."""
+    return sorted(run_path.parent.glob(f"{glob.escape(run_path.stem)}.rescored.*.h5"))
+
+
 def find(run: RunReader, other: RunReader) -> Path:
     """Return the side file that holds the other run's model's outputs of this run's samples.
 
     The model's fingerprint decides, not the file's name. Raises a UserError where there is none,
-    with the command that makes it.
+    with the command that makes it, or of the first of them that is damaged.
     """
-    found = sorted(run.path.parent.glob(f"{glob.escape(run.path.stem)}.rescored.*.h5"))
-    for path in found:
-        with open_rescored(path, run.on_damage) as side:
-            if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
-                return path
+    problem: UserError | None = None
+    for path in beside(run.path):
+        try:
+            with open_rescored(path, run.on_damage) as side:
+                if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
+                    return path
+        except UserError as error:  # it may be another model's
+            problem = problem or error
+    if problem is not None:
+        raise problem
     raise UserError(
         f"the model of {other.path} has not evaluated the samples of {run.path}: run "
         f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"

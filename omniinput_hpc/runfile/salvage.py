@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums, side_checkpoint
+from omniinput_hpc.runfile import checksums, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import open_regular
 
 
 @dataclass(frozen=True)
@@ -37,33 +39,44 @@ class State:
 class OldFile:
     """The bytes of a run file, by dataset; use as a context manager.
 
-    Raises a UserError where there is no such file, no whole side file, or it is another run's.
+    Raises a UserError where there is no such file, it cannot be read, there is no whole side file,
+    or it is another run's.
 
     Attributes
     ----------
     side : what the side file holds
-    rounds, burn_in : int, committed, as the old file's own counters say where they can be right
+    claimed : int, committed rounds, as the old file's own counter says where it can be right
+    rounds, burn_in : int, committed, of those that can be read (see `go_back`)
+    unreadable : which of the claimed rounds cannot be read; "" where all can be
     """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
+        if not untrusted_hdf5.is_file(path):
             raise UserError(f"{path}: no such run file")
         self.path, self.side = path, side_checkpoint.read(path)
-        self.burn_in_planned = int(tomllib.loads(self.side.config_toml)["run"].get("burn_in", 0))
-        self._size = path.stat().st_size
-        if self._size > self.side.n_bytes:
-            raise UserError(
-                f"{path} is longer than the run file that its side file is of; they do not belong "
-                "together"
-            )
-        self._descriptor = os.open(path, os.O_RDONLY)
-        self.rounds, self.burn_in = self._counters()
+        self.burn_in_planned = self.side.burn_in_planned
+        self.unreadable = ""
+        with ExitStack() as undo:
+            try:
+                file = undo.enter_context(open_regular(path))
+                self._size = os.fstat(file.fileno()).st_size
+            except OSError as error:
+                raise untrusted_hdf5.unreadable(path, error) from None
+            self._descriptor = file.fileno()
+            if self._size > self.side.n_bytes:
+                raise UserError(
+                    f"{path} is longer than the run file that its side file is of; they do not "
+                    "belong together"
+                )
+            self.rounds, self.burn_in = self._counters()
+            self.claimed = self.rounds
+            self._close = undo.pop_all().close
 
     def __enter__(self) -> OldFile:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        os.close(self._descriptor)
+        self._close()
 
     def read(self, name: str, index: int | None = None) -> NDArray[Any] | None:
         """Return a dataset, or one entry of its first axis; None where the file is too short."""
@@ -100,6 +113,24 @@ class OldFile:
             return rounds, burn_in
         return side.rounds, side.burn_in
 
+    def go_back(self, name: str, round_: int) -> None:
+        """Drop a round of which a dataset cannot be read, and those after it.
+
+        Only the newest round's walkers, those of the round before and the side file's are known:
+        it goes back by one round, or to the side file's. Raises a UserError where that is later.
+        """
+        what = f"{name} of round {round_} cannot be read"
+        if round_ == self.claimed - 1 > self.side.rounds:
+            self.rounds = round_
+        elif round_ >= self.side.rounds and self.side.has_state:
+            self.rounds, self.burn_in = self.side.rounds, self.side.burn_in
+        else:
+            raise UserError(
+                f"{self.path}: {what}; from what is left the run cannot be resumed, so nothing "
+                "was written"
+            )
+        self.unreadable = self.unreadable or what
+
     def states(self) -> list[State]:
         """Return what a run may be resumed from, the newest first."""
         found = [State(self.rounds, self.burn_in, of_side=False)]
@@ -109,7 +140,7 @@ class OldFile:
             found.append(State(self.side.rounds, self.side.burn_in, of_side=True))
         return found
 
-    def check_identity(self) -> None:
+    def check_identity(self, heartbeat: Callable[[], object]) -> None:
         """Raise a UserError where the side file is of another run.
 
         What it knows of its last round must be in the file: who was where, or the histogram of
@@ -126,6 +157,7 @@ class OldFile:
             if counts_kb is None:
                 break
             total_kb = total_kb + counts_kb.astype(np.int64)
+            heartbeat()
         counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1)
         if not np.array_equal(total_kb, counted_kb):
             raise UserError(
@@ -137,26 +169,35 @@ class OldFile:
 def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
     """Write a new run file with all rounds of an old one, in the state of the old one's last.
 
-    `heartbeat` is called for each round. Raises a UserError where a round cannot be read, and an
-    OSError where the new file cannot be written.
+    Of rounds that cannot be read see `OldFile.go_back`. `heartbeat` is called for each round.
+    Raises a UserError where nothing is left that a run can be resumed from, and an OSError where
+    the new file cannot be written.
     """
-    side, g = old.side, old.side.geometry
+    g = old.side.geometry
     with making(new) as file:
         make_datasets(file, layout(g))
-        put_attributes(file, layout(g), side.attributes)
+        _put_attributes(file, old)
         for name, field in layout(g).items():
             if field.per != "round" or not math.prod(field.shape):
                 continue
             for round_ in range(old.rounds):
                 values = old.read(name, round_)
                 if values is None:
-                    raise UserError(
-                        f"{old.path}: {name} of round {round_} cannot be read; from what is left "
-                        "the run cannot be resumed, so nothing was written"
-                    )
+                    old.go_back(name, round_)
+                    break
                 file[name][round_] = values
                 heartbeat()
         _put(file, old, old.states()[0])
+
+
+def _put_attributes(file: h5py.File, old: OldFile) -> None:
+    try:
+        put_attributes(file, layout(old.side.geometry), old.side.attributes)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise UserError(
+            f"{old.path}: its side file holds attributes that no run file has, so nothing was "
+            f"written ({first_line(error)})"
+        ) from None
 
 
 def put_state(old: OldFile, new: Path, state: State) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 import time
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import checksums, untrusted_hdf5
+from omniinput_hpc.runfile import checksums, stored_input, untrusted_hdf5
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
@@ -37,6 +38,8 @@ from omniinput_hpc.runfile.layout import (
 )
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.text import amount, first_line, write_atomically
+from omniinput_hpc.untrusted.files import open_regular
+from omniinput_hpc.untrusted.parsing import parse_json
 
 SIDE_FORMAT, SIDE_VERSION = "omniinput-checkpoint", 1
 EVERY = 60.0
@@ -81,6 +84,11 @@ class SideCheckpoint:
         return str(self.attributes["config"])
 
     @property
+    def burn_in_planned(self) -> int:
+        """The number of burn-in rounds by the resolved input file."""
+        return int(stored_input.parse(self.config_toml)["run"].get("burn_in", 0))
+
+    @property
     def has_state(self) -> bool:
         """Whether there is something to resume from."""
         return all(name in self.slabs for name in fields_of(self.geometry, IN_TURN))
@@ -112,11 +120,15 @@ def of_run(run: RunReader, with_slabs: bool = True) -> SideCheckpoint:
         name: Place(offsets[name], field.shape, np.dtype(field.dtype).str)
         for name, field in layout(g).items()
     }
+    try:
+        n_bytes = os.stat(run.path).st_size
+    except OSError as error:
+        raise untrusted_hdf5.unreadable(run.path, error) from None
     return SideCheckpoint(
         attributes=run.attributes(),
         geometry=g,
         places=places,
-        n_bytes=run.path.stat().st_size,
+        n_bytes=n_bytes,
         rounds=run.rounds,
         burn_in=run.burn_in_committed,
         slabs=slabs,
@@ -183,21 +195,25 @@ def read(run: Path) -> SideCheckpoint:
     Raises a UserError where there is none, or it is damaged.
     """
     path = checkpoint_of(run)
-    if not path.is_file():
+    if not untrusted_hdf5.is_file(path):
         raise UserError(f"{run} has no side file {path}")
     return _read(path)
 
 
 def _read(path: Path) -> SideCheckpoint:
     try:
-        if path.stat().st_size > MAX_BYTES + untrusted_hdf5.MAX_ATTRIBUTE_BYTES:
-            raise ValueError("it is too large")
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES + untrusted_hdf5.MAX_ATTRIBUTE_BYTES:
+                raise ValueError("it is too large")
+            data = file.read()
+    except OSError as error:
+        raise untrusted_hdf5.unreadable(path, error) from None
+    try:
         slabs = safetensors.numpy.load(data)
         digest = slabs.pop(_DIGEST).tobytes()
         if xxhash.xxh3_128_digest(memoryview(data)[:-_DIGEST_BYTES]) != digest:
             raise ValueError("its checksum differs")
-        return _checked(json.loads(slabs.pop("about").tobytes()), slabs)
+        return _checked(parse_json(slabs.pop("about").tobytes()), slabs)
     except (*untrusted_hdf5.ERRORS, safetensors.SafetensorError) as error:
         raise UserError(f"{path} is not a whole side file: {first_line(error)}") from None
 
@@ -214,12 +230,15 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
     if attributes["format"] != FORMAT or attributes["format_version"] not in versions:
         raise ValueError("its run file is of another version")
+    if not all(isinstance(value, str | int | float | np.ndarray) for value in attributes.values()):
+        raise ValueError("it has attributes that no run file has")
     if not isinstance(attributes["config"], str):
         raise ValueError("it holds no input")
     numbers = {**about["geometry"], **{n: about[n] for n in ("n_bytes", "rounds", "burn_in")}}
     if not all(isinstance(n, int) and 0 <= n < 1 << 60 for n in numbers.values()):
         raise ValueError("it has numbers out of range")
     g = Geometry(**about["geometry"])
+    g.check()
     places = {
         name: Place(int(p["offset"]), tuple(map(int, p["shape"])), str(p["dtype"]))
         for name, p in about["places"].items()
@@ -227,11 +246,19 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     for name, field in layout(g).items():
         if (places[name].shape, places[name].dtype) != (field.shape, np.dtype(field.dtype).str):
             raise ValueError(f"dataset {name} has another shape or type")
-        if not 0 <= places[name].offset <= about["n_bytes"]:
+        n_bytes = math.prod(field.shape) * np.dtype(field.dtype).itemsize
+        if not 0 <= places[name].offset <= about["n_bytes"] - n_bytes:
             raise ValueError(f"dataset {name} lies outside the file")
     found = SideCheckpoint(
         attributes, g, places, about["n_bytes"], about["rounds"], about["burn_in"], slabs
     )
+    burn_in = found.burn_in_planned
+    if found.rounds > g.rounds or found.burn_in > burn_in:
+        raise ValueError("its counters are out of range")
+    if found.rounds and found.burn_in < burn_in:
+        raise ValueError("its counters contradict each other")
+    if (found.rounds or found.burn_in) and not found.has_state:
+        raise ValueError("it holds no walkers")
     for name, field in fields_of(g, ALWAYS + IN_TURN if found.has_state else ALWAYS).items():
         shape = field.shape if field.per in ALWAYS else field.shape[1:]
         if slabs[name].shape != shape or slabs[name].dtype != field.dtype:
@@ -250,10 +277,13 @@ class SideWriter:
         self._path, self._world = checkpoint_of(run), world
         self._next, self._fine = 0.0, True  # when the next is due; whether the last was written
         self._side: SideCheckpoint | None = None  # on rank 0
-        if world.rank == 0:
-            with open_run(run) as reader:
+
+        def first() -> None:
+            with open_run(run, tried=True) as reader:
                 self._side = of_run(reader)
             self._write(self._side, time.monotonic())
+
+        world.on_rank_0(first)
 
     def after_commit(
         self, round_: int, values: Mapping[str, NDArray[Any]], rungs: range, g: Geometry
@@ -285,7 +315,7 @@ class SideWriter:
 
 def _after(side: SideCheckpoint, round_: int, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     """Return the side checkpoint after a round; burn-in rounds are negative."""
-    burn_in = tomllib.loads(side.config_toml)["run"].get("burn_in", 0)
+    burn_in = side.burn_in_planned
     return replace(
         side,
         rounds=max(round_ + 1, 0),

@@ -8,6 +8,8 @@ contiguous and within the file's size, and hold plain numbers.
 from __future__ import annotations
 
 import math
+import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,10 +38,15 @@ ERRORS = (
 """What h5py and numpy raise on broken files."""
 
 
+class NotHdf5(UserError):
+    """What HDF5 does not take for a file of its own: another file, or one whose head is damaged."""
+
+
 class UntrustedFile(ABC):
     """An HDF5 file opened for reading after a check of its header; use as a context manager.
 
-    Raises a UserError where there is no such file, it is not HDF5, or it is damaged (a `DAMAGED`).
+    Raises a UserError where there is no such file, it cannot be read, it is not HDF5 (`NotHdf5`),
+    or it is damaged (a `DAMAGED`).
     """
 
     NAME: ClassVar[str]
@@ -47,12 +54,14 @@ class UntrustedFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.is_file():
+        if not is_file(path):
             raise UserError(f"{path}: no such {self.NAME}")
         try:
             self._file = h5py.File(path, "r", locking=False)
-        except OSError:
-            raise UserError(f"{path} is not a readable HDF5 file") from None
+        except OSError as error:
+            if error.errno:
+                raise unreadable(path, error) from None
+            raise NotHdf5(f"{path} is not a readable HDF5 file") from None
         try:
             with self._damage_as_user_error():
                 self._read_header()
@@ -81,6 +90,30 @@ class UntrustedFile(ABC):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a regular file; a UserError says why that cannot be seen."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a zero byte in the name
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """Return what to raise for a file that the system does not give, whatever is in it."""
+    return UserError(f"{path} cannot be read: {_reason(error)}")
+
+
+def unwritable(path: Path, error: OSError) -> UserError:
+    """Return what to raise for a file that cannot be opened for writing."""
+    return UserError(f"{path} cannot be opened for writing: {_reason(error)}")
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else first_line(error)
 
 
 def require(file: h5py.File, kind: str, versions: tuple[int, ...], name: str) -> int:

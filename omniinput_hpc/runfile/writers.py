@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import h5py
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import checksums
+from omniinput_hpc.runfile import checksums, untrusted_hdf5
 from omniinput_hpc.runfile.fields import Field, shape_of, slab
 from omniinput_hpc.runfile.layout import Geometry, layout
 from omniinput_hpc.runfile.lock import LockLost, RunLock
@@ -31,10 +32,14 @@ from omniinput_hpc.runfile.open_file import FileLost, OpenFile
 
 log = logging.getLogger("omniinput_hpc")
 
+T = TypeVar("T")
 Fields = Mapping[str, Field]
 
 PARALLEL_SYSTEMS = {"lustre", "gpfs", "beegfs", "panfs", "pvfs2", "orangefs", "ceph", "wekafs"}
 """File systems that keep parallel writes of several nodes coherent."""
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and the like in mountinfo
 
 
 class WriteError(Exception):
@@ -256,11 +261,22 @@ def open_writer(
     """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
 
     `fields` are the datasets of another file than a run file (see `rescored`); among them are the
-    counters of committed rounds.
+    counters of committed rounds. Raises a UserError on all ranks where it cannot be opened.
     """
     writer = MpioWriter if kind == "mpio" else GatherWriter
-    world.on_rank_0(lambda: checksums.settle_file(path))
-    return writer(path, layout(g) if fields is None else fields, g.n_rungs, rungs, world)
+    names = layout(g) if fields is None else fields
+
+    def agreed(function: Callable[[], T]) -> Callable[[], T]:
+        def call() -> T:
+            try:
+                return function()
+            except OSError as error:  # the file has gone since it was looked at
+                raise untrusted_hdf5.unwritable(path, error) from None
+
+        return call
+
+    world.on_rank_0(agreed(lambda: checksums.settle_file(path)))
+    return world.together(agreed(lambda: writer(path, names, g.n_rungs, rungs, world)))
 
 
 def choose_writer(requested: str, folder: Path, n_nodes: int) -> tuple[str, str]:
@@ -288,7 +304,7 @@ def file_system(folder: Path) -> str:
     target, best, kind = str(folder.resolve()), "", "unknown"
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = left.split()[4]
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, right.split()[0]

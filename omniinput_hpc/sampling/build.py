@@ -62,38 +62,12 @@ class Built:
         return self.rungs[0].model_beta
 
     def check_is_function(self) -> None:
-        """Evaluate the probe inputs twice, and in other rows of batches of other inputs.
+        """Raise a UserError where the model is no function (see `checked.check_is_function`)."""
+        from omniinput_hpc.models.checked import check_is_function
 
-        Raises a UserError where z differs by more than rounding, unless the model is declared to
-        be noisy.
-        """
-        from omniinput_hpc.models.checked import IS_NO_FUNCTION
-
-        allowed, g = models.rounding(self.config), self.geometry
-        if allowed is None:
-            return
-        probes, others = (rng.generator(0, "fingerprint", g.n_sites, *i) for i in ((), (2,)))
-        evaluate, row = self.rungs[0].walkers.evaluate, np.arange(g.n_walkers)
-        times = apart = 0.0
-        for _ in range(-(-N_PROBES // g.n_walkers)):
-            shape = (g.n_walkers, g.n_sites)
-            x = probes.integers(g.n_values, size=shape).astype(g.x_dtype)
-            z, kept = evaluate(x), [(evaluate(x), row, row)]
-            for parity in range(2):  # half of the inputs, each a row further on, the others new
-                same = row % 2 == parity
-                rolled = others.integers(g.n_values, size=shape).astype(g.x_dtype)
-                rolled[same] = np.roll(x, 1, axis=0)[same]
-                kept.append((evaluate(rolled), row[same], np.roll(row, 1)[same]))
-            for z_again, there, here in kept:
-                apart_w = np.abs(z_again[there] - z[here])
-                times_w = apart_w / (allowed[0] + allowed[1] * np.abs(z[here]))
-                times = max(times, times_w.max(initial=0.0))
-                apart = max(apart, apart_w.max(initial=0.0))
-        if times > 1.0:
-            raise UserError(
-                f"{_name(self.config)} returned outputs for one input that differ by {apart:.3g}, "
-                f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
-            )
+        g, evaluate = self.geometry, self.rungs[0].walkers.evaluate
+        shape, allowed = (g.n_walkers, g.n_sites), models.rounding(self.config)
+        check_is_function(evaluate, shape, g.n_values, allowed, _name(self.config))
 
     def probe(self) -> list[float]:
         """Return z at 16 inputs that never change: they tell whether the model is the same."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ import numpy as np
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
 
@@ -59,12 +63,12 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
     Raises a UserError where the path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
-    if not path.exists():
+    if not _exists(path):
         if restart == "require":
             raise UserError(f"--restart require: there is no run file {path} to resume")
         _check_folder(path)
         return Existing()
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UserError(f"run.output = {path} is a folder; it must name a file")
     if restart == "never":
         raise UserError(
@@ -117,21 +121,32 @@ def _differences(stored: Config, given: Config) -> list[str]:
     return lines
 
 
+def _exists(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        # a name that is too long, a folder that may not be entered
+        raise UserError(f"run.output = {path} cannot be used: {error.strerror}") from None
+    return True
+
+
 def _check_folder(path: Path) -> None:
     """Check that the file can be made, without making anything."""
     target = target_of(path)
     if path.is_symlink():
         # A folder that is missing there may be one of a file system that is not mounted now.
-        if target.is_symlink() or not target.parent.is_dir():
+        if target.is_symlink() or not os.path.isdir(target.parent):
             raise UserError(
                 f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
                 "make (or mount) that folder, or remove the link"
             )
         path = target
     folder = path.parent
-    while not folder.exists():
+    while not os.path.exists(folder):
         folder = folder.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"run.output = {path}: {folder} is not a folder")
     if os.statvfs(folder).f_flag & os.ST_RDONLY or not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"run.output = {path}: the folder {folder} cannot be written")
@@ -141,11 +156,26 @@ def check_rounds(path: Path, rungs: range) -> None:
     """Check all committed rounds of some rungs.
 
     Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
-    damaged.
+    damaged, which says what can be done.
     """
     with open_run(path, tried=True) as run:
         for round_ in range(run.rounds):
-            run.check_round(round_, rungs)
+            try:
+                run.check_round(round_, rungs)
+            except BrokenRun as error:
+                raise UserError(f"{error}; {_remedy(path, round_)}") from None
+
+
+def _remedy(path: Path, damaged: int) -> str:
+    """Return what can be done about a damaged round."""
+    with suppress(UserError):
+        side = side_checkpoint.read(path)
+        if side.has_state and side.rounds <= damaged:
+            return f"--salvage NEW.h5 goes back to round {side.rounds}, from where it is resumed"
+    return (
+        "its side file cannot bring that back: no rounds are added, and the scripts of analysis/ "
+        "read it with --damaged"
+    )
 
 
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
@@ -158,12 +188,21 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         return
     path = Path(config.run.output)
     with open_run(path) as run:
-        fits = replace(run.geometry, rounds=g.rounds, checksums=g.checksums) == g
+        there = asdict(replace(run.geometry, rounds=g.rounds, checksums=g.checksums))
         stored_z = run.probe_z
         run.check_header()
         run.checkpoint(range(run.geometry.n_rungs))  # refuses damaged walkers
         threads = run.config["run"].get("threads", 1)
-    same = fits and stored_z.shape == (len(here.probe_z),)
+    mine = asdict(g)
+    sizes = [
+        f"{n} is {there[n]} in the file and {v} here" for n, v in mine.items() if v != there[n]
+    ]
+    if sizes:
+        raise UserError(
+            f"run.output = {path} holds a run of another model ({', '.join(sizes)}); choose "
+            "another run.output, or move it away"
+        )
+    same = stored_z.shape == (len(here.probe_z),)
     if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):
         raise UserError(
             f"run.output = {path} holds a run of another model (its outputs differ); choose "

@@ -33,8 +33,7 @@ def parse_json(data: bytes, unique_keys: bool = False) -> Any:
     """Return the value of a JSON text.
 
     Whole numbers have at most 300 digits, so that each fits in a float (tokenizers have one of 31:
-    their `model_max_length`). NaN and infinity, which
-    Python's JSON has, are read.
+    their `model_max_length`). NaN and infinity, which Python's JSON has, are read.
 
     Parameters
     ----------

@@ -156,6 +156,44 @@ def test_users_mistakes_get_one_plain_line(folder, tmp_path, inside):
     assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        ("overlay.py", ["--output", "a.png", "--inputs", "-1"], "--inputs: expected a whole"),
+        ("next_scores.py", ["--scores", "s", "--budget", "-50"], "--budget: expected a whole"),
+        ("next_scores.py", ["--scores", "s", "--fewest-inputs", "0"], "at least 1, found '0'"),
+        ("annotators.py", ["--scores", "s", "--fewest-lanes", "-1"], "at least 1, found '-1'"),
+    ],
+)
+def test_numbers_that_make_no_sense(inside, capsys, script, arguments, words):
+    with pytest.raises(SystemExit) as ended:
+        inside(script, "run.h5", *arguments)
+    assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+RANGE = ["--range", "0", "1", "--width", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        ("next_scores.py", ["r.h5", "--scores", "s", "--budget", 10**9], "at most 1,000,000"),
+        ("choose.py", ["r.h5", *RANGE, "--per-bin", 65537], "from 1 to 65536, found 65537"),
+        ("choose.py", ["r.h5", *RANGE, "--output", "a.jsonl"], "must end with .tasks.jsonl"),
+        ("choose.py", ["r.h5", *RANGE, "--output", "r.h5"], "must end with .tasks.jsonl"),
+        ("choose.py", ["r.h5", *RANGE, "--gold", "g.tasks.jsonl", "--output", "g.tasks.jsonl"],
+         "is a file that is read"),
+        ("overlay.py", ["r.h5", "--output", "./r.h5"], "r.h5 is a file that is read"),
+        ("overlay.py", ["r.h5", "--output", "other.h5"], "is named as a run file is"),
+        ("report.py", ["r.h5", "--tasks", "t.tasks.jsonl", "--output", "t.tasks.jsonl"],
+         "is a file that is read"),
+    ],
+)  # fmt: skip
+def test_no_file_is_overwritten_that_is_read(inside, script, arguments, words):
+    code, _, err = inside(script, *arguments)
+    assert is_plain(code, err, words), err
+
+
 def test_results_that_cannot_be_written(tmp_path, inside):
     """A folder in the way of the result (root may write anywhere, so permissions show nothing)."""
     write_run(tmp_path / "a.h5", rounds=2)

@@ -212,6 +212,11 @@ def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, densi
     with pytest.raises(UserError, match="has scores already"):
         task_set.write_task_set(path, [drawn_run(chosen)] * 2, header)
     assert path.read_bytes() == before
+    path.rename(tmp_path / "away.jsonl")  # the key of what was scored is still there
+    key = key_path(path).read_bytes()
+    with pytest.raises(UserError, match="has scores already"):
+        task_set.write_task_set(path, [drawn_run(chosen)] * 2, header)
+    assert key_path(path).read_bytes() == key and not path.exists()
     with pytest.raises(UserError, match="cannot be mixed"):
         task_set.common_kind(
             [
@@ -238,3 +243,27 @@ def test_a_run_is_drawn_from_by_its_number_and_the_key_says_how(run, density, mo
     assert header["range"] == [-1.0, z_range[1]] and header["law"] == "by-weight"
     assert [r["model_fingerprint"] for r in header["runs"]] == [run.fingerprint] * 2
     assert header["duplicates"] == 2 * sum(r.samples - r.distinct for r in reports)
+
+
+def test_shares_far_below_the_smallest_number_are_known():
+    """Weights of e^-900 to 1 inside a wide bin, an input recorded twice."""
+    log_w_i, of_i = np.array([-900.0, 0.0, -900.0, -2.0]), np.array([1, 0, 1, 2])
+    found = choose._log_shares(log_w_i, of_i)
+    total = np.log(1 + np.exp(-2))
+    np.testing.assert_allclose(found, [-total, np.log(2) - 900 - total, -2 - total], rtol=1e-14)
+
+
+def test_a_uniform_draw_of_tiny_weights_makes_a_key_that_is_read(tmp_path, run, density):
+    """A bin as wide as the space, seen from a cold rung: weights that differ by 900 nats."""
+
+    class Steep:
+        @staticmethod
+        def log_mixture(z_i, log_q_ik):
+            return 400.0 * z_i
+
+    edges = np.array([FINE[0], FINE[-1]])
+    chosen, reports = choose.choose(run, Steep(), edges, PER_BIN, "uniform", 1)
+    assert min(c.log_weight for c in chosen) < -750 and reports[0].drawn == PER_BIN
+    path = tmp_path / "a.tasks.jsonl"
+    task_set.write_task_set(path, [drawn_run(chosen)], {**HEADER, "law": "uniform", "width": 7.0})
+    assert len(read_key(key_path(path)).items) == PER_BIN + 4

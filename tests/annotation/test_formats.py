@@ -10,7 +10,7 @@ from scores import main
 from task_files import make_tasks, word
 
 from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
-from omniinput_hpc.annotation.tasks import read_tasks, tasks_id_of
+from omniinput_hpc.annotation.tasks import key_path, read_tasks, tasks_id_of
 
 GIVEN = {
     "ana": {"id0000": 0.0, "id0001": 1 / 3, "id0002": 1.0},
@@ -93,6 +93,49 @@ def test_stars_become_scores(tmp_path, tasks, capsys):
     path.write_text(json.dumps([rated("id0000", 5)]))
     assert call(capsys, tasks.path, "--import", path, "--stars", 9, "--annotator", "nine")[0] == 0
     assert read_scores(scores_path(tasks.path, "nine")).by_id() == {"id0000": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("people", "options", "words"),
+    [
+        ((1, 2), ["--annotator", "nine"], "'user1' and 'user2' would both be nine; import them"),
+        ((1, None), ["--annotator", "nine"], "would both be nine"),
+        (("ana@x.org", "ana@y.org"), [], "'ana@x.org' and 'ana@y.org' would both be ana; rename"),
+        (("a.b@x.org", "a-b@x.org"), [], "would both be a-b"),
+        ((7, {"id": 9, "email": "user7@x.org"}), [], "'user7' and 'user7@x.org' would both be"),
+        (("ana@x.org", "ben@x.org"), [], None),
+        (("ana@x.org", {"email": "ana@x.org"}), [], None),
+        ((None, None), ["--annotator", "nine"], None),
+    ],
+)
+def test_people_are_not_merged_silently(tmp_path, tasks, capsys, people, options, words):
+    first, second = (rated("id0000", 2 + n, who)["annotations"][0] for n, who in enumerate(people))
+    both = rated("id0000", 2)
+    both["annotations"] = [first, second]
+    apart = [rated("id0000", 2, people[0]), rated("id0001", 3, people[1])]
+    for n, items in enumerate(([both], apart)):
+        path = tmp_path / f"{n}.json"
+        path.write_text(json.dumps(items))
+        code, _, err = call(capsys, tasks.path, "--import", path, *options)
+        if words is None:
+            assert (code, err) == (0, "")
+            for made in tmp_path.glob("*.scores.*"):
+                made.unlink()
+        else:
+            assert code == 2 and words in err and not list(tmp_path.glob("*.scores.*")), err
+
+
+def test_scorers_and_rows_are_not_merged_silently(tmp_path, tasks, capsys):
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        '{"id": "id0000", "scores": {"a.b": 1}}\n{"id": "id0001", "scores": {"a/b": 0}}'
+    )
+    code, _, err = call(capsys, tasks.path, "--import", path)
+    assert code == 2 and "'a.b' and 'a/b' would both be a-b; rename one" in err
+    path = tmp_path / "scores.csv"
+    path.write_text("id,score,annotator\nid0000,1,ana\nid0001,0,ben\n")
+    code, _, err = call(capsys, tasks.path, "--import", path, "--annotator", "cai")
+    assert code == 2 and "'ana' and 'ben' would both be cai; import them one by one" in err
 
 
 def test_letters_and_truths_of_precomputed_scores(tmp_path, tasks, capsys):
@@ -200,3 +243,14 @@ def test_no_cell_of_a_csv_runs_in_a_spreadsheet(tmp_path, capsys):
     scores_path(tasks.path, "ana").unlink()
     assert call(capsys, tasks.path, "--import", exported)[0] == 0
     assert read_scores(scores_path(tasks.path, "ana"), tasks).latest() == before
+
+
+def test_an_export_replaces_nothing_that_is_read(scored, capsys):
+    folder = scored.path.parent
+    for path in (scored.path, key_path(scored.path), scores_path(scored.path, "ana")):
+        before = path.read_bytes()
+        code, _, err = call(capsys, scored.path, "--export", "csv", "--output", path)
+        assert code == 2 and "is a file that is read" in err and path.read_bytes() == before
+    (folder / "run.h5").write_bytes(b"a run")
+    code, _, err = call(capsys, scored.path, "--export", "csv", "--output", folder / "run.h5")
+    assert code == 2 and "is named as a run file is" in err

@@ -1,6 +1,10 @@
 """The page's server without a browser: what it refuses, hides, saves and says."""
 
+import asyncio
+import errno
 import json
+import os
+import secrets
 import socket
 import statistics
 import subprocess
@@ -12,7 +16,15 @@ from page_server import ROOT, Server, no_room_beyond
 from task_files import make_tasks
 
 from omniinput_hpc.annotation.scores import read_scores, scores_path
-from omniinput_hpc.annotation.server import PORTS, bind
+from omniinput_hpc.annotation.security import stored_token
+from omniinput_hpc.annotation.server import (
+    PORTS,
+    bind,
+    cookie_name,
+    default_ports,
+    make_app,
+    read_guideline,
+)
 from omniinput_hpc.annotation.session import order_of
 from omniinput_hpc.annotation.tasks import Task, TaskSet, key_path
 
@@ -204,6 +216,63 @@ def test_the_token_stays_the_same_and_private(folder, tasks):
         file.chmod(0o644)  # others may have read it
         server.start()
         assert server.token != token
+
+
+def test_a_new_token_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    old, stored = stored_token("set-ana")
+    assert stored and stored_token("set-ana") == (old, True)
+    new, stored = stored_token("set-ana", renew=True)
+    assert stored and new != old and stored_token("set-ana") == (new, True)
+
+
+@pytest.mark.slow
+def test_a_port_that_somebody_else_holds_makes_the_token_new(tmp_path):
+    """An open page has sent its cookie to whoever took the port while the server was down."""
+    made, name = make_tasks(tmp_path, 3), f"ana{secrets.token_hex(4)}"
+    first = default_ports(cookie_name(made, name))[0]
+    with Server(made.path, name, port=0) as server:
+        old = server.token
+        assert server.port == first and "note: port" not in server.printed
+    with socket.create_server(("127.0.0.1", first)), Server(made.path, name, port=0) as server:
+        assert server.token != old and server.port != first
+        assert f"note: port {first} is held by another process" in server.printed
+        new = server.token
+    with Server(made.path, name, port=0) as server:
+        assert server.token == new and server.port == first  # what the other one saw is of no use
+        server.token = old
+        assert server.call("GET", "/api/first")[0] == 403
+
+
+def test_a_failing_disk_is_told_in_json(tmp_path):
+    """As `NotSaved`: the page says that it could not save, in place of a lost connection."""
+    made = make_tasks(tmp_path, 3)
+
+    class Session:
+        def score(self, *_):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    app = make_app(Session(), made, read_guideline(None, "text"), "ana", "secret")
+    body = json.dumps({"id": "id0000", "score": 0.5, "nonce": "nonce0000"}).encode()
+    headers = {
+        "host": "localhost:1", "origin": "http://localhost:1", "content-type": "application/json",
+        "content-length": str(len(body)), "cookie": f"{cookie_name(made, 'ana')}=secret",
+    }  # fmt: skip
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/score", "query_string": b"",
+        "headers": [(k.encode(), v.encode()) for k, v in headers.items()], "client": ("a", 1),
+    }  # fmt: skip
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 507
+    assert json.loads(sent[1]["body"]) == {"error": "not saved: Input/output error"}
 
 
 def test_the_port_is_the_annotators_own():

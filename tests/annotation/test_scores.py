@@ -4,11 +4,13 @@ import errno
 import multiprocessing
 import os
 import signal
+from dataclasses import asdict
 
 import pytest
 from task_files import make_tasks, word
 
 from omniinput_hpc.annotation import scores
+from omniinput_hpc.annotation.jsonl import line_of
 from omniinput_hpc.annotation.scores import NotSaved, ScoreFile, find_scores, read_scores
 from omniinput_hpc.errors import UserError
 
@@ -52,12 +54,13 @@ def test_a_last_line_cut_short_is_left_out_and_mended(tasks, path, cut):
         file.append(word("id0001", 0.2))
     path.write_bytes(path.read_bytes()[:-cut])
     back = read_scores(path, tasks)
-    assert back.by_id() == {"id0000": 0.1} and "cut short" in back.notes[0]
+    # a line that lacks its newline alone counts, and is what `ScoreFile` completes
+    assert back.by_id() == {"id0000": 0.1} | ({"id0001": 0.2} if cut == 1 else {})
+    assert ["cut short" in note for note in back.notes] == ([] if cut == 1 else [True])
     with ScoreFile(path, tasks) as file:
         assert ("completed" if cut == 1 else "cut off") in file.note
         file.append(word("id0002", 0.3))
-    whole = {"id0000": 0.1, "id0002": 0.3}
-    assert read_scores(path, tasks).by_id() == (whole | {"id0001": 0.2} if cut == 1 else whole)
+    assert read_scores(path, tasks).by_id() == back.by_id() | {"id0002": 0.3}
     assert not read_scores(path).notes
 
 
@@ -144,6 +147,44 @@ def test_a_full_disk_leaves_the_file_as_it_was(tasks, path, monkeypatch):
             assert path.read_bytes() == before
         file.append(word("id0001", 0.2))
     assert read_scores(path).by_id() == {"id0000": 0.1, "id0001": 0.2}
+
+
+def test_a_part_of_a_line_that_stays_ends_the_writing(tasks, path, monkeypatch):
+    """A good line after it would be joined to it, and both be lost."""
+    with ScoreFile(path, tasks) as file:
+        file.append(word("id0000", 0.1))
+        real = os.write
+
+        def fail(*_):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "write", lambda to, data: real(to, data[: len(data) // 2]))
+        monkeypatch.setattr(os, "ftruncate", fail)
+        with pytest.raises(NotSaved, match="the part that was written stays"):
+            file.append(word("id0001", 0.2))
+        monkeypatch.undo()
+        broken = path.read_bytes()
+        with pytest.raises(NotSaved, match="left a part; start again"):
+            file.append(word("id0002", 0.3))
+        assert path.read_bytes() == broken
+    with ScoreFile(path, tasks) as file:
+        assert "cut off" in file.note
+        file.append(word("id0002", 0.3))
+    assert read_scores(path, tasks).by_id() == {"id0000": 0.1, "id0002": 0.3}
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a$\\x$", "a,b", "a.b", "é", "a" * 41])
+def test_a_name_inside_a_score_file_is_checked(tasks, path, name):
+    path.write_text(line_of(asdict(word("id0000", 0.5, name))).decode())
+    with pytest.raises(UserError, match="letters, digits") as caught:
+        read_scores(path, tasks)
+    assert str(caught.value).isprintable()
+
+
+def test_what_a_judge_is_called_is_printable(tasks, path):
+    with ScoreFile(path, tasks) as file:
+        file.append(word("id0000", 0.5, judge="rule\x1b[2J"))
+    assert read_scores(path).judge == r"rule\x1b[2J"
 
 
 def test_a_file_taken_away_or_replaced_is_noticed(tasks, path):

@@ -27,11 +27,22 @@ def test_ranges_without_whole_bins(low, high, width):
     with pytest.raises(UserError, match="--range"):
         task_bins.bin_edges(low, high, width)
     assert len(task_bins.bin_edges(2.0, 4.0, 0.1)) == 21
+    with pytest.raises(UserError, match=r"2e\+05 bins, more than 100,000; take a larger --width"):
+        task_bins.bin_edges(0.0, 20.0, 0.0001)
 
 
-def run_of(lower, upper, width, name="runs/a.h5", model="m"):
+def test_edges_are_the_runs_own_numbers():
+    """An output on an edge is in the same bin for tasks and for the density."""
+    run = run_of(0.0, 12.0, 0.1)
+    asked = task_bins.bin_edges(1.2, 4.2, 0.3)
+    assert not np.isin(asked, run.edges).all()  # 1.5 and 1.5000000000000002
+    got = task_bins.bins_of_run(run, 1.2, 4.2, 0.3).edges
+    np.testing.assert_array_equal(got, run.edges[12:43:3])
+
+
+def run_of(lower, upper, width, name="runs/a.h5", model="m", walkers=16):
     edges = Bins(lower=lower, upper=upper, width=width).edges
-    return SimpleNamespace(path=name, fingerprint=model, edges=edges)
+    return SimpleNamespace(path=name, fingerprint=model, edges=edges, walkers=walkers)
 
 
 @pytest.mark.parametrize(("bins", "asked"), [
@@ -68,16 +79,40 @@ def test_ranges_of_one_models_runs_must_go_together():
     task_bins.check_together([wanted(coarse, 1.0, 5.0, 0.5), wanted(other, 7.1, 9.1, 0.5)])
 
 
+def chosen(n, lanes, lower=1.0, first=0):
+    """Return n different inputs of a bin, from some lanes."""
+    return [
+        Chosen(np.array([first + i, 0]), lower + 0.2, lower, -1.0, 1, i % lanes) for i in range(n)
+    ]
+
+
 def test_tasks_that_no_curve_would_take_are_noted():
     wanted = task_bins.bins_of_run(run_of(0.0, 12.0, 0.02), 1.0, 2.0, 0.5)
 
-    def chosen(n, lanes, z=1.2):
-        return [Chosen(np.zeros(2, int), z, 1.0, -1.0, 1, i % lanes) for i in range(n)]
-
-    assert task_bins.too_few_to_analyse(wanted, chosen(30, 8)) is None
-    assert task_bins.too_few_to_analyse(wanted, chosen(10, 2) + chosen(30, 8, 1.7)) is None
+    assert task_bins.too_few_to_analyse([wanted], [chosen(30, 8)]) == []
+    assert task_bins.too_few_to_analyse([wanted], [chosen(10, 2) + chosen(30, 8, 1.5, 50)]) == []
     for few, words in [(chosen(29, 8), "29 from 8"), (chosen(60, 7), "60 from 7")]:
-        assert f"(the best has {words})" in task_bins.too_few_to_analyse(wanted, few)
+        (note,) = task_bins.too_few_to_analyse([wanted], [few])
+        assert f"(the best has {words})" in note and "raise --per-bin" in note
+    # a run of four walkers never has eight lanes, however many inputs
+    narrow = task_bins.bins_of_run(run_of(0.0, 12.0, 0.02, walkers=4), 1.0, 2.0, 0.5)
+    (note,) = task_bins.too_few_to_analyse([narrow], [chosen(60, 4)])
+    assert "there are 4 walkers in all; lower --fewest-lanes" in note and "per-bin" not in note
+
+
+def test_runs_of_one_model_are_counted_together():
+    """As the analysis joins them: 15 inputs from four lanes each are enough."""
+    bins_of_run = task_bins.bins_of_run
+    one, two = (
+        bins_of_run(run_of(0.0, 12.0, 0.02, name, walkers=4), low, 2.0, 0.5)
+        for name, low in (("runs/a.h5", 1.0), ("runs/b.h5", 0.5))
+    )
+    halves = chosen(15, 4), chosen(15, 4, first=15)
+    assert task_bins.too_few_to_analyse([one, two], halves) == []
+    (note,) = task_bins.too_few_to_analyse([one, two], [halves[0], halves[0]])
+    assert "in the tasks of runs/a.h5, runs/b.h5" in note and "has 15 from 8" in note
+    other = bins_of_run(run_of(0.0, 12.0, 0.02, "runs/b.h5", "another", walkers=4), 1.0, 2.0, 0.5)
+    assert len(task_bins.too_few_to_analyse([one, other], halves)) == 2
 
 
 def test_the_script_refuses_before_it_draws_and_takes_the_remedy(tmp_path, inside):
@@ -93,7 +128,7 @@ def test_the_script_refuses_before_it_draws_and_takes_the_remedy(tmp_path, insid
     remedy = shlex.split(err.strip().partition("; take ")[2])
     code, out, err = inside("choose.py", "a.h5", "--per-bin", "5", *remedy)
     assert code == 0, err
-    assert "note: no bin has 30 distinct inputs" in out
+    assert "note: in the tasks of a.h5 no bin has 30 distinct inputs" in out
     assert np.isclose(EDGES, float(remedy[1])).any()
 
 

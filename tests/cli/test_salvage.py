@@ -1,26 +1,25 @@
 """``--salvage`` on the command line: its refusals, its exit codes, and a run that goes on."""
 
+import errno
 import shutil
 
 import destroy
 import pytest
 from run_tools import LATTICE, assert_same, run
-from runs_in_progress import begin, config_of
+from runs_in_progress import begin, config_of, sampled
 
+from omniinput_hpc.cli import salvage as salvage_command
 from omniinput_hpc.cli.run import main
+from omniinput_hpc.cli.verify import verify_file
+from omniinput_hpc.runfile import lock, salvage
 from omniinput_hpc.runfile.layout import checkpoint_of
-from omniinput_hpc.sampling import loop
 
 SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=4")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    begun = begin(config_of(folder, *SMALL))
-    loop.sample(begun)
-    begun.writer.close()
-    return folder / "run.h5"
+    return sampled(tmp_path_factory.mktemp("whole"), *SMALL)
 
 
 @pytest.fixture
@@ -98,12 +97,11 @@ def test_verify_says_where_a_side_file_is_of_another_file(capfd, path, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writer", ["mpio", "gather"])
-def test_on_two_ranks_it_ends_as_if_nothing_had_happened(tmp_path, writer):
+def test_on_two_ranks_it_ends_as_if_nothing_had_happened(tmp_path):
     toml, old, new = (tmp_path / name for name in ("l.toml", "run.h5", "new.h5"))
     toml.write_text(LATTICE.format(output=old))
-    words = ("--set", f"run.writer={writer}", "--set")
-    assert run(toml, *words, f"run.output={tmp_path / 'whole.h5'}", ranks=2).returncode == 0
+    assert main([str(toml), "--set", f"run.output={tmp_path / 'whole.h5'}"]) == 0
+    words = ("--set", "run.writer=mpio", "--set")
     assert run(toml, *words, "run.rounds=3", ranks=2).returncode == 0
     destroy.all_metadata(old)
     stopped = run(toml, *words, "run.rounds=5", ranks=2)
@@ -111,5 +109,60 @@ def test_on_two_ranks_it_ends_as_if_nothing_had_happened(tmp_path, writer):
     assert "--salvage NEW.h5" in stopped.stderr
     salvaged = run(old, "--salvage", new, ranks=2)
     assert (salvaged.returncode, salvaged.stdout.count("all agrees")) == (0, 1)
-    assert run(new, *words, "run.rounds=5", ranks=2).returncode == 0
+    assert run(new, "--set", "run.rounds=5", "--set", "run.writer=gather").returncode == 0
     assert_same(new, tmp_path / "whole.h5")
+
+
+def test_rounds_that_are_verified_keep_the_locks_alive(path, tmp_path):
+    """Copying and verifying a large file takes longer than a lock without a heartbeat is valid."""
+    beats = []
+    assert verify_file(path, heartbeat=lambda: beats.append(1))[1] == []
+    assert len(beats) == 2
+    beats.clear()
+    destroy.all_metadata(path)
+    salvage_command.salvage_file(path, tmp_path / "new.h5", lambda: beats.append(1))
+    assert len(beats) > 2 * 8  # each dataset that has rounds, and their verification
+
+
+def test_what_another_job_made_meanwhile_stays(capfd, path, tmp_path, monkeypatch):
+    """Before the lock is held, and while the new file is verified."""
+    new, take, verify = tmp_path / "new.h5", lock.RunLock.take, salvage_command.verify_file
+    destroy.all_metadata(path)
+
+    def late(held):
+        new.write_text("another job's")
+        return take(held)
+
+    monkeypatch.setattr(lock.RunLock, "take", late)
+    code, _, err = call(capfd, path, "--salvage", new)
+    assert (code, new.read_text()) == (2, "another job's")
+    assert "exists; choose another name" in err
+    monkeypatch.undo()
+    new.unlink()
+
+    def taken_over(candidate, heartbeat):
+        (tmp_path / "new.h5.lock").write_text(lock.this_process().text)
+        return verify(candidate, heartbeat=heartbeat)
+
+    monkeypatch.setattr(salvage_command, "verify_file", taken_over)
+    code, _, err = call(capfd, path, "--salvage", new)
+    assert code == 2
+    assert "has taken over" in err
+    assert not new.exists() and not list(tmp_path.glob("*.salvaged*"))
+
+
+def test_an_old_file_that_cannot_be_read_is_named(capfd, path, tmp_path, monkeypatch):
+    def denied(asked):
+        raise PermissionError(errno.EACCES, "Permission denied", str(asked))
+
+    monkeypatch.setattr(salvage, "open_regular", denied)
+    code, _, err = call(capfd, path, "--salvage", tmp_path / "new.h5")
+    assert code == 2
+    assert f"{path} cannot be read: Permission denied" in err
+
+
+def test_without_room_nothing_is_begun(capfd, path, tmp_path, monkeypatch):
+    monkeypatch.setattr(salvage_command.layout, "free_bytes", lambda folder: 1000)
+    code, _, err = call(capfd, path, "--salvage", tmp_path / "new.h5")
+    assert code == 2
+    assert "a new file takes 6" in err and f"{tmp_path} has 1 kB free" in err

@@ -272,3 +272,16 @@ def test_any_value_anywhere_is_taken_or_refused_in_words(path, value):
         input_file.parse(text, "a.toml")
     except UserError as error:
         assert path.split(".")[0] in str(error) or "TOML" in str(error)
+
+
+def test_a_file_that_the_system_does_not_give_is_said_as_such(tmp_path):
+    def refusal(path):
+        with pytest.raises(UserError) as caught:
+            input_file.load(path)
+        return str(caught.value)
+
+    assert refusal(tmp_path / ("a" * 300)).endswith("cannot be read: File name too long")
+    assert "no such input file" in refusal(tmp_path / "none.toml")
+    assert "no such input file" in refusal(tmp_path / "none.toml" / "a.toml")
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    assert "Too many levels of symbolic links" in refusal(tmp_path / "loop.toml")

@@ -1,6 +1,7 @@
 """A model that fails on one rank in the midst of a run, as the environment says.
 
-FAILURE is one of `WAYS`, FAILING_RANK who, FAILURE_MARK a file that is made at that moment.
+FAILURE is one of `WAYS`, FAILING_RANK who, FAILING_CALL when; FAILURE_MARK is a file that is made
+at that moment.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WAYS = {
 }
 """Each with words of its message."""
 RANK = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-CALLS = 400
+CALLS = int(os.environ.get("FAILING_CALL", "400"))
 
 
 class FailingModel(LatticeModel):

@@ -80,7 +80,7 @@ class ArrayRun:
 
     def __init__(self, x_rksd, z_rks, walkers, beta_k, edges, n_values, groups=16):
         self.path = Path("memory.h5")
-        self.fingerprint = "none"
+        self.fingerprint, self.created = "none", ""
         self.config = {"model": {"kind": "python"}}
         self.x_rksd, self.z_rks, self.walkers = x_rksd, z_rks, walkers
         self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)
@@ -106,6 +106,9 @@ class ArrayRun:
         z_sum = np.zeros((n_rungs, n_bins + 2))
         np.add.at(z_sum, (k, b_rks + 1), z)
         self._z_sum_kb = z_sum[:, 1:-1]
+
+    def swaps_k2(self):
+        return np.zeros((len(self.beta_k) - 1, 2), np.int64)
 
     def counts_kb(self):
         return self.counts_rkgb.sum(axis=(0, 2))

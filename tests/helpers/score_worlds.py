@@ -108,10 +108,9 @@ def jeffreys_in_every_bin(result, seed):
     coarse, curve = result.density, result.curve
     right_b, wrong_b = scores.right_b[bins], (scores.count_b - scores.right_b)[bins]
     r_mb = rng.beta(right_b + 0.5, wrong_b + 0.5, size=(N_DRAWS, len(bins)))
-    n_annotators = len(scores.shift_ab)
-    if n_annotators > 1:
-        normal_ma = rng.normal(size=(N_DRAWS, n_annotators))
-        r_mb += normal_ma @ scores.shift_ab[:, bins] / np.sqrt(n_annotators * (n_annotators - 1))
+    move_ab = scores.annotators.move_ab[:, bins]
+    if len(move_ab) > 1:
+        r_mb += rng.normal(size=(N_DRAWS, len(move_ab))) @ move_ab
     r_mb = np.clip(r_mb, 0.0, 1.0)
     log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.quantile(r_mb, TAILS, axis=0)

@@ -92,6 +92,22 @@ def test_ancestral_draws_know_their_own_probability(beta, forbidden):
         assert (abs(sigmas(states, q)) < 4) == (betas[j] == beta)
 
 
+@pytest.mark.parametrize("beta", [-1.5, 0.0, 2.0])
+def test_forbidden_values_are_drawn_at_no_b(beta):
+    """A row's -inf times b = 0 is no number, and times a negative b it would be drawn alone."""
+    model, betas = model_of(), [-1.5, 0.0, 2.0]
+    model.table[:, 2] = -torch.inf
+    states = drawn(independent.AncestralSampler(model, W, betas), beta)
+    x, log_q = (torch.cat([getattr(s, n) for s in states]) for n in ("x", "cache"))
+    assert not (x[:, 1:] == 2).any()
+    allowed = [0, 1, 3]
+    for j, b in enumerate(np.array(betas) / 2):
+        rows = (b * model.table[:, allowed].double()).log_softmax(dim=1)
+        place = torch.tensor([0, 1, 0, 2])
+        steps = [rows[x[:, t], place[x[:, t + 1]]] for t in range(2)]
+        np.testing.assert_allclose(log_q[:, j], sum(steps) - np.log(4), atol=1e-6)
+
+
 def test_cached_decoding_gives_the_same_draws():
     model = model_of()
 

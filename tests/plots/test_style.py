@@ -89,3 +89,14 @@ def test_a_noisy_models_figures_say_so(tmp_path):
         style.save(figure, tmp_path / f"{name}.png", text)
         assert (figure.get_supxlabel() == text) and (tmp_path / f"{name}.pdf").exists()
     assert (tmp_path / "plain.png").read_bytes() != (tmp_path / "noisy.png").read_bytes()
+
+
+def test_dollar_signs_of_names_are_no_formulas(tmp_path):
+    figure, (axes,) = style.panels([2.0])
+    axes.plot([1.0, 2.0], [1.0, 200.0], label=r"a$\x$ and $b")
+    axes.set(yscale="log", xlabel=style.inputs_label(True), title=r"runs/$\wrong$.h5")
+    axes.legend()
+    style.save(figure, tmp_path / "a.png")
+    assert (tmp_path / "a.pdf").stat().st_size > 1000
+    assert axes.xaxis.label.get_parse_math() and not axes.title.get_parse_math()
+    assert all(tick.get_parse_math() for tick in axes.get_yticklabels() if tick.get_text())

@@ -68,6 +68,12 @@ def test_edges(run):
     for bad in (((50.0, 60.0), None), (None, 0.01), ((2.0, 1.0), None)):
         with pytest.raises(EstimateError):
             edges_for(density, *bad)
+    for width in (np.nan, np.inf, -1.0, 0.0):
+        with pytest.raises(EstimateError, match="give a width above 0"):
+            edges_for(density, None, width)
+    # 0.6 is no multiple of 0.25: what was taken is said
+    found = representatives.representatives(run, density, edges_for(density, (0.9, 3.1), 0.6), 2)
+    assert found.how_drawn == "2 draws a bin of width 0.5, in proportion to weight"
     with pytest.raises(UserError, match="no recorded samples"):
         draw_independently(run, density, np.array([50.0, 51.0]), 5)
 

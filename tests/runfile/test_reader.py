@@ -1,11 +1,20 @@
 """The reader: each typed record equals the dataset that holds it, of committed rounds only."""
 
+import contextlib
+import os
+import resource
+import shutil
+
 import h5py
 import numpy as np
 import pytest
 from runs_in_progress import launched
 from sealed_changes import changing
 
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import reader
+from omniinput_hpc.runfile.checked_datasets import BrokenRun
+from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import libraries, open_run
 
 RECORDS = {
@@ -67,3 +76,99 @@ def test_libraries():
     assert libraries()["h5py"] == h5py.__version__
     assert libraries()["hdf5"] == h5py.version.hdf5_version
     assert libraries()["parallel"] == ("yes" if h5py.get_config().mpi else "no")
+
+
+def failing(monkeypatch, error):
+    """Let every further read of a dataset fail."""
+
+    def read(*_):
+        raise error
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", read)
+
+
+READS = {
+    "samples/z": lambda run: run.samples_z(),
+    "ensemble/log_weight": lambda run: run.log_weight_kb(),
+    "ensemble/kappa": lambda run: run.kappa_k(),
+    "ensemble/z0": lambda run: run.z0_k(),
+    "histogram/outside": lambda run: run.outside_k2(),
+    "kernel/attempted": lambda run: run.acceptance_kn(),
+    "exchange/round_trips": lambda run: run.round_trips_v(),
+    "bins/edges": lambda run: run.check_header(),
+    "samples/x": lambda run: next(run.samples()),
+    "histogram/counts": lambda run: run.counts_kb(),
+    "state/kernel": lambda run: run.checkpoint(range(4)),
+    "samples/walker": lambda run: run.entry("samples/walker", 0),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_bad_sector_is_a_broken_run(path, monkeypatch, name):
+    with open_run(path) as run:
+        failing(monkeypatch, OSError(5, "Input/output error"))
+        with pytest.raises(BrokenRun, match=f"run.h5: {name} cannot be read: .*Input/output"):
+            READS[name](run)
+
+
+@pytest.mark.parametrize("error", [MemoryError, AttributeError, TypeError, KeyError])
+def test_what_is_no_damage_is_not_called_so(path, monkeypatch, error):
+    """Our own mistakes, and a lack of memory."""
+    with open_run(path) as run:
+        failing(monkeypatch, error)
+        with pytest.raises(error):
+            run.counts_kb()
+
+
+def copied(path, folder):
+    for file in (path, checkpoint_of(path)):
+        shutil.copy(file, folder)
+    return folder / path.name
+
+
+def test_salvage_is_advised_for_damage_only(path, tmp_path, monkeypatch):
+    copy = copied(path, tmp_path)
+    whole, advice = copy.read_bytes(), "--salvage NEW.h5"
+    with h5py.File(copy, "r+") as file:
+        file.attrs["format_version"] = 4
+    assert advice not in refusal(copy)
+    with h5py.File(copy, "w") as file:
+        file["a"] = 1
+    assert refusal(copy).endswith("but not an omniinput_hpc run")
+    copy.write_bytes(whole)
+    monkeypatch.setattr(reader, "MAX_ATTEMPTS", 0)
+    assert refusal(copy).endswith("is being written too fast to be read")
+    monkeypatch.undo()
+    copy.write_bytes(whole[:500])
+    assert refusal(copy).startswith(f"{copy} is not a readable HDF5 file; its rounds can be")
+    assert advice in refusal(copy)
+    copy.write_bytes(whole)
+    with h5py.File(copy, "r+") as file:
+        del file["samples/z"]
+    assert advice in refusal(copy)
+
+
+def refusal(path):
+    with pytest.raises(UserError) as error:
+        open_run(path)
+    return str(error.value)
+
+
+def test_what_the_system_refuses_is_no_damage(path, tmp_path):
+    """No more open files; a name that is too long; a link to itself."""
+    copy, loop = copied(path, tmp_path), tmp_path / "loop.h5"
+    mine, limits = [os.open(copy, os.O_RDONLY)], resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(mine) + 1, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:  # there may be gaps below
+                mine.append(os.dup(mine[0]))
+        words = refusal(copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in mine:
+            os.close(descriptor)
+    assert words == f"{copy} cannot be read: Too many open files"
+    assert refusal(tmp_path / ("a" * 300)).endswith("cannot be read: File name too long")
+    loop.symlink_to("loop.h5")
+    assert "Too many levels of symbolic links" in refusal(loop)

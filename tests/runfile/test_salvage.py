@@ -1,5 +1,6 @@
 """Salvaging: what is read of a file whose metadata is destroyed, and what is refused."""
 
+import os
 import shutil
 from collections import Counter
 
@@ -226,3 +227,55 @@ def test_a_flipped_bit_is_found_or_mended(begun, whole, tmp_path):
     assert counts.total() == len(names)
     assert counts["found"] == 0  # of no round before the side file's: it was written before round 0
     assert counts["mended"] > 10
+
+
+@pytest.mark.parametrize(("name", "round_", "kept"), [
+    ("samples/x", 2, 2),  # the newest: its walkers of the round before are there
+    ("samples/z", 1, 0),  # the one before: only the side file's state is left
+    ("histogram/counts", 0, 0),
+])  # fmt: skip
+def test_rounds_that_the_disk_does_not_give_are_sampled_again(
+    begun, whole, tmp_path, monkeypatch, name, round_, kept
+):
+    path, new = copy(begun, tmp_path), tmp_path / "new.h5"
+    bad = bad_sector(path, name, round_)
+    monkeypatch.setattr(salvage.os, "pread", bad)
+    notes, findings = salvage_file(path, new)
+    assert findings == []
+    words = f"rounds {kept} to 2 are sampled again on resume, since {name} of round {round_} cannot"
+    assert notes[0].startswith(words)
+    with open_run(new) as run:
+        assert run.rounds == kept
+    monkeypatch.undo()
+    assert_same(finished(new, tmp_path / "more"), whole)
+
+
+def bad_sector(path, name, index):
+    """Return a `pread` that fails at an entry of a dataset."""
+    place, pread = side_checkpoint.read(path).places[name], salvage.os.pread
+    n_bytes = int(np.prod(place.shape[1:])) * np.dtype(place.dtype).itemsize
+    begin = place.offset + index * n_bytes
+
+    def bad(descriptor, n, offset):
+        if offset < begin + n_bytes and offset + n > begin:
+            raise OSError(5, "Input/output error")
+        return pread(descriptor, n, offset)
+
+    return bad
+
+
+def test_a_bad_sector_before_the_checkpoint_is_refused(often, tmp_path, monkeypatch):
+    path, new = copy(often, tmp_path), tmp_path / "new.h5"
+    monkeypatch.setattr(salvage.os, "pread", bad_sector(path, "samples/x", 1))
+    with pytest.raises(UserError, match=r"samples/x of round 1 cannot be read.*nothing was writ"):
+        salvage_file(path, new)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_no_descriptor_is_left_where_the_counters_cannot_be_read(begun, tmp_path, monkeypatch):
+    path = copy(begun, tmp_path)
+    monkeypatch.setattr(salvage.checksums, "counter", lambda *_: 1 / 0)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ZeroDivisionError):
+        salvage.OldFile(path)
+    assert len(os.listdir("/proc/self/fd")) == len(before)

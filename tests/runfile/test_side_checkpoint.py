@@ -135,7 +135,17 @@ def test_a_side_file_that_contradicts_itself_is_refused(path):
         replace(side, places={**side.places, "samples/x": replace(place, offset=1 << 59)}),
         replace(side, places={"samples/x": place}),
         replace(side, slabs={**side.slabs, "state/x": side.slabs["state/z"]}),
+        replace(side, geometry=replace(side.geometry, n_walkers=3)),
         replace(side, attributes={}),
+        replace(side, attributes={**side.attributes, "config": "a = ["}),
+        replace(side, attributes={**side.attributes, "config": "a = 1"}),
+        replace(side, attributes={**side.attributes, "config": "[run]\nburn_in = 'x'"}),
+        replace(side, attributes={**side.attributes, "more": {"a": 1}}),
+        replace(side, places={**side.places, "samples/x": replace(place, offset=side.n_bytes - 1)}),
+        replace(side, rounds=4),
+        replace(side, burn_in=3),
+        replace(side, burn_in=1),
+        replace(side, slabs={n: v for n, v in side.slabs.items() if n != "state/x"}),
         replace(side, rounds="many"),
     ):
         side_checkpoint.write(checkpoint_of(path), wrong)
@@ -143,7 +153,7 @@ def test_a_side_file_that_contradicts_itself_is_refused(path):
             side_checkpoint.read(path)
 
 
-def test_a_stranger_is_replaced(path, tmp_path):
+def test_another_runs_side_file_is_replaced(path, tmp_path):
     other = tmp_path / "other"
     sampled(other, *SMALL, "run.seed=8")
     shutil.copy(checkpoint_of(other / "run.h5"), checkpoint_of(path))

@@ -9,6 +9,7 @@ import pytest
 from machine import WRITERS
 from runs_in_progress import WORLD, HeldLock
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import layout, writers
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.reader import open_run
@@ -144,3 +145,19 @@ def test_the_file_system_chooses(tmp_path, monkeypatch, kind, nodes, mpi, expect
 def test_the_file_system_of_a_folder(tmp_path):
     assert writers.file_system(tmp_path) not in ("", "unknown")
     assert writers.file_system(writers.Path("/proc/self")) == "proc"
+
+
+def test_names_with_blanks_are_found_in_mountinfo(monkeypatch):
+    """The kernel writes a blank as \\040."""
+    line = "36 35 98:0 / /big\\040disk\\134x rw - lustre /dev/a rw\n"
+    text = "35 1 8:0 / / rw - ext4 /dev/b rw\n" + line
+    monkeypatch.setattr(writers.Path, "read_text", lambda *_, **__: text)
+    assert writers.file_system(writers.Path("/big disk\\x/runs")) == "lustre"
+    assert writers.file_system(writers.Path("/big")) == "ext4"
+
+
+def test_a_file_that_has_gone_is_said(path):
+    path.unlink()
+    for kind in WRITERS:
+        with pytest.raises(UserError, match=r"a.h5 cannot be opened for writing: No such file"):
+            writers.open_writer(kind, path, G, RUNGS, WORLD)

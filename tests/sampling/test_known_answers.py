@@ -88,14 +88,14 @@ def flat(**options):
 
 
 def sites_case(method, rounds, **tables):
-    return Sites, case("sites", (-0.5, 700.5, 1.0), method, rounds, **tables)
+    return Sites(), case("sites", (-0.5, 700.5, 1.0), method, rounds, **tables)
 
 
 def occupation_case(method, rounds, width=1.0, **tables):
     """From 24 equal values to 25 it takes a uniform move 1,575 tries: rounds of 1,000 moves."""
-    model, made = Occupation, case("occupation", (-302.5, 2.5, width), method, rounds, 64, **tables)
+    made = case("occupation", (-302.5, 2.5, width), method, rounds, 64, **tables)
     made["sampler"] |= {"steps": 125}
-    return model, made
+    return Occupation(), made
 
 
 PT, WL = "parallel-tempering", "wang-landau"
@@ -166,7 +166,7 @@ def check(z_score):
 @pytest.mark.parametrize("name", CASES)
 def test_the_known_density_is_found(name, tmp_path):
     """Bins of one run are correlated: a run holds a few independent numbers only, so some count."""
-    parts = [scores_of(name, tmp_path, seed, rounds=5) for seed in range(1, 4)]
+    parts = [scores_of(name, tmp_path, seed, rounds=4) for seed in (1, 2)]
     check(np.concatenate([part for part, _ in parts]))
     assert min(span for _, span in parts) > 50.0
 

@@ -85,7 +85,7 @@ def lattice_scores(tmp_path, settings, seeds):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_density_of_the_lattice_is_exact(tmp_path, method):
-    check(lattice_scores(tmp_path, METHODS[method], range(1, 5)), 72)
+    check(lattice_scores(tmp_path, METHODS[method], (1, 2)), 36)
 
 
 def test_flat_rungs_with_weights_that_go_on_changing_fail(tmp_path, monkeypatch):
@@ -106,13 +106,13 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
     parts = []
     if method == "ancestral":  # independent draws, each many evaluations: fewer will do
         settings += ["run.rounds=12", "run.burn_in=1"]
-    for seed in range(1, 5):
+    for seed in (1, 2):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished)
         assert density.absolute
-        exact = MarkovModel(6, 5, forbidden).exact_log_g(density.edges)
+        exact = MarkovModel(6, 5, forbidden).log_g(density.edges)
         parts.append(scores(density, exact))
-    check(np.concatenate(parts), 40)
+    check(np.concatenate(parts), 20)
 
 
 @pytest.mark.parametrize("method", ["ancestral", "parallel-tempering"])
@@ -123,12 +123,12 @@ def test_the_density_is_exact_where_rows_are_no_probabilities(tmp_path, method):
         "model.factory=markov_model:weights", "bins.lower=-1.0", "samples.every=1",
     ]  # fmt: skip
     parts = []
-    for seed in range(1, 5):
+    for seed in (1, 2):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished)
             assert density.absolute and np.isnan(finished.model_beta)
-        parts.append(scores(density, weights("cpu").exact_log_g(density.edges)))
-    check(np.concatenate(parts), 40)
+        parts.append(scores(density, weights("cpu").log_g(density.edges)))
+    check(np.concatenate(parts), 20)
 
 
 def test_tuning_moves_the_interior_betas_only_and_evens_the_rejections(tmp_path):

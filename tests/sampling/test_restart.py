@@ -1,16 +1,23 @@
 """What is at the output's path: each refusal, and what a resumed run may change."""
 
+import errno
 import logging
+import shutil
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 from run_tools import LATTICE
 from runs_in_progress import FINGERPRINT, WORLD, config_of, identity_of, sampled
 from sealed_changes import changing
 
+from omniinput_hpc.cli.salvage import salvage_file
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.layout import checkpoint_of
+from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, restart
 from omniinput_hpc.sampling.restart import Existing, check_resume, find_existing
 
@@ -143,7 +150,8 @@ def test_another_model_may_not_resume(rebuilt, fault):
         here = replace(here, probe_z=here.probe_z[:-1])
     else:
         g = replace(g, n_sites=g.n_sites + 1)
-    with pytest.raises(UserError, match="holds a run of another model"):
+    words = "n_sites is 6 in the file and 7 here" if fault == "sites" else "its outputs differ"
+    with pytest.raises(UserError, match=rf"holds a run of another model \({words}\)"):
         check_resume(config, g, here, found)
     check_resume(config, g, here, Existing())  # nothing to resume, nothing to compare
 
@@ -158,3 +166,45 @@ def test_damaged_walkers_are_refused(rebuilt, tmp_path):
     moved = config_of(tmp_path, *SMALL)
     with pytest.raises(UserError, match="stored walkers are damaged"):
         check_resume(moved, g, here, found)
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+    """A run of 3 rounds, whose side file is of 1."""
+    folder = tmp_path_factory.mktemp("longer")
+    path = sampled(folder, *SMALL, "run.rounds=3", until=1)
+    with open_run(path) as run:
+        side = side_checkpoint.of_run(run)
+    sampled(folder, *SMALL, "run.rounds=3")
+    side_checkpoint.write(checkpoint_of(path), side)
+    return path
+
+
+@pytest.mark.parametrize(("round_", "words"), [
+    (2, r"z of round 2, rung 0 does not fit.*; --salvage NEW.h5 goes back to round 1, from where"),
+    (0, r"z of round 0, rung 0 does not fit.*; its side file cannot bring that back: no rounds"),
+])  # fmt: skip
+def test_a_damaged_old_round_is_refused_with_what_can_be_done(longer, tmp_path, round_, words):
+    for file in (longer, checkpoint_of(longer)):
+        shutil.copy(file, tmp_path)
+    path = tmp_path / longer.name
+    with h5py.File(path, "r+", locking=False) as file:
+        file["samples/z"][round_, 0, 0] += 1
+    restart.check_rounds(path, range(2, 4))  # another rank's rungs
+    with pytest.raises(UserError, match=words):
+        restart.check_rounds(path, range(4))
+    if round_ == 2:
+        assert salvage_file(path, tmp_path / "new.h5")[1] == []
+        restart.check_rounds(tmp_path / "new.h5", range(4))
+
+
+def test_a_path_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
+    long = f"run.output={tmp_path / ('a' * 300)}.h5"
+    assert refusal(config_of(tmp_path, *SMALL, long)).endswith("be used: File name too long")
+
+    def denied(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    config = config_of(tmp_path, *SMALL)
+    monkeypatch.setattr(restart.os, "stat", denied)
+    assert refusal(config).endswith("run.h5 cannot be used: Permission denied")

@@ -10,7 +10,14 @@ from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density import bin_width
+from omniinput_hpc.estimators.density.facts import (
+    LogDensity,
+    broken_facts,
+    gaps,
+    swaps_that_never_happened,
+)
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.density.terms import Terms, join_terms
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
@@ -34,7 +41,7 @@ class Density(Observed):
     absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
     verdict : Verdict
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
-        is meaningful there; NaN elsewhere
+        is meaningful there; NaN elsewhere, and where the run has not converged
     floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
     """
@@ -102,21 +109,22 @@ class _Problem:
         shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
         return solution.log_g_b + shift, solution.f_k - shift
 
-    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> FloatArray:
-        """Return log_g_jb [J, B], each without part j.
+    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> tuple[FloatArray, str]:
+        """Return log_g_jb [J, B], each without part j, and why one could not be solved.
 
         Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
-        then not known.
+        then not known. The text is empty where all could.
         """
+        why = ""
         size_p = terms[0].size_p
         n_parts, n_bins = len(size_p), join_terms(terms, size_p > 0).counts_kb.shape[1]
         log_g_jb = np.full((n_parts, n_bins), np.nan)
         for j in range(n_parts if n_parts > 1 else 0):
             try:
                 log_g_jb[j] = self.solve(terms, np.arange(n_parts) != j, f_k)[0]
-            except EstimateError:
-                continue  # stays NaN: jackknife_error turns it into an infinite error
-        return log_g_jb
+            except EstimateError as error:
+                why = why or str(error)  # the row stays NaN: jackknife_error makes that inf
+        return log_g_jb, why
 
 
 def density_of_run(run: RunData) -> Density:
@@ -142,13 +150,17 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
     problem = _Problem(observed.label_k, observed.weight_k, absolute)
     log_g_b, f_k = problem.solve(lanes, everything)
-    log_g_jb = problem.without_each(lanes, f_k)
+    log_g_jb, why = problem.without_each(lanes, f_k)
     below_b = observed.edges[:-1] < observed.cold.floor
     log_g_error_b, log_g_upper_b = errors_and_bounds(
         log_g_b, log_g_jb, observed, observed.effective_b, below_b
     )
     block_error_b = _block_errors(problem, observed, f_k)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    facts = _facts(runs, observed, LogDensity(
+        observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
+        observed.count_b, observed.log_inputs,
+    ), absolute)  # fmt: skip
     firm_b = observed.fewest_b >= WELL_FILLED
     verdict = check_convergence(
         log_g_error_b[firm_b],
@@ -157,7 +169,9 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rhat_k,
         observed.tau_k,
         observed.rung_label_k,
-        _what_is_missing(log_g_jb, observed) + _too_wide(runs, observed, f_k, log_g_error_b),
+        facts
+        + _what_is_missing(log_g_jb, why, observed)
+        + _too_wide(runs, observed, f_k, log_g_error_b),
     )
     return Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
@@ -168,9 +182,21 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_jb=log_g_jb,
         absolute=absolute,
         verdict=verdict,
-        log_g_upper_b=log_g_upper_b,
+        log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),
         floor=observed.cold.floor,
     )
+
+
+def _facts(
+    runs: Sequence[RunData], observed: Observations, found: LogDensity, absolute: bool
+) -> list[str]:
+    """Return what a density contradicts or cannot know, as sentences for the verdict."""
+    reasons = broken_facts(found, runs) if absolute else []
+    for run in runs:
+        if run.samples_log_q() is None:  # chains
+            reasons += gaps(run.counts_kb(), run.edges)
+            reasons += swaps_that_never_happened(run.swaps_k2(), weights_of_run(run).label_k)
+    return reasons
 
 
 def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) -> FloatArray:
@@ -179,7 +205,7 @@ def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) ->
         return np.full(len(observed.count_b), np.inf)
     one_n = np.ones(observed.n_blocks, dtype=np.int64)
     blocks_b, _ = problem.solve(observed.blocks, one_n > 0, f_k)
-    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k), one_n)
+    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k)[0], one_n)
 
 
 def errors_and_bounds(
@@ -242,15 +268,16 @@ def _too_wide(
     return [reason] if reason else []
 
 
-def _what_is_missing(log_g_jb: FloatArray, observed: Observations) -> list[str]:
-    """Return why errors or rungs are missing, as sentences for the verdict."""
+def _what_is_missing(log_g_jb: FloatArray, why: str, observed: Observations) -> list[str]:
+    """Return why errors or rungs are missing, as sentences for the verdict.
+
+    why : why the equations could not be solved without one of the groups of lanes, if so
+    """
     reasons = [observed.cold.reason] if observed.cold.reason else []
     if len(log_g_jb) < 2:
         reasons.append("the run has one lane only (walkers = 1), so errors are not known")
-    elif not np.isfinite(log_g_jb).any(axis=1).all():
-        reasons.append(
-            "errors are not known: without one of the groups of lanes the rungs are not joined"
-        )
+    elif why:
+        reasons.append(f"errors are not known: without one of the groups of lanes, {why}")
     empty = [observed.rung_label_k[k] for k in np.flatnonzero(observed.inside_k == 0)]
     if empty:
         reasons.append(f"every move fell outside the bins at {', '.join(empty)}")

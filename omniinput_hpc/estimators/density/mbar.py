@@ -131,18 +131,22 @@ def mbar(
     absolute = bool(weights.uniform_k.any())
     if not absolute:
         known[0] = 0.0
-    start = f_k if f_k is not None else _first_guess(weights, z_n, h_n)
-    found = minimize(lambda a, b: weights.at(z_n[a:b]), n_k, h_n, start, known)
+    # Relative to the weights in the middle, as in `wham`; with these all f_k are near 0.
+    shift_k = _middle(weights, z_n, h_n)
+    start = f_k + shift_k if f_k is not None else np.zeros(len(n_k))
+    found = minimize(
+        lambda a, b: weights.at(z_n[a:b]) - shift_k[:, None], n_k, h_n, start, known + shift_k
+    )
     log_weight_u = np.full(len(samples.z_u), -np.inf)
     log_weight_u[used] = -found.log_mix_b
-    return Unbinned(found.f_k, log_weight_u, absolute)
+    return Unbinned(found.f_k - shift_k, log_weight_u, absolute)
 
 
-def _first_guess(weights: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
-    """Return the self-consistent f_k of samples that all count alike [K]."""
+def _middle(weights: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
+    """Return the rungs' log-weights at the samples' mean output [K]; 0 where that is impossible."""
     middle = float(np.average(z_n, weights=h_n))
     log_w_k = weights.at(np.array([middle]))[:, 0]
-    return -np.where(np.isfinite(log_w_k), log_w_k, 0.0)
+    return np.where(np.isfinite(log_w_k), log_w_k, 0.0)
 
 
 def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 
 LogWeights = Callable[[int, int], FloatArray]
 MAX_ITERATIONS = 200
@@ -98,9 +98,9 @@ def minimize(
             if found is not None:
                 f_k, point, accepted = f_k + found[0] * step, found[1], True
         if not accepted:
-            # A is flat to rounding here: one self-consistent step, which never raises A
-            change_k = np.log(n_k) - np.log(np.maximum(point.expected_k, np.finfo(float).tiny))
-            change_k = np.where(free, change_k, 0.0) if only is None else change_k - change_k[only]
+            change_k = _self_consistent_change(n_k, point, free, only)
+            if np.abs(change_k).max() <= 4.0 * EPS:  # the equations hold to the last bit
+                return Minimum(f_k, point.log_mix_b, iteration)
             f_k = f_k + change_k
             point = _evaluate(weights, log_n_k + f_k, h_b)
     residual = np.abs(np.log(point.expected_k / n_k))[free].max()
@@ -108,6 +108,14 @@ def minimize(
         f"the multi-histogram equations did not converge to {tolerance:g} in {MAX_ITERATIONS} "
         f"steps (residual {residual:.1e})"
     )
+
+
+def _self_consistent_change(
+    n_k: FloatArray, point: _Point, free: BoolArray, only: int | None
+) -> FloatArray:
+    """Return a step for where A is flat to rounding: it never raises A."""
+    change_k = np.log(n_k) - np.log(np.maximum(point.expected_k, np.finfo(float).tiny))
+    return np.where(free, change_k, 0.0) if only is None else change_k - change_k[only]
 
 
 def _line_search(

@@ -143,17 +143,22 @@ def solve(
     weights = np.ones(n_rungs) if weight_k is None else np.asarray(weight_k, dtype=np.float64)
     n_kb = counts_kb[np.ix_(rungs, bins)] * weights[rungs, None]
     part_kb = np.asarray(log_w_kb, dtype=np.float64)[np.ix_(rungs, bins)]
-    n_k, h_b, known_k = n_kb.sum(axis=1), n_kb.sum(axis=0), known[rungs]
+    # Relative to the cell with most counts: f of rungs whose z lies around 1e6 are of that size,
+    # and no step could then be as small as `tolerance`.
+    shift_k = part_kb[np.arange(len(part_kb)), n_kb.argmax(axis=1)]
+    part_kb = part_kb - shift_k[:, None]
+    n_k, h_b, known_k = n_kb.sum(axis=1), n_kb.sum(axis=0), known[rungs] + shift_k
     usable = f_k is not None and bool(np.isfinite(f_k[rungs]).all())
-    start = np.array(f_k)[rungs] if usable else _first_guess(n_kb, part_kb)
+    start = np.array(f_k)[rungs] + shift_k if usable else _first_guess(n_kb, part_kb)
     if not np.isfinite(known_k).any():
-        known_k[0] = 0.0
+        known_k[0] = shift_k[0]
     found = minimize(part_kb, n_k, h_b, start, known_k, tolerance)
 
     log_g_b = np.full(counts_kb.shape[1], -np.inf)
     log_g_b[bins] = np.log(h_b) - found.log_mix_b
     f_all = -logsumexp(log_g_b[bins] + np.asarray(log_w_kb)[:, bins], axis=1)
-    f_all[rungs] = found.f_k
+    f_all[rungs] = found.f_k - shift_k
+    f_all[np.isfinite(known)] = known[np.isfinite(known)]  # to the last bit
     return Solution(f_all, log_g_b, found.iterations)
 
 

@@ -22,9 +22,9 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     if off.any() or (np.diff(index) < 1).any():
         bad = edges[np.argmax(off)]
         raise EstimateError(
-            f"the tasks' bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
-            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); choose tasks with a "
-            "width that is a multiple of the run's"
+            f"the bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
+            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); take edges and a "
+            "width that are multiples of the run's"
         )
     return [slice(a, b) for a, b in pairwise(index)]
 
@@ -72,7 +72,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         log_g_jb=log_g_jb,
         log_g_error_b=error_b,
         effective_b=effective_b,
-        log_g_upper_b=upper_b,
+        log_g_upper_b=upper_b if density.verdict.converged else np.full(len(spans), np.nan),
         block_error_b=np.full(len(spans), np.inf),
     )
 

@@ -118,8 +118,8 @@ def half_distances(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
     """Return how many standard errors the mean outputs of the lanes' halves are apart, float64 [K].
 
     The error comes from the spread of the groups of lanes within each half (Welch, Biometrika 34,
-    28 (1947)); it is taken to be at least a thousandth of the mean's own scale, so that halves
-    without any spread do not differ by rounding. NaN where a half has fewer than 2 groups.
+    28 (1947)); it is taken to be at least a thousandth of the spread of all rungs' outputs, so that
+    halves without any spread do not differ by rounding. NaN where a half has fewer than 2 groups.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def half_distances(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
         mean_kg = counts_kgb @ z / number_kg
     one, other = mean_kg[:, :half], mean_kg[:, n_groups - half :]
     variance = (one.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / half
-    least = 1e-3 * np.abs(mean_kg).max(axis=1)
-    error_k = np.sqrt(variance + least**2)
+    least = 1e-3 * float(np.ptp(z_b[np.isfinite(z_b)])) if np.isfinite(z_b).any() else 0.0
+    error_k = np.sqrt(variance + max(least**2, np.finfo(np.float64).tiny))
     return np.asarray(np.abs(one.mean(axis=1) - other.mean(axis=1)) / error_k)
 
 

@@ -18,6 +18,9 @@ from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve
 
+MAX_BUDGET = 1_000_000
+"""Scores, which are placed one by one: a few seconds."""
+
 
 @dataclass(frozen=True)
 class Allocation:

@@ -14,6 +14,12 @@ from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_sc
 INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 
 
+def steps_from(fewest_inputs: int) -> tuple[int, ...]:
+    """Return the steps of `convergence` where bins of so many inputs count."""
+    first = min(fewest_inputs, INPUTS_PER_BIN[0])
+    return first, *(n for n in INPUTS_PER_BIN if n > first)
+
+
 def annotator_columns(scored: Scored) -> dict[str, NDArray]:
     """Return a table: r per bin and annotator, mean and standard deviation over annotators.
 

@@ -183,7 +183,9 @@ def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> Range:
 
 
 def common_range(a: Range, b: Range) -> Range:
-    """Return the range of log recall that two curves share; NaN if none."""
+    """Return the range of log recall that two curves share; NaN if none, or if one has none."""
+    if not np.isfinite([*a, *b]).all():
+        return np.nan, np.nan
     low, high = max(a[0], b[0]), min(a[1], b[1])
     return (low, high) if high > low else (np.nan, np.nan)
 

@@ -18,6 +18,10 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
+from omniinput_hpc.estimators.precision_recall.annotator_effects import (
+    AnnotatorEffects,
+    annotator_effects,
+)
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
@@ -85,8 +89,7 @@ class BinScores:
     effective_b : float64 [B], how many independent inputs the mean is worth
     worth_b : float64 [B], how many right-or-wrong scores one score is worth (1 or more)
     sampling_error_b : float64 [B], standard error of having scored some inputs only
-    shift_ab : float64 [A, B], annotators' differences from the mean over the inputs they share
-    annotator_error_b : float64 [B], standard error of having asked some annotators only (0 if one)
+    annotators : AnnotatorEffects, what the choice of annotators moves the means by
     design_effect : how much inputs of one lane being alike widens the errors (1: not at all)
     """
 
@@ -97,9 +100,13 @@ class BinScores:
     effective_b: FloatArray
     worth_b: FloatArray
     sampling_error_b: FloatArray
-    shift_ab: FloatArray
-    annotator_error_b: FloatArray
+    annotators: AnnotatorEffects
     design_effect: float
+
+    @property
+    def annotator_error_b(self) -> FloatArray:
+        """Standard error of having asked some annotators only [B], 0 if one."""
+        return self.annotators.error_b
 
     @property
     def count_b(self) -> FloatArray:
@@ -123,8 +130,10 @@ def bin_scores(scored: Scored) -> BinScores:
 
     n_b = np.bincount(bin_i, minlength=n_bins)
     with np.errstate(divide="ignore", invalid="ignore"):
-        w_i = scored.weight_i / per_bin(scored.weight_i)[bin_i]
-        r_b = np.where(n_b > 0, np.clip(per_bin(w_i * s_i), 0.0, 1.0), np.nan)
+        total_b = per_bin(scored.weight_i)
+        w_i = scored.weight_i / total_b[bin_i]
+        # the same sums above and below: exactly 1 where nothing is wrong
+        r_b = np.where(n_b > 0, np.clip(per_bin(scored.weight_i * s_i) / total_b, 0, 1), np.nan)
         kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
     deviation_i = w_i * (s_i - r_b[bin_i])
     effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
@@ -133,11 +142,8 @@ def bin_scores(scored: Scored) -> BinScores:
     # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more; 1/4 (the
     # spread of one tossed coin) on both sides, since 40 equal scores are no certainty
     worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
-    pulled_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
-    variance_b = pulled_b * (1.0 - pulled_b) / worth_b
-    shift_ab = _annotator_shifts(scored, n_bins)
-    n_annotators = max(len(shift_ab), 2)
-    annotator_variance_b = (shift_ab**2).sum(axis=0) / (n_annotators * (n_annotators - 1))
+    shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
+    variance_b = shrunk_b * (1.0 - shrunk_b) / worth_b
     lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
     return BinScores(
         r_b=r_b,
@@ -147,8 +153,7 @@ def bin_scores(scored: Scored) -> BinScores:
         effective_b=effective_b,
         worth_b=worth_b,
         sampling_error_b=np.sqrt(variance_b / np.maximum(effective_b, 1e-300)),
-        shift_ab=shift_ab,
-        annotator_error_b=np.sqrt(annotator_variance_b),
+        annotators=annotator_effects(scored.score_ai, w_i, bin_i, n_bins),
         design_effect=effect,
     )
 
@@ -170,26 +175,12 @@ def _design_effect(
     return max(1.0, float(clustered_b.sum() / alone_b.sum())) if alone_b.sum() > 0 else 1.0
 
 
-def _annotator_shifts(scored: Scored, n_bins: int) -> FloatArray:
-    """Return each annotator's mean difference from the mean of all, per bin [A, B]."""
-    known_ai = ~np.isnan(scored.score_ai)
-    shared_i = known_ai.sum(axis=0) >= 2
-    shift_ab = np.zeros((len(scored.annotators), n_bins))
-    for a, known_i in enumerate(known_ai):
-        use = known_i & shared_i
-        difference = scored.score_ai[a, use] - scored.score_i[use]
-        weight, bins = scored.weight_i[use], scored.bin_i[use]
-        total = np.bincount(bins, weight, n_bins)
-        shift_ab[a] = np.bincount(bins, weight * difference, n_bins) / np.maximum(total, 1e-300)
-    return shift_ab
-
-
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
     """Return draws of each bin's r by itself [n, B], NaN where nothing is scored.
 
     They follow `mid_p`, moved by the annotators' shifts, each of all bins together.
     """
-    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).alone_mb
+    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).with_extra_mb
     moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
     return np.where(scores.inputs_b > 0, moved, np.nan)
 
@@ -199,11 +190,10 @@ def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> Flo
 
     Two or three annotators tell little of the spread of all; theirs is taken.
     """
-    n_annotators = len(scores.shift_ab)
-    if n_annotators < 2:
+    move_ab = scores.annotators.move_ab
+    if len(move_ab) < 2:
         return np.zeros((n, len(scores.r_b)))
-    normal_ma = rng.normal(size=(n, n_annotators))
-    return np.asarray(normal_ma @ scores.shift_ab / np.sqrt(n_annotators * (n_annotators - 1)))
+    return np.asarray(rng.normal(size=(n, len(move_ab))) @ move_ab)
 
 
 @dataclass(frozen=True)
@@ -259,11 +249,11 @@ def scored_curve(
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
     log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
-    single, pooled_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
-    means = _bin_means(scores, r_b, single, used_b, enough_b)
+    per_value, joint_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    means = _bin_means(scores, r_b, per_value, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)
-    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, single, side))
-    draws = curves.trace(log_g_mb, pooled_mb, side)
+    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
+    draws = curves.trace(log_g_mb, joint_mb, side)
     ends = curves.curve_range(values.precision_t, values.log_recall_t)
     aupr_m = _areas(draws, ends)
     errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
@@ -279,13 +269,13 @@ def scored_curve(
 
 
 def _bin_means(
-    scores: BinScores, r_b: FloatArray, single: mid_p.MidPDraws, used_b: BoolArray,
+    scores: BinScores, r_b: FloatArray, per_value: mid_p.MidPDraws, used_b: BoolArray,
     enough_b: BoolArray,
 ) -> curves.BinMeans:  # fmt: skip
     """Return the bins' means with the intervals that the used bins' draws give."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     low_b, high_b = np.full((2, len(used_b)), np.nan)
-    low_b[bins], high_b[bins] = np.quantile(single.alone_mb, TAILS, axis=0)
+    low_b[bins], high_b[bins] = np.quantile(per_value.with_extra_mb, TAILS, axis=0)
     return curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
@@ -315,13 +305,13 @@ def _draws_of_r(
     def filled(value_b: FloatArray) -> FloatArray:
         return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
 
-    single = mid_p.MidPDraws(
-        alone_mb=filled(np.clip(found.alone_mb + moves_mb, 0.0, 1.0)),
-        added_mb=filled(np.clip(found.added_mb + moves_mb, 0.0, 1.0)),
+    per_value = mid_p.MidPDraws(
+        with_extra_mb=filled(np.clip(found.with_extra_mb + moves_mb, 0.0, 1.0)),
+        without_extra_mb=filled(np.clip(found.without_extra_mb + moves_mb, 0.0, 1.0)),
         count_b=filled(scores.count_b),
     )
-    pooled_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
-    return single, np.clip(pooled_mb + moves_mb[:, bins], 0.0, 1.0)
+    joint_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
+    return per_value, np.clip(joint_mb + moves_mb[:, bins], 0.0, 1.0)
 
 
 def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
@@ -338,18 +328,18 @@ def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: in
 def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
     """Return the AUPR of every draw [M] over one range of log recall; its own if they share none.
 
-    (A curve with right inputs in fewer than two bins has no range.)
+    A draw with right inputs in fewer than two bins has no range: its precision in the end counts.
     """
     area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
     for m in np.flatnonzero(np.isnan(area_m)):
         area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
-    return area_m
+    return np.where(np.isnan(area_m), draws.precision_t[:, -1], area_m)
 
 
 def _errors_of_draws(
     values: Trace, bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
 ) -> curves.CurveErrors:
-    """Return a curve's errors; where the AUPRs of draws are not known, [0, 1] is the interval.
+    """Return a curve's errors; where the density's are not known, [0, 1] is the AUPR's interval.
 
     Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
     closer than the rule of three's.

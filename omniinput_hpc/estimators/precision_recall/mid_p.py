@@ -2,11 +2,11 @@
 
 The interval of a bin of n scores, k of them right, has the ends of the mid-p binomial test
 (Lancaster, J. Am. Stat. Assoc. 56, 223 (1961)): its draws are those of Beta(k + 1, n - k) or of
-Beta(k, n - k + 1), each with probability 1/2, one more score that is as likely right as wrong. Of a
-weighted sum over bins that one further score is counted once, in the bin where one score weighs
-most (Fay & Feuer, Stat. Med. 16, 791 (1997); with mid-p Fay & Kim, Biom. J. 59, 549 (2017)), and
+Beta(k, n - k + 1), each with probability 1/2, one extra score that is as likely right as wrong. Of
+a weighted sum over bins that extra score is counted once, in the bin where one score weighs most
+(Fay & Feuer, Stat. Med. 16, 791 (1997); with mid-p Fay & Kim, Biom. J. 59, 549 (2017)), and
 all other bins get draws with the mean and the variance of their scores, which add nothing of their
-own. So there is nothing whose pull could add up over bins.
+own. So there is no bias towards 1/2 that could add up over bins.
 
 With nothing right (k = 0) the lower end is 0 and the upper one 1 - 0.05^(1/n), about 3 / n: the
 rule of three, a one-sided bound that holds in 95%; with nothing wrong likewise.
@@ -23,6 +23,7 @@ from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import Side, Trace
 
 _NOTHING = 1e-12  # in place of a Beta distribution's 0
+_FEW = 2.0 + 1e-6  # scores up to which a Beta distribution of their variance has no mass inside
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class MidPDraws:
 
     Attributes
     ----------
-    alone_mb : with the one further score, of a bin by itself
-    added_mb : without it, of a bin in a sum
+    with_extra_mb : with the extra mid-p score: of a bin by itself
+    without_extra_mb : without it: of a bin in a sum
     count_b : float64 [B], effective scores
     """
 
-    alone_mb: FloatArray
-    added_mb: FloatArray
+    with_extra_mb: FloatArray
+    without_extra_mb: FloatArray
     count_b: FloatArray
 
 
@@ -48,17 +49,21 @@ def draw_mid_p(
     size = (n, len(count_b))
     wrong_b = np.maximum(count_b - right_b, 0.0)
     more_mb = rng.random(size) < 0.5
-    alone_mb = rng.beta(
+    with_extra_mb = rng.beta(
         np.maximum(right_b + more_mb, _NOTHING), np.maximum(wrong_b + ~more_mb, _NOTHING)
     )
     # the variance p (1 - p) / (n - 1) of the mean of n scores, without bias, in place of / (n + 1)
-    strength_b = np.maximum(count_b - 2.0, _NOTHING) / np.maximum(count_b, _NOTHING)
-    added_mb = rng.beta(
+    strength_b = np.maximum(count_b - 2.0, 0.0) / np.maximum(count_b, _NOTHING)
+    without_extra_mb = rng.beta(
         np.maximum(strength_b * right_b, _NOTHING),
         np.maximum(strength_b * wrong_b, _NOTHING),
         size=size,
     )
-    return MidPDraws(alone_mb, added_mb, count_b)
+    few_b = (count_b > 0) & (count_b <= _FEW)
+    if few_b.any():  # right or wrong, the largest variance that a mean can have
+        tossed_mb = rng.random(size) < right_b / np.maximum(count_b, _NOTHING)
+        without_extra_mb = np.where(few_b, tossed_mb, without_extra_mb)
+    return MidPDraws(with_extra_mb, without_extra_mb, count_b)
 
 
 def rule_of_three(count: float) -> float:
@@ -67,7 +72,7 @@ def rule_of_three(count: float) -> float:
 
 
 def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: Side) -> Trace:
-    """Return draws of a curve's values [M, T], each with one further score where it weighs most.
+    """Return draws of a curve's values [M, T], each with one extra score where it weighs most.
 
     Each value by itself: two thresholds' draws are not one curve.
 
@@ -80,14 +85,14 @@ def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: S
     """
     order = slice(None) if side == "low" else slice(None, None, -1)
     log_g = log_g_mb[:, order]
-    alone, added = r.alone_mb[:, order], r.added_mb[:, order]
+    with_extra, without_extra = r.with_extra_mb[:, order], r.without_extra_mb[:, order]
     log_weight_b = (log_g_b - np.log(np.maximum(r.count_b, _NOTHING)))[order]
     start_s = np.flatnonzero(
         np.diff(np.maximum.accumulate(log_weight_b), prepend=-np.inf) > 0
     )  # where another bin's score weighs most
     with np.errstate(divide="ignore", invalid="ignore"):
-        right = log_g + np.log(added), log_g + np.log(alone)
-        wrong = log_g + np.log1p(-added), log_g + np.log1p(-alone)
+        right = log_g + np.log(without_extra), log_g + np.log(with_extra)
+        wrong = log_g + np.log1p(-without_extra), log_g + np.log1p(-with_extra)
         log_right = _accumulate(np.logaddexp, *right, start_s)
         log_wrong = _accumulate(np.logaddexp, *wrong, start_s)
         precision = np.exp(log_right - np.logaddexp(log_right, log_wrong))
@@ -98,20 +103,20 @@ def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: S
         np.minimum(precision, 1.0),
         log_right,
         log_wrong,
-        np.where(np.isnan(log_g), np.nan, np.take_along_axis(alone, index, axis=1)),
+        np.where(np.isnan(log_g), np.nan, np.take_along_axis(with_extra, index, axis=1)),
         simple_recall,
     )
 
 
 def _accumulate(
-    add: np.ufunc, added_mt: FloatArray, alone_mt: FloatArray, start_s: IntArray
+    add: np.ufunc, without_extra_mt: FloatArray, with_extra_mt: FloatArray, start_s: IntArray
 ) -> FloatArray:
-    """Return sums up to every column, where column start of each stretch is taken alone."""
-    found = np.empty_like(added_mt)
-    before = add.accumulate(added_mt, axis=1)
-    for start, stop in zip(start_s, np.append(start_s[1:], added_mt.shape[1]), strict=True):
-        part = added_mt[:, start:stop].copy()
-        part[:, 0] = alone_mt[:, start]
+    """Return sums up to every column, where column start of each stretch has its extra score."""
+    found = np.empty_like(without_extra_mt)
+    before = add.accumulate(without_extra_mt, axis=1)
+    for start, stop in zip(start_s, np.append(start_s[1:], without_extra_mt.shape[1]), strict=True):
+        part = without_extra_mt[:, start:stop].copy()
+        part[:, 0] = with_extra_mt[:, start]
         if start:
             part[:, 0] = add(part[:, 0], before[:, start - 1])
         found[:, start:stop] = add.accumulate(part, axis=1)

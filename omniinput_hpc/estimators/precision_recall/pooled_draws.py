@@ -2,7 +2,7 @@
 
 theta = arcsin(sqrt(r)) is a random walk along z whose step is drawn from its own posterior. With
 small steps all bins share one r, and Jeffreys' half a right and half a wrong score stand for the
-whole curve; the widest steps are Jeffreys' prior in every bin by itself, whose pull towards 1/2 is
+whole curve; the widest steps are Jeffreys' prior in every bin by itself, whose bias towards 1/2 is
 the same in all bins and does not average out in an area under the curve. Between the two the data
 decide. No step at all is not among them: a slope of r that the scores just cannot show would be
 taken for none, and the interval miss. Steps may also be jumps, so that an edge of r(z) does not

@@ -12,6 +12,7 @@ reached) are for people.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
 
 def check_factory(weights: Path, factory: str, path_key: str, factory_key: str) -> None:
     """Raise a `UserError` if a factory's weights or module are missing, or need unpickling."""
-    if not weights.is_file():
+    if not os.path.isfile(weights):
         raise UserError(f"{path_key} {weights}: no such file")
     plugins.check_module(factory, factory_key)
     if weights.suffix != ".safetensors":
@@ -165,7 +166,7 @@ def check_label(options: ImageClassifier, n_outputs: int) -> None:
 
 def read_architecture(folder: Path) -> Architecture:
     """Read and check model.json; a `UserError` names what is missing or wrong."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(
             f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "
             "python -m omniinput_hpc.zoo.images makes the papers' own, zoo.digits small ones)"
@@ -175,7 +176,7 @@ def read_architecture(folder: Path) -> Architecture:
 
 def _check_weights(folder: Path) -> None:
     """Raise a UserError where a folder has no weights: showing inputs needs none, running does."""
-    if not (folder / WEIGHTS).is_file():
+    if not os.path.isfile(folder / WEIGHTS):
         pickled = [f.name for ending in ("bin", "pt", "pth") for f in folder.glob(f"*.{ending}")]
         found = f"; {pickled[0]} would need unpickling and is never loaded" if pickled else ""
         raise UserError(f"model.path = {folder}: weights not found (no {WEIGHTS}){found}")

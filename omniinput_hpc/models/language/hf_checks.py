@@ -6,6 +6,7 @@ named there, and waits for a pipe. Here that is refused before it is asked.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,23 @@ _ELSEWHERE = {
     "transformers_weights": "a file of weights, which is not read",
 }
 """Keys of config.json that would make transformers read files that are not checked here."""
+_POSITIVE = (
+    "n_layer", "n_layers", "n_embd", "n_head", "n_heads", "n_positions", "num_hidden_layers",
+    "hidden_size", "num_attention_heads", "max_position_embeddings",
+)  # fmt: skip
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "id2label": ((dict, type(None)), "a table"),
+    "quantization_config": ((dict, type(None)), "a table"),
+    "rope_scaling": ((dict, type(None)), "a table"),
+    "activation_function": ((str,), "a name"),
+    "hidden_act": ((str,), "a name"),
+    "attn_implementation": ((str, dict, type(None)), "a name"),
+    "dtype": ((str, dict, type(None)), "a name"),
+    "n_inner": ((int, type(None)), "a whole number"),
+}
+_FRACTIONS = re.compile(r"(^|_)p?drop(out)?$|_eps(ilon)?$")
+_METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
+"""What a key would take the place of, in transformers' object of these settings."""
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"shard-[0-9]{5}-model-.*\.safetensors")
 
@@ -51,7 +69,7 @@ def read_settings(folder: Path, name: str) -> dict[str, Any]:
     A `UserError` says that the file is missing, broken, no regular file, or holds something else.
     """
     file = folder / name
-    if not file.exists():
+    if not os.path.exists(file):
         raise UserError(f"model.path = {folder}: the folder has no {name}")
     try:
         settings = parse_json(read_bytes(file, "file of settings", MAX_SETTINGS_BYTES))
@@ -67,20 +85,24 @@ def check_files(folder: Path) -> None:
 
     A folder may hold regular files and folders alone; an index names weights in the folder.
     """
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"model.path = {folder} cannot be read: {error.strerror}") from None
+    for entry in entries:
         what = irregular(entry)
         if what:
             raise UserError(f"{entry} cannot be read: it is {what}, not a regular file")
         if _SHARD.fullmatch(entry.name):
             raise UserError(f"{entry}: distributed checkpoints are not read; save the model whole")
-    if (folder / "adapter_config.json").exists():
+    if os.path.exists(folder / "adapter_config.json"):
         raise UserError(
             f"model.path = {folder}: it holds an adapter (adapter_config.json), which is not read; "
             "merge it into the model (merge_and_unload) and save that"
         )
-    if (folder / "generation_config.json").exists():
+    if os.path.exists(folder / "generation_config.json"):
         read_settings(folder, "generation_config.json")
-    if (folder / _INDEX).exists():
+    if os.path.exists(folder / _INDEX):
         names = read_settings(folder, _INDEX).get("weight_map")
         if not isinstance(names, dict) or not all(map(_is_weight_file, names.values())):
             raise UserError(f"{folder / _INDEX}: weight_map must name *.safetensors of the folder")
@@ -102,6 +124,14 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,60}", model_type):
         raise UserError(f"{file} has no usable model_type")
+    for key, value in config.items():
+        wrong = _wrong_type(key, value)
+        if wrong:
+            shown = repr(value)
+            raise UserError(f"{file}: {key} = {shown[:60]} is not usable; it must be {wrong}")
+    n_embd, n_head = config.get("n_embd", 1), config.get("n_head", 1)
+    if n_embd % n_head:
+        raise UserError(f"{file}: n_embd = {n_embd} is no multiple of n_head = {n_head}")
     for key, value in leaves(config):
         if "implementation" in key and isinstance(value, str) and "/" in value:
             raise UserError(f"{file}: {key} names code of a hub, which is never run; remove it")
@@ -167,6 +197,24 @@ def check_numbers(
             f"model.path = {folder}: config.json describes a model with tables of {n_buffers:,} "
             f"numbers beside its {n_model:,} weights; are its positions right?"
         )
+
+
+def _wrong_type(key: str, value: Any) -> str | None:
+    """Return what a key must be that transformers would fail on, seconds later; else None.
+
+    Keys that differ between models are left to transformers.
+    """
+    if key.startswith("__") or key in _METHODS:
+        return "removed, it is no setting"
+    if key in _POSITIVE and (type(value) is not int or value < 1):
+        return "a whole number of at least 1"
+    if _FRACTIONS.search(key) and (
+        value is not None
+        and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1)
+    ):
+        return "a number from 0 to 1"
+    kinds, words = _TYPES.get(key, ((object,), ""))
+    return None if isinstance(value, kinds) else words
 
 
 def _limit(key: str) -> int:

@@ -71,12 +71,12 @@ def resolve(path: str, key: str = "model.path") -> Path:
     Where neither is there, a `UserError` names the path by its key.
     """
     folder = Path(path).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     reason = f"{key} = {path}: no such folder (it must hold config.json and *.safetensors)"
     if folder.name in MADE_BY:
         reason += f"; make it: {MADE_BY[folder.name]}"
-    if folder.exists() or not _HUB_NAME.fullmatch(path):
+    if os.path.exists(folder) or not _HUB_NAME.fullmatch(path):
         raise UserError(reason)
     os.environ["HF_HUB_OFFLINE"] = "1"  # fails at once; a firewalled node would wait for minutes
     from huggingface_hub import snapshot_download
@@ -137,7 +137,7 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
             f"{folder} holds only pickled weights ({pickled[0].name}), which are never loaded; "
             "convert them with save_pretrained(..., safe_serialization=True)"
         )
-    fetch = "" if not path or Path(path).is_dir() else f"; fetch them: {download_command(path)}"
+    fetch = "" if not path or os.path.isdir(path) else f"; fetch them: {download_command(path)}"
     raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
 
 

@@ -24,6 +24,10 @@ class SequenceClassifier:
         folder = hf_folder.resolve(options.path)
         self.lm = load(AutoModelForSequenceClassification, folder, options.dtype, device)
         hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
+        settings = self.lm.config.get_text_config()
+        if settings.pad_token_id is None:
+            # A decoder's head refuses batches without one; of embeddings it looks at none.
+            settings.pad_token_id = 0
         self._options = options
         self.n_sites = options.length - 2
         self._table = self.lm.get_input_embeddings().weight  # [V, E]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def read(folder: Path) -> Vocabulary | None:
     from tokenizers import Tokenizer
     from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
-    present = [name for name in FILES if (folder / name).is_file() or irregular(folder / name)]
+    present = [name for name in FILES if os.path.isfile(folder / name) or irregular(folder / name)]
     if not present:
         return None
     file = folder / present[0]
@@ -101,7 +102,7 @@ def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:
     remedy = (
         f"it has only {SENTENCEPIECE}; AutoTokenizer.from_pretrained(...).save_pretrained(...) "
         "writes a tokenizer.json"
-        if (folder / SENTENCEPIECE).is_file()
+        if os.path.isfile(folder / SENTENCEPIECE)
         else "put the model's tokenizer.json there"
     )
     raise UserError(f"{key} needs a tokenizer in {folder}: {remedy}")
@@ -150,7 +151,7 @@ def _named_tokens(folder: Path) -> dict[str, str]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    if not file.exists():
+    if not os.path.exists(file):
         return {}
     try:
         found = parse_json(read_bytes(file, "tokenizer's settings", MAX_BYTES))

@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 from run_tools import LATTICE, ROOT
 
+LONG = "a" * 300
 CHANGES = {
     # [run]
     "run.output=runs/a.csv": "run.output",
@@ -16,6 +17,7 @@ CHANGES = {
     "run.output={toml}/run.h5": "is not a folder",
     "run.output={other}": "not an omniinput_hpc run",
     "run.output={text}": "not a readable HDF5",
+    f"run.output={LONG}.h5": "cannot be used: File name too long",
     "run.seed=-1": "run.seed",
     "run.seed=4294967296": "run.seed",
     "run.seed=1.5": "run.seed",
@@ -171,6 +173,8 @@ MODELS = {
 LINES = {
     "no such file": (["nowhere.toml"], "nowhere.toml"),
     "a folder": (["."], "is a directory"),
+    "a name that is too long": ([f"{LONG}.toml"], "cannot be read: File name too long"),
+    "a run file of such a name": ([f"{LONG}.h5"], "cannot be read: File name too long"),
     "no argument": ([], "required"),
     "an unknown option": (["{toml}", "--fast"], "--fast"),
     "two files": (["{toml}", "{toml}"], "unrecognized arguments"),

@@ -66,6 +66,11 @@ AT_ONCE, PATIENCE = 20, 60.0
 REFUSALS = (UserError, EstimateError, OSError)
 
 
+def make_all(folder, methods=METHODS):
+    """Return the file of each method."""
+    return {method: make(Path(folder), method, words) for method, words in methods.items()}
+
+
 def make(folder, method, words):
     """Make a file with room for one round more than it holds."""
     path, toml = folder / f"{method.replace(' ', '-')}.h5", folder / "lattice.toml"
@@ -235,9 +240,8 @@ def examined(whole, bits, folder):
 class Campaign:
     """Flips bits of files, and counts what became of them by method and place."""
 
-    def __init__(self, folder, seed, methods=METHODS):
-        self.folder, self.seed = Path(folder), seed
-        self.files = {m: make(self.folder, m, words) for m, words in methods.items()}
+    def __init__(self, folder, seed, files):
+        self.folder, self.seed, self.files = Path(folder), seed, files
         self.table: dict[tuple[str, str], Counter] = {}
         self.problems: list[str] = []
 
@@ -280,7 +284,7 @@ def main():
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omniinput-flips-") as folder:
         methods = {method: METHODS[method] for method in options.methods}
-        campaign = Campaign(folder, options.seed, methods)
+        campaign = Campaign(folder, options.seed, make_all(folder, methods))
         for method in methods:
             campaign.flips(method, -(-options.flips // len(methods)))
             seconds = time.monotonic() - begin

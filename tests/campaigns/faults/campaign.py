@@ -5,8 +5,8 @@
 Starts itself on 2 ranks with `shim.c` preloaded, which makes the C library's own `write`, `pwrite`,
 `fsync` and the like fail. For each writer, each rank and each way to fail the calls of a commit
 are counted, and then each of them fails in turn; the same for the creation and the growth of a
-file. After each failure the file must hold every round that it claims, byte by byte, and going on
-must give the bytes of a file whose writes never failed.
+file. After each failure the file must hold every round that it claims, byte by byte, and resuming
+must give the bytes of a file that no writer of the package has written.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def shim(folder):
     return path
 
 
-def launch(folder, library, modes="NEST", wrong="", ranks=2):
-    """Run the campaign on some ranks; return the finished process."""
-    more = [modes, wrong] if wrong else [modes]
+def launch(folder, library, modes="NEST", wrong="", ranks=2, every=1):
+    """Run the campaign on some ranks, failing every n-th call; return the finished process."""
+    more = [modes, every, *([wrong] if wrong else [])]
     words = command(folder, library, *more, ranks=ranks, module="faults.campaign")
     preload = {**environment(), "LD_PRELOAD": str(library)}
     return subprocess.run(words, capture_output=True, text=True, timeout=500, env=preload)
@@ -56,10 +56,11 @@ def launch(folder, library, modes="NEST", wrong="", ranks=2):
 class Faults:
     """The campaign on this rank: all ranks do the same, and one of them has the failing disk."""
 
-    def __init__(self, folder, library, world, modes):
-        from omniinput_hpc.runfile import layout
+    def __init__(self, folder, library, world, modes, every=1):
+        from omniinput_hpc.runfile import checksums, layout
 
-        self.folder, self.world, self.store, self.modes = Path(folder), world, layout, modes
+        self.folder, self.world, self.store = Path(folder), world, layout
+        self.modes, self.every, self.sums = modes, every, checksums
         self.lib = ctypes.CDLL(library)
         self.lib.fault_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_char]
         self.lib.fault_disarm.restype = ctypes.c_long
@@ -76,6 +77,9 @@ class Faults:
             where = self.store.slab(field, round_, rungs, 4)
             shape = np.zeros(field.shape, dtype=np.int8)[where].shape if where else (0,)
             filled[name] = np.full(shape, 10 * (round_ + 1), dtype=field.dtype)
+            if field.over != "bottom":  # that belongs to no rung, and rank 0 has it
+                rung = np.arange(rungs.start, rungs.start + len(filled[name]))
+                filled[name] += rung.reshape(-1, *[1] * (len(shape) - 1)).astype(field.dtype)
         return filled
 
     def make(self, path, rounds=ROUNDS):
@@ -119,13 +123,13 @@ class Faults:
         path, whole, begun = (self.folder / f"{kind}-{n}.h5" for n in ("run", "whole", "begun"))
         for one, rounds in ((begun, 1), (whole, ROUNDS)):
             self.on_rank_0(lambda one=one: self.make(one))
-            self.fill(one, kind, range(rounds))
+            self.on_rank_0(lambda one=one, rounds=rounds: self.fill_alone(one, range(rounds)))
         for victim in range(self.world.size if kind == "mpio" else 1):
             for mode in self.modes:
                 n, calls = -1, 0  # -1: to count the calls
                 while n < calls:
                     seen = self.one_commit(kind, (path, whole, begun), victim, mode, n)
-                    calls, n = max(seen, calls), n + 1
+                    calls, n = max(seen, calls), n + self.every if n >= 0 else victim % self.every
 
     def one_commit(self, kind, paths, victim, mode, n):
         """Fail one call of a commit; return how many there were on that rank."""
@@ -161,8 +165,9 @@ class Faults:
                             if not np.array_equal(left._file[name][r], right[name][r]):
                                 return f"round {r} of {left.rounds}, {name} is not there"
                     elif "parity" in field.per and not name.startswith("checksum/"):
-                        slab = left.slab(name, left.rounds - 1)
-                        if not (slab == 10 * left.rounds).all():
+                        last = left.rounds - 1
+                        expected = self.values(range(4), last)[name]
+                        if not np.array_equal(left.slab(name, last), expected):
                             return f"{name} of round {left.rounds - 1} is not there"
         except (UserError, OSError) as error:
             return str(error)
@@ -195,7 +200,7 @@ class Faults:
                     problem = "nobody noticed, and it is not whole"
                 label = ("growth" if grows else "creation", MODES[mode])
                 self.count(label, n, seen, noticed, problem and f"call {n}: {problem}")
-                n += 1
+                n = n + self.every if n >= 0 else 0
 
     def made(self, path, grows):
         try:
@@ -208,14 +213,16 @@ class Faults:
         return False
 
     def fill_alone(self, path, rounds):
+        """Write some rounds, with their checksums, without any writer of the package."""
+        fields = self.store.layout(self.geometry())
         with h5py.File(path, "r+", locking=False) as file:
             for round_ in rounds:
-                for name, slab in self.values(range(4), round_).items():
-                    where = self.store.slab(self.store.layout(self.geometry())[name], round_,
-                                            range(4), 4)  # fmt: skip
+                slabs = self.sums.with_sums(fields, round_, range(4), self.values(range(4), round_))
+                for name, slab in slabs.items():
+                    where = self.store.slab(fields[name], round_, range(4), 4)
                     if where is not None:
                         file[name][where] = slab
-                file["progress/rounds_committed"][0] = round_ + 1
+                self.sums.set_counter(file, "progress/rounds_committed", round_ + 1)
 
     def on_rank_0(self, function):
         self.world.on_rank_0(function)
@@ -234,6 +241,17 @@ def rounds_of(path):
         return run.rounds
 
 
+def swap_ranks(world):
+    """Have rank 0 take what ranks send for that of others: a gatherer that is wrong on purpose."""
+    gather = world.gather
+
+    def swapped(self, values):
+        parts = gather(self, values)
+        return parts[::-1] if parts is not None else None
+
+    world.gather = swapped
+
+
 def lines(table):
     """Return the table in Markdown, a line each."""
     yield "| place | failure | " + " | ".join(COLUMNS) + " |"
@@ -242,11 +260,13 @@ def lines(table):
         yield f"| {place} | {mode} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |"
 
 
-def on_this_rank(folder, library, modes, wrong=""):
+def on_this_rank(folder, library, modes, every, wrong=""):
     world = World()
-    faults = Faults(folder, library, world, modes)
-    if wrong:
-        import kills.wrong  # noqa: F401  # counts first
+    faults = Faults(folder, library, world, modes, int(every))
+    if wrong == "count-first":
+        import kills.wrong  # noqa: F401
+    elif wrong == "swapped":
+        swap_ranks(World)
     for kind in WRITERS if h5py.get_config().mpi else ("gather",):
         faults.commits(kind)
     if world.rank == 0 and not wrong:

@@ -1,9 +1,14 @@
-"""Hostile HDF5 files: a good run file, changed in ways that a stranger might think of."""
+"""Hostile HDF5 files: a good run file, changed in ways that an attacker might think of."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
+
+from omniinput_hpc.runfile.layout import layout
+from omniinput_hpc.runfile.side_checkpoint import IN_TURN, Place, fields_of
 
 HUGE = 1 << 40
 
@@ -293,3 +298,76 @@ SIDE = {
     "another run": attribute("run_created", 3),
 }
 """What makes a file of rescored samples none."""
+
+
+def of_side(**fields):
+    return lambda side: replace(side, **fields)
+
+
+def input_of(text):
+    return lambda side: replace(side, attributes={**side.attributes, "config": text})
+
+
+def attribute_of(name, value):
+    return lambda side: replace(side, attributes={**side.attributes, name: value})
+
+
+def sized(**sizes):
+    """Return a change of the geometry, and of all places with it."""
+
+    def change(side):
+        g = replace(side.geometry, **sizes)
+        places = {
+            name: Place(side.places[name].offset, field.shape, np.dtype(field.dtype).str)
+            for name, field in layout(g).items()
+        }
+        return replace(side, geometry=g, places=places, n_bytes=1 << 59)
+
+    return change
+
+
+def without_walkers(side):
+    names = fields_of(side.geometry, IN_TURN)
+    return replace(side, slabs={n: v for n, v in side.slabs.items() if n not in names})
+
+
+def moved(name, offset):
+    def change(side):
+        places = {**side.places, name: replace(side.places[name], offset=offset)}
+        return replace(side, places=places)
+
+    return change
+
+
+def huge_and_empty(side):
+    return replace(sized(rounds=1 << 40)(without_walkers(side)), rounds=0, burn_in=0)
+
+
+CHECKPOINT = {
+    "no input": input_of(""),
+    "input that is no TOML": input_of("[run"),
+    "input without tables": input_of("a = 1"),
+    "input of other tables": input_of("run = 3"),
+    "input nested deeply": input_of(DEEP),
+    "input of a long number": input_of("[run]\nburn_in = " + "9" * 5000),
+    "burn-in of text": input_of("[run]\nburn_in = 'x'"),
+    "a table for an attribute": attribute_of("created", {"a": 1}),
+    "nothing for an attribute": attribute_of("created", None),
+    "a huge number for an attribute": attribute_of("created", 10**40),
+    "a long text for an attribute": attribute_of("created", "a" * 3_000_000),
+    "rounds without walkers": without_walkers,
+    "more rounds than there is room for": of_side(rounds=6),
+    "more burn-in than planned": of_side(burn_in=4),
+    "rounds before burn-in has ended": of_side(burn_in=1),
+    "negative rounds": of_side(rounds=-1),
+    "rounds of text": of_side(rounds="many"),
+    "no rungs": sized(n_rungs=0),
+    "no bins": sized(n_bins=0),
+    "many rungs": sized(n_rungs=1 << 40),
+    "many rounds": sized(rounds=1 << 40),
+    "many rounds and none committed": huge_and_empty,
+    "a place beyond the file": moved("samples/x", 1 << 58),
+    "a place before the file": moved("samples/x", -8),
+    "a place at the file's end": moved("samples/x", 1 << 17),
+}
+"""What makes a side file, whose checksum fits, no second checkpoint."""

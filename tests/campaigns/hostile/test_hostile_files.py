@@ -6,16 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import destroy
 import h5py
 import numpy as np
 import pytest
-from hostile.files import CONTENT, SIDE, STAYS, STRUCTURE
+from hostile.files import CHECKPOINT, CONTENT, SIDE, STAYS, STRUCTURE
 from hostile.worker import ARGUMENTS
 from run_tools import LATTICE, ROOT, environment
 
 from omniinput_hpc import rescore
 from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
 from omniinput_hpc.cli import run as launch
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for all readers
@@ -76,6 +79,11 @@ def answers(tmp_path_factory):
                 shutil.copy(side, path.with_name(path.stem + ending))
             with h5py.File(target, "r+", locking=False) as file:
                 change(file)
+    for name, change in CHECKPOINT.items():
+        path = folder / f"checkpoint-{name.replace(' ', '_')}.h5"
+        shutil.copy(good, path)
+        destroy.superblock(path)
+        side_checkpoint.write(checkpoint_of(path), change(side_checkpoint.read(good)))
     whole = good.read_bytes()
     (folder / "structure-half.h5").write_bytes(whole[: len(whole) // 2])
     (folder / "structure-nothing.h5").write_bytes(b"")
@@ -110,7 +118,7 @@ def test_every_reader_reads_the_good_file(answers):
     assert not [a for a in answers_of(answers, "good") if a[2] != 0]
 
 
-@pytest.mark.parametrize("kind", ["structure", "stays", "side"])
+@pytest.mark.parametrize("kind", ["structure", "stays", "side", "checkpoint"])
 def test_damaged_files_are_refused_by_every_reader(kind, answers):
     wrong = []
     for file, reader, code, text, _, touched in answers_of(answers, kind):

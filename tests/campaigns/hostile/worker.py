@@ -1,7 +1,8 @@
-"""Give every hostile file of a folder to every reader, in one process; print what they said.
+"""Give every hostile file of a folder to its readers, in one process; print what they said.
 
-Pictures are drawn, but coarsely: their fine form is what takes the time. Where a reader fails, its
-traceback is in what is printed, or this process does not survive it.
+Each damaged file goes to a third of all readers in turn; with `--all` to each of them. Pictures are
+drawn, but coarsely: their fine form is what takes the time. Where a reader fails, its traceback is
+in what is printed, or this process does not survive it.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def readers_of(toml):
         **{name: script(name) for name in ARGUMENTS},
         "--verify": lambda file: run.main(["--verify", str(file)]),
         "--rescore": lambda file: run.main(["--verify", str(file), "--rescore", "50"]),
+        "--salvage": lambda file: run.main([str(file), "--salvage", f"{file}-new.h5"]),
         "rescore": lambda file: rescore.main([str(file), str(toml)]),
         "RUN.h5": lambda file: run.main([str(file), *more]),
         "run.output": lambda file: run.main([str(toml), "--set", f"run.output={file}", *more]),
@@ -102,6 +104,8 @@ def readers_of(toml):
 
 def wanted(kind, reader):
     """Whether a reader is given files of this kind (the first word of their names)."""
+    if reader == "--salvage" or kind == "checkpoint":
+        return reader == "--salvage" and kind in ("checkpoint", "good")
     if kind == "side":  # the damage is in what stands beside the run
         return reader in ("normalize.py", "rescore")
     if kind == "stays":
@@ -113,17 +117,19 @@ def stamps(files):
     return [(found.st_size, found.st_mtime_ns) for found in map(Path.stat, files)]
 
 
-def main(folder, toml):
+def main(folder, toml, share=3):
     Figure.savefig = coarse
     readers = readers_of(toml)
-    for path in sorted(p for p in folder.glob("*.h5") if ".rescored." not in p.name):
+    paths = sorted(p for p in folder.glob("*.h5") if ".rescored." not in p.name)
+    for turn, path in enumerate(paths):
         kind = path.name.partition("-")[0]
         side = path.with_name(f"{path.stem}.rescored.{toml.stem}.h5")
         files = [file for file in (path, side) if file.exists()]
         before = stamps(files)
-        for name, reader in readers.items():
-            if not wanted(kind, name):
-                continue
+        ask = [name for name in readers if wanted(kind, name)]
+        some = kind in ("structure", "content")
+        for name in ask[turn % share :: share] if some else ask:
+            reader = readers[name]
             code, text, seconds = called(reader, path)
             touched = stamps(files) != before
             print(json.dumps([path.stem, name, code, text, seconds, touched]), flush=True)
@@ -132,4 +138,4 @@ def main(folder, toml):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), 1 if "--all" in sys.argv else 3)

@@ -1,4 +1,4 @@
-"""What a stranger may bring as tasks, keys, scores, imports, pictures and exact values."""
+"""Untrusted tasks, keys, scores, imports, pictures and exact values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Give what a stranger might bring to every reader of it: a table of what became of each.
+"""Give untrusted input to every reader of it: a table of what became of each.
 
     .venv/bin/python tests/campaigns/hostile_inputs/campaign.py [--only WORD] [--ranks 2]
 

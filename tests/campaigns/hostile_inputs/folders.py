@@ -1,4 +1,4 @@
-"""What a stranger may bring as a model: folders that lie, and other things in a file's place."""
+"""Untrusted models: folders that lie, and other things in a file's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger may bring as an input file: TOML that is deep, huge, or of long numbers."""
+"""Untrusted input files: TOML that is deep, huge, or of long numbers."""
 
 from __future__ import annotations
 

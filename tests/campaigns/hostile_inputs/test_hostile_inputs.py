@@ -1,4 +1,4 @@
-"""What a stranger might bring is refused in words: some cases here, all of them by the campaign."""
+"""Untrusted input is refused in words: some cases here, all of them by the campaign."""
 
 import os
 
@@ -8,7 +8,7 @@ from run_tools import ROOT
 
 FEW = (
     "config.json: n_layer of 100000", "config.json: a pipe", "model.safetensors: /dev/zero",
-    "weights of decoder: a huge shape", "10^12 rungs", "10^12 windows", "TOML: a pipe",
+    "weights of decoder: a huge shape", "TOML: 10^12 rungs", "TOML: 10^12 windows", "TOML: a pipe",
     "TOML: a key of 100,000 dots", "tokenizer.json: deep lists",
 )  # fmt: skip
 
@@ -31,8 +31,8 @@ def refusals(cases, names):
 @pytest.mark.timeout(60)
 def test_some_are_refused_in_one_process(cases):
     assert len(cases) >= 250
-    names = [name for name in cases if name.removeprefix("TOML: ") in FEW or name in FEW]
-    assert refusals(cases, [*names, *list(cases)[5::40]]) == {}
+    assert set(FEW) <= set(cases)
+    assert refusals(cases, [*FEW, *list(cases)[5::40]]) == {}
 
 
 @pytest.mark.slow

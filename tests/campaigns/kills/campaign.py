@@ -121,7 +121,11 @@ class Campaign:
 
     @property
     def n_kills(self):
-        return sum(counts["kills"] for counts in self.table.values())
+        return self.total("kills")
+
+    def total(self, column):
+        """Return a column's sum over all moments."""
+        return sum(counts[column] for counts in self.table.values())
 
     def _kill(self, path, words, n_ranks, moment, who, generator):
         """Start a run and kill it; return the rounds seen before, None if there was no kill."""
@@ -306,6 +310,9 @@ def main():
 
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(some, range(options.jobs)))
+    for column in ("halfway", "salvaged"):
+        if not campaign.total(column):
+            campaign.problems.append(f"no kill counts as {column}: nothing of that was seen")
     return report(campaign.lines(), campaign.problems, begin)
 
 

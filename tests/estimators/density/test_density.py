@@ -52,6 +52,18 @@ def test_absolute_density_within_its_errors():
     assert 0.5 < np.median((result.log_g_error_b / result.block_error_b)[10:20]) < 2.0
 
 
+def test_outputs_around_a_million_have_the_same_density_and_errors():
+    near = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1)
+    shift = 2.0**20  # a quarter is a number of float32 there
+    z_rks = (near.z_rks + shift).astype(np.float32)
+    far = ArrayRun(near.x_rksd, z_rks, 16, BETA_K, LEVEL_EDGES + shift, MODEL.n_values)
+    one, other = density_of_run(near), density_of_run(far)
+    assert other.verdict.converged, other.verdict.reasons
+    np.testing.assert_allclose(other.log_g_b, one.log_g_b, atol=1e-6)
+    np.testing.assert_allclose(other.log_g_error_b, one.log_g_error_b, rtol=1e-4)
+    np.testing.assert_allclose(other.block_error_b, one.block_error_b, rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_hundreds_of_nats():
     """200 sites, log g from 0 to 274 nats, absolute at its middle alone: errors hold on the way.
@@ -225,8 +237,23 @@ def joined_by_one_lane(shared_lanes):
 def test_replicates_that_cannot_be_solved_leave_the_error_open():
     result = density_of_run(joined_by_one_lane(1))
     assert np.isfinite(result.log_g_b).all() and np.isposinf(result.log_g_error_b).all()
-    assert any("not joined" in reason for reason in result.verdict.reasons)
+    assert any("share no bin" in reason for reason in result.verdict.reasons)
     assert np.isfinite(density_of_run(joined_by_one_lane(2)).log_g_error_b).all()
+
+
+def test_why_a_replicate_could_not_be_solved_is_said(monkeypatch):
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=3)
+    solve_all, calls = density.solve, []
+
+    def fail_once(counts_kb, *arguments, **options):
+        calls.append(options["f_k"])
+        if len(calls) == 3:  # after the whole and the first replicate
+            raise EstimateError("the equations did not converge")
+        return solve_all(counts_kb, *arguments, **options)
+
+    monkeypatch.setattr(density, "solve", fail_once)
+    text = " ".join(density_of_run(run).verdict.reasons)
+    assert "without one of the groups of lanes, the equations did not converge" in text
 
 
 def test_plain_errors():

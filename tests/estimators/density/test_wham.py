@@ -58,6 +58,20 @@ def test_expected_counts_give_back_the_exact_density_over_hundreds_of_nats():
     np.testing.assert_allclose(solution.f_k, exact_f_k - exact_f_k[0], atol=1e-9)
 
 
+@pytest.mark.parametrize("shift", [1e6, -3e5])
+def test_outputs_of_any_scale(small, shift):
+    """f of a rung is then of the size of beta z, and rounding of that hides no step."""
+    counts_kb = small[0]
+    beta_k, z_b = np.array([-2.0, 0.0, 3.0, 7.0]), np.linspace(0.0, 3.0, 30)
+    known_k = np.where(beta_k == 0.0, -5.0, np.nan)
+    near, far = (
+        solve(counts_kb, canonical_log_weights(beta_k, z), known_f_k=known_k)
+        for z in (z_b, z_b + shift)
+    )
+    np.testing.assert_allclose(far.log_g_b, near.log_g_b, atol=1e-6)
+    np.testing.assert_allclose(far.f_k - shift * beta_k, near.f_k, atol=1e-6)
+
+
 def test_dropping_one_rungs_free_energy_is_noticed():
     counts_kb, log_w_kb, exact_b = expected_case()
     f_k = solve(counts_kb, log_w_kb).f_k.copy()

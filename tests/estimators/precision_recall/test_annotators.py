@@ -7,7 +7,11 @@ import pytest
 from scored_model import WIDE, a_density, exact_aupr, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.annotators import annotator_columns, convergence
+from omniinput_hpc.estimators.precision_recall.annotators import (
+    annotator_columns,
+    convergence,
+    steps_from,
+)
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
 
 
@@ -81,6 +85,15 @@ def test_intervals_narrow_around_the_exact_area(settled):
     log_recall = last.log_recall_t[np.isfinite(last.log_recall_t)]
     truth = exact_aupr((log_recall.min(), log_recall.max()))
     assert last.aupr == pytest.approx(truth, abs=4 * last.aupr_error)
+
+
+def test_bins_of_fewer_than_ten_inputs_have_a_first_step_of_their_own():
+    """As --fewest-inputs 6 lets them count for the curve."""
+    assert steps_from(6) == (6, 10, 20, 30, 40, 50)
+    assert steps_from(10) == steps_from(30) == (10, 20, 30, 40, 50)
+    scored = scored_inputs(np.random.default_rng(4), per_bin=7)
+    found = convergence(a_density(1), scored, steps=steps_from(6), fewest_lanes=4)
+    assert list(found) == [6, 10] and (found[10].inputs_b[found[10].bin_t] == 7).all()
 
 
 def test_too_few_scores_for_the_first_step(settled):

@@ -7,7 +7,9 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
     areas,
+    common_range,
     cumulative_ratio,
+    curve_range,
     trace,
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import bands_of_draws
@@ -94,3 +96,11 @@ def test_areas_of_many_curves_are_those_one_by_one():
     for ends in ((-1.0, 0.5), (-9.0, 9.0), (np.nan, np.nan), (0.0, 0.0)):
         alone_m = [area(p, x, *ends) for p, x in zip(p_mt, x_mt, strict=True)]
         np.testing.assert_allclose(areas(p_mt, x_mt, ends), alone_m, err_msg=str(ends))
+
+
+def test_a_curve_without_a_right_input_shares_no_range_in_either_order():
+    some, none = accumulate(LOG_G_B, R_B, "low"), accumulate(LOG_G_B, 0.0 * R_B, "low")
+    for a, b in ((some, none), (none, some), (none, none)):
+        assert np.isnan(common_range(curve_range(*a), curve_range(*b))).all()
+        grid, ratio = cumulative_ratio(a, b)
+        assert grid.size == ratio.size == 0

@@ -41,9 +41,9 @@ def test_means_by_hand():
     np.testing.assert_array_equal(got.inputs_b, [2, 1])
     np.testing.assert_array_equal(got.lanes_b, [2, 1])
     # on the two shared inputs: +0.5 and -0.5 with weight 3/4, nothing with 1/4
-    np.testing.assert_allclose(got.shift_ab, [[0.375, 0.0], [-0.375, 0.0]])
-    # two annotators: half the difference of 0.75 between their means
-    np.testing.assert_allclose(got.annotator_error_b, [0.375, 0.0])
+    np.testing.assert_allclose(got.annotators.effect_ab, [[0.375, 0.0], [-0.375, 0.0]])
+    # two annotators: half the difference of 0.75 between their means; one alone: sqrt(2) as much
+    np.testing.assert_allclose(got.annotator_error_b, [0.375, 0.375 * np.sqrt(2)])
 
 
 def test_sampling_error_of_right_or_wrong_scores():
@@ -195,6 +195,49 @@ def test_coverage_where_nearly_nothing_or_nearly_everything_is_right(r):
     wrong, now, _ = coverage_of(World(np.full(N_LEVELS, r)), n_runs=60, seed=3, n_densities=6)
     assert (now > 0.89).all(), dict(zip(QUANTITIES, now, strict=True))
     assert wrong[3] < 0.8 and wrong[1] < 0.87  # half a right and half a wrong score in every bin
+
+
+@pytest.mark.parametrize("per_bin", [30, 40, 50])
+def test_nothing_wrong_is_exactly_one_and_recognized(per_bin):
+    """Adding 1 / n n times gives less than 1 for n = 30 and 50."""
+    got = bin_scores(scored_by_hand([np.ones(per_bin)], np.zeros(per_bin, int)))
+    assert got.r_b[0] == 1.0
+    weights = np.random.default_rng(per_bin).random(per_bin)
+    got = bin_scores(scored_by_hand([np.ones(per_bin)], np.zeros(per_bin, int), weights))
+    assert got.r_b[0] == 1.0
+    scored = scored_inputs(np.random.default_rng(9), per_bin=per_bin)
+    always = replace(scored, score_ai=np.ones((1, len(scored.bin_i))))
+    curve = scored_curve(a_density(5), always).curve
+    assert np.isneginf(curve.trace.log_wrong_t).all() and (curve.precision_t == 1.0).all()
+    assert curve.aupr_low < 1 - 3 / len(scored.bin_i) * 0.98 and curve.aupr_high == 1.0
+
+
+def test_one_bin_with_nothing_right_has_the_rule_of_threes_bound():
+    """A curve of one bin has no range of recall: its AUPR is its precision."""
+    rng = np.random.default_rng(9)
+    scored = scored_inputs(rng, per_bin=40)
+    scored = scored.part(scored.bin_i == 2)
+    for right in (0, 1):
+        score_ai = np.full((1, len(scored.bin_i)), float(right))
+        curve = scored_curve(a_density(5), replace(scored, score_ai=score_ai)).curve
+        assert np.isnan(curve.aupr) and np.isfinite(curve.aupr_error)
+        ends = sorted(abs(right - end) for end in (curve.aupr_low, curve.aupr_high))
+        assert ends[0] == 0.0 and 3 / 40 * 0.9 < ends[1] < 0.12
+
+
+def test_a_draw_with_right_inputs_in_one_bin_does_not_undo_all_others():
+    rng = np.random.default_rng(10)
+    scored = scored_inputs(rng, per_bin=40)
+    some = np.isin(scored.bin_i, [0, 6]) & (scored.score_ai[0] > 0)
+    # one annotator says right to a few, the other to none: moves of r that reach 0 in most bins
+    right_i = np.where(some, 0.3, 0.02)
+    got = scored_curve(
+        a_density(5), replace(scored, score_ai=np.stack([right_i, 0.1 * right_i]),
+                              annotators=["ana", "ben"]),
+    )  # fmt: skip
+    r_mb = draw_r(got.scores, rng)
+    assert ((r_mb[:, got.used_b] > 0).sum(axis=1) < 2).any()  # such draws there are
+    assert 0.0 < got.curve.aupr_error < 0.2 and got.curve.aupr_high < 0.5
 
 
 def test_nothing_right_or_nothing_wrong_gives_one_sided_bounds():

@@ -1,4 +1,4 @@
-"""Mid-p draws: the exact binomial's ends, sums without a pull, and where one score weighs most."""
+"""Mid-p draws: the exact binomial's ends, unbiased sums, and where one score weighs most."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def mid_p_ends(right, count):
 def test_one_bin_has_the_ends_of_the_mid_p_test(right):
     drawn = draw_mid_p(np.array([right]), np.array([20.0]), np.random.default_rng(1), 100_000)
     np.testing.assert_allclose(
-        np.quantile(drawn.alone_mb, TAILS), mid_p_ends(right, 20), atol=0.004
+        np.quantile(drawn.with_extra_mb, TAILS), mid_p_ends(right, 20), atol=0.004
     )
 
 
@@ -39,15 +39,17 @@ def test_nothing_right_is_the_rule_of_three():
     assert rule_of_three(100) == pytest.approx(3 / 100, rel=0.02)
     assert mid_p_ends(0, 50)[1] == pytest.approx(rule_of_three(50))
     drawn = draw_mid_p(np.zeros(1), np.array([50.0]), np.random.default_rng(2), 100_000)
-    low, high = np.quantile(drawn.alone_mb, TAILS)
+    low, high = np.quantile(drawn.with_extra_mb, TAILS)
     assert low == 0.0 and high == pytest.approx(rule_of_three(50), rel=0.03)
-    assert (drawn.added_mb == 0.0).all()
+    assert (drawn.without_extra_mb == 0.0).all()
 
 
-def test_a_sum_has_no_pull_and_the_spread_of_its_scores():
+def test_a_sum_is_unbiased_and_the_spread_of_its_scores():
     right_b, count_b = np.tile([0.0, 1.0, 0.0, 2.0], 12), np.full(48, 30.0)
-    added_mb = draw_mid_p(right_b, count_b, np.random.default_rng(3), 8_000).added_mb
-    mean_m = added_mb.mean(axis=1)
+    without_extra_mb = draw_mid_p(
+        right_b, count_b, np.random.default_rng(3), 8_000
+    ).without_extra_mb
+    mean_m = without_extra_mb.mean(axis=1)
     assert mean_m.mean() == pytest.approx(36 / 1440, rel=0.01)
     p_b = right_b / count_b
     assert mean_m.std() == pytest.approx(np.sqrt((p_b * (1 - p_b) / 29).sum()) / 48, rel=0.03)
@@ -64,21 +66,20 @@ def test_bins_alike_have_the_gamma_interval_of_a_poisson_count():
     low, high = np.quantile(got.precision_t[:, -1], TAILS)
     assert low == pytest.approx(gamma.ppf(0.025, 14.3) / 720, rel=0.08)
     assert high == pytest.approx(gamma.ppf(0.975, 14.7) / 720, rel=0.05)
-    # wrong: one further score in every bin
-    every = trace_mid_p(
-        log_g_b, np.zeros((10_000, 24)), MidPDraws(drawn.alone_mb, drawn.alone_mb, drawn.count_b),
-        "low",
-    )  # fmt: skip
+    # wrong: an extra score in every bin
+    each_mb = drawn.with_extra_mb
+    r = MidPDraws(each_mb, each_mb, drawn.count_b)
+    every = trace_mid_p(log_g_b, np.zeros((10_000, 24)), r, "low")
     assert np.quantile(every.precision_t[:, -1], 0.025) > 14 / 720
 
 
-def test_the_further_score_lies_in_the_bin_whose_score_weighs_most():
+def test_the_extra_score_lies_in_the_bin_whose_score_weighs_most():
     log_g_b = np.log([1.0, 50.0, 2.0])
     r = MidPDraws(np.ones((1, 3)), np.zeros((1, 3)), np.array([10.0, 10.0, 10.0]))
     got = trace_mid_p(log_g_b, log_g_b[None], r, "low")
     np.testing.assert_allclose(got.precision_t[0], [1.0, 50 / 51, 50 / 53])
     # of a hundred scores one weighs less
-    r = MidPDraws(r.alone_mb, r.added_mb, np.array([10.0, 1000.0, 10.0]))
+    r = MidPDraws(r.with_extra_mb, r.without_extra_mb, np.array([10.0, 1000.0, 10.0]))
     got = trace_mid_p(log_g_b, log_g_b[None], r, "high")
     np.testing.assert_allclose(got.precision_t[0], [1.0, 2 / 52, 2 / 53])
 
@@ -95,4 +96,16 @@ def test_equal_draws_give_the_curve_itself(side):
 
 def test_fractions_of_scores_are_drawn_too():
     drawn = draw_mid_p(np.array([0.3, 1.2]), np.array([1.5, 1.2]), np.random.default_rng(6), 2000)
-    assert np.isfinite(drawn.alone_mb).all() and np.isfinite(drawn.added_mb).all()
+    assert np.isfinite(drawn.with_extra_mb).all() and np.isfinite(drawn.without_extra_mb).all()
+
+
+@pytest.mark.parametrize("count", [1.0, 1.5, 2.0, 2.5, 4.0])
+@pytest.mark.parametrize("r", [0.0, 0.2, 0.9, 1.0])
+def test_draws_of_few_scores_have_their_mean(count, r):
+    """One or two scores are no fair coin: they are right as often as the scores say."""
+    drawn = draw_mid_p(np.array([count * r]), np.array([count]), np.random.default_rng(7), 20_000)
+    spread = np.sqrt(r * (1 - r) / max(count - 1, 1))
+    assert drawn.without_extra_mb.mean() == pytest.approx(
+        r, abs=4 * spread / np.sqrt(20_000) + 1e-9
+    )
+    assert drawn.without_extra_mb.std() == pytest.approx(spread, rel=0.05, abs=1e-5)

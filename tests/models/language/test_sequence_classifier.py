@@ -1,8 +1,11 @@
 """Classifiers of texts: z is Hugging Face's own logit, and its gradient agrees with differences."""
 
+import shutil
+
 import pytest
 import torch
 from language_folders import V, save_classifier
+from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
@@ -95,3 +98,23 @@ def test_a_language_model_is_no_classifier(tmp_path):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="do not make up a GPT2ForSequenceClassification"):
         sequence_classifier.build(options(folder), "cpu")
+
+
+def test_a_decoder_without_a_padding_token_takes_batches(folder, tmp_path):
+    """Its head reads the last token, [SEP], as for a batch of one."""
+    torch.manual_seed(6)
+    config = GPT2Config(
+        vocab_size=V, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=None,
+        eos_token_id=None, num_labels=2,
+    )  # fmt: skip
+    decoder = GPT2ForSequenceClassification(config)
+    for parameter in decoder.parameters():
+        parameter.data *= 6
+    decoder.save_pretrained(tmp_path)
+    shutil.copy(folder / "vocab.txt", tmp_path)
+    model, x = sequence_classifier.build(options(tmp_path), "cpu"), inputs()
+    tokens = torch.cat([torch.full((6, 1), 2), x, torch.full((6, 1), 3)], dim=1)
+    with torch.no_grad():
+        alone = torch.cat([decoder.eval()(input_ids=one[None]).logits[:, 1] for one in tokens])
+    torch.testing.assert_close(model.output(x), alone, atol=1e-5, rtol=1e-5)
+    assert alone.std() > 0.01

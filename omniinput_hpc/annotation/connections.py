@@ -17,42 +17,42 @@ SECONDS_TO_ASK = 5.0
 MAX_UNKNOWN = 512
 ACCEPTED_AT_ONCE = 64
 """Far below `MAX_UNKNOWN`: who asks at once is read before being the oldest."""
-MAX_KNOWN = 64
+MAX_AUTHENTICATED = 64
 """Connections that have shown the token; a browser opens some six."""
 
 
-class Crowd:
+class ConnectionLimit:
     """The open connections, those that have shown the token apart."""
 
     def __init__(self) -> None:
         self._unknown: dict[Any, _Connection] = {}  # by the client's address, oldest first
-        self._known: dict[Any, _Connection] = {}
+        self._authenticated: dict[Any, _Connection] = {}
 
-    def welcome(self, client: Any) -> None:
+    def authenticated(self, client: Any) -> None:
         """Note that the connection of this address (of an ASGI scope) has shown the token."""
         connection = self._unknown.pop(client, None)
         if connection is not None:
-            self._known[client] = connection
-            _close_oldest(self._known, MAX_KNOWN)
+            self._authenticated[client] = connection
+            _close_oldest(self._authenticated, MAX_AUTHENTICATED)
 
-    def join(self, connection: _Connection) -> None:
+    def opened(self, connection: _Connection) -> None:
         """Take in a new connection; the oldest that has shown no token may have to go."""
         self._unknown[connection.client] = connection
         _close_oldest(self._unknown, MAX_UNKNOWN)
 
-    def leave(self, connection: _Connection) -> None:
+    def closed(self, connection: _Connection) -> None:
         """Forget a connection that is closed."""
-        for group in (self._unknown, self._known):
+        for group in (self._unknown, self._authenticated):
             if group.get(connection.client) is connection:
                 del group[connection.client]
 
-    def knows(self, connection: _Connection) -> bool:
+    def is_authenticated(self, connection: _Connection) -> bool:
         """Whether a connection has shown the token."""
-        return self._known.get(connection.client) is connection
+        return self._authenticated.get(connection.client) is connection
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return what uvicorn is to speak HTTP by."""
-        return type("Connection", (_Connection,), {"crowd": self})
+        return type("Connection", (_Connection,), {"limit": self})
 
 
 def _close_oldest(group: dict[Any, _Connection], most: int) -> None:
@@ -61,19 +61,19 @@ def _close_oldest(group: dict[Any, _Connection], most: int) -> None:
 
 
 class _Connection(H11Protocol):
-    """uvicorn's own, with a time by which a whole request must have come."""
+    """uvicorn's own, with a time by which the headers of a request must have come whole."""
 
-    crowd: Crowd
+    limit: ConnectionLimit
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._set_deadline()
-        self.crowd.join(self)
+        self.limit.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
-        self.crowd.leave(self)
+        self.limit.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -83,7 +83,7 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.crowd.knows(self):
+        if self.limit.is_authenticated(self):
             self._set_deadline()
         else:
             self.transport.close()

@@ -1,0 +1,106 @@
+"""Scores joined with their keys: lanes of a run in two sets, who scored nothing, tiny weights."""
+
+import json
+
+import numpy as np
+import pytest
+from scored_model import a_density, scored_inputs
+
+from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.annotation.tasks import KeyItem, Task, read_key, write_key, write_tasks
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.precision_recall.from_scores import bin_scores, scored_curve
+from omniinput_hpc.results.score_tables import summarize_scores
+
+RUN = {"path": "runs/r.h5", "model_fingerprint": "m", "range": [1.0, 2.0]}
+
+
+def write_set(folder, name, items, law="by-weight", runs=(RUN,)):
+    """Write a task set and its key."""
+    path = folder / f"{name}.tasks.jsonl"
+    tasks_id = write_tasks(path, "text", [Task(item.id, "x") for item in items])
+    header = {
+        "tasks_id": tasks_id, "law": law, "width": 1.0, "range": [1.0, 2.0], "per_bin": 4,
+        "runs": list(runs), "duplicates": 0,
+    }  # fmt: skip
+    write_key(folder / f"{name}.tasks.key.jsonl", header, items)
+
+
+def write_scores(folder, name, annotator, score_of, **more):
+    """Write a score file; return its path."""
+    word = {"seconds": 1, "when": "2026-01-01T00:00:00Z", "guideline": None, "annotator": annotator}
+    path = folder / f"{name}.scores.{annotator}.jsonl"
+    lines = [{"id": id_, "score": score, **word, **more} for id_, score in score_of.items()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def drawn(id_, lane, x, log_weight=-1.0, run=0):
+    return KeyItem(id_, run, 1.0, 1.1, log_weight, 1, [x], lane)
+
+
+@pytest.mark.parametrize(
+    ("second", "lanes"),
+    [
+        ({}, 2),  # an older version: the same path
+        ({"created": "2026-01-01T00:00:00"}, 2),
+        ({"created": "2026-01-01T00:00:00", "path": "../elsewhere/r.h5"}, 2),
+        ({"created": "2026-01-01T00:00:00", "path": "runs/s.h5"}, 4),  # begun in the same second
+        ({"created": "2026-01-02T00:00:00"}, 4),  # another run of the same name
+        ({"path": "runs/s.h5"}, 4),
+    ],
+)
+def test_lanes_of_a_run_are_the_same_in_two_task_sets(tmp_path, second, lanes):
+    first = {**RUN, **({"created": "2026-01-01T00:00:00"} if "created" in second else {})}
+    for name, run, x in (("one", first, 0), ("two", {**RUN, **second}, 10)):
+        write_set(tmp_path, name, [drawn(f"{name}{i}", i % 2, x + i) for i in range(4)], runs=[run])
+    paths = [
+        write_scores(tmp_path, name, "ana", {f"{name}{i}": 0.5 for i in range(4)})
+        for name in ("one", "two")
+    ]
+    scored = join_scores("m", paths).scored
+    assert len(scored.lane_i) == 8
+    assert bin_scores(scored).lanes_b[0] == lanes
+    assert read_key(tmp_path / "one.tasks.key.jsonl").runs[0].created == first.get("created")
+
+
+def test_who_scored_nothing_of_this_model_is_left_out_and_named(tmp_path):
+    """An empty file is a person's as much as a judge's: it belongs to nobody yet."""
+    other = {**RUN, "model_fingerprint": "other"}
+    items = [drawn("a", 0, 0), drawn("b", 1, 1), drawn("c", 0, 2, run=1),
+             KeyItem("g", None, None, None, None, 0, [], None, gold=1.0)]  # fmt: skip
+    write_set(tmp_path, "r", items, runs=[RUN, other])
+    paths = [
+        write_scores(tmp_path, "r", "judge", {"a": 1.0, "b": 0.0, "g": 0.5}, judge="rule x:y"),
+        write_scores(tmp_path, "r", "ana", {}),
+        write_scores(tmp_path, "r", "ben", {"c": 0.5, "g": 0.0}),
+    ]
+    joined = join_scores("m", paths)
+    assert joined.scored.annotators == ["judge"] and joined.judges == ["rule x:y"]
+    np.testing.assert_array_equal(joined.scored.score_ai, [[1.0, 0.0]])
+    np.testing.assert_array_equal(joined.given_ag, [[0.5]])
+    assert joined.first_ar.shape == (1, 0)
+    assert list(joined.notes) == [
+        f"{name} has scored no input of this model and is left out" for name in ("ana", "ben")
+    ]
+    assert join_scores("other", paths).scored.annotators == ["ben"]
+    with pytest.raises(UserError, match="no input of this model is scored yet"):
+        join_scores("m", paths[1:])
+
+
+def test_an_annotator_outside_the_curves_bins_stops_nobody():
+    scored = scored_inputs(np.random.default_rng(1), per_bin=40, annotators=3, bias=0.1)
+    scored.score_ai[1, scored.bin_i > 0] = np.nan
+    few = np.flatnonzero(scored.bin_i == 0)[20:]
+    scored.score_ai[:, few] = np.nan  # the first bin has too few: it is not counted
+    result = scored_curve(a_density(1), scored)
+    assert not result.used_b[0]
+    (line,) = [x for x in summarize_scores(result, scored, "low") if x.startswith("AUPR by")]
+    assert "a1 not known" in line and "nan" not in line and "standard deviation 0." in line
+
+
+def test_weights_far_below_the_smallest_number_still_count(tmp_path):
+    """Shares of e^-800 and e^-801 are 0 as numbers; of each other they are 73 and 27 %."""
+    write_set(tmp_path, "r", [drawn("a", 0, 0, -800.0), drawn("b", 1, 1, -801.0)], "uniform")
+    scored = join_scores("m", [write_scores(tmp_path, "r", "ana", {"a": 1.0, "b": 0.0})]).scored
+    assert bin_scores(scored).r_b[0] == pytest.approx(1 / (1 + np.exp(-1.0)))

@@ -1,0 +1,107 @@
+"""Facts that no density breaks: right runs keep them, wrong ones are named, gaps are seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lattice import ArrayRun, Lattice, independent_run
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.facts import (
+    MIN_ATTEMPTS,
+    LogDensity,
+    broken_facts,
+    gaps,
+    swaps_that_never_happened,
+)
+
+MODEL = Lattice()
+BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
+EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level a bin
+
+
+def found(density):
+    return LogDensity(
+        density.edges, density.log_g_b, density.log_g_error_b, density.log_g_upper_b,
+        density.log_g_jb, density.lanes_g, density.count_b, density.log_inputs,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run():
+    return independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)
+
+
+@pytest.fixture(scope="module")
+def right(run):
+    return found(density_of_run(run))
+
+
+def moved(density, bins, nats):
+    log_g_b, log_g_jb = density.log_g_b.copy(), density.log_g_jb.copy()
+    log_g_b[bins] += nats
+    log_g_jb[:, bins] += nats
+    upper_b = density.upper_b + log_g_b - density.log_g_b
+    return replace(density, log_g_b=log_g_b, log_g_jb=log_g_jb, upper_b=upper_b)
+
+
+def test_right_runs_break_none():
+    """The lowest levels hold 1, 9 and 45 inputs, all of which are recorded."""
+    for seed in range(12):
+        one = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=seed)
+        density = density_of_run(one)
+        assert not [r for r in density.verdict.reasons if "impossible" in r]
+        assert broken_facts(found(density), [one]) == []
+
+
+@pytest.mark.parametrize("level", [0, 5])
+def test_an_inhabited_bin_holds_what_was_recorded_in_it(run, right, level):
+    (reason,) = broken_facts(moved(right, slice(level, level + 1), -60.0), [run])
+    assert "fewer inputs than were recorded in 1 bin(s)" in reason
+    assert f"z = {EDGES[level]:g}" in reason and "different inputs were seen" in reason
+
+
+def test_a_few_nats_too_low_are_seen_by_different_inputs(run, right):
+    """Of level 2's inputs nearly all are seen: 3 nats less are too few for them."""
+    (reason,) = broken_facts(moved(right, slice(2, 3), -3.0), [run])
+    assert "fewer inputs than were recorded" in reason
+    assert broken_facts(moved(right, slice(10, 11), -1.0), [run]) == []  # not to be known
+
+
+def test_no_bin_and_no_density_holds_more_than_the_space(run, right):
+    reasons = broken_facts(moved(right, slice(8, 9), 20.0), [run])
+    assert any("more inputs than the whole space has in 1 bin(s)" in reason for reason in reasons)
+    (reason,) = broken_facts(moved(right, slice(None), 0.5), [run])
+    assert "the bins hold exp(" in reason and "the whole space has" in reason
+
+
+def test_bins_without_errors_break_nothing(run, right):
+    unknown = replace(right, error_b=np.full(len(right.error_b), np.inf))
+    assert broken_facts(moved(unknown, slice(0, 1), -60.0), [run]) == []
+
+
+def test_a_wrong_run_is_not_converged_and_has_no_upper_bounds():
+    """Walkers that stay where they are: a bin of 66,000 inputs gets the weight of its few."""
+    z = np.zeros((8, 2, 16), np.float32)
+    z[:, 0], z[:, 1] = 0.5, 1.5
+    z[:, :, :2] = 1.5
+    z[:, :, 2:4] = 0.5
+    x = np.random.default_rng(1).integers(0, 4, size=(8, 2, 16, 6)).astype(np.uint8)
+    density = density_of_run(ArrayRun(x, z, 16, [0.0, 200.0], [0.0, 1.0, 2.0], 4))
+    assert not density.verdict.converged
+    assert np.isnan(density.log_g_upper_b).all()
+
+
+def test_gaps_that_no_rung_bridges():
+    counts_kb = np.array([[3, 1, 0, 0, 0, 0], [0, 0, 0, 0, 2, 9], [0, 4, 0, 0, 0, 0]])
+    (reason,) = gaps(counts_kb, np.arange(7.0))
+    assert "on both sides of z = 2 to 4" in reason
+    assert gaps(counts_kb + np.array([[1, 0, 0, 0, 0, 1], [0] * 6, [0] * 6]), np.arange(7.0)) == []
+    assert gaps(np.array([[5, 2, 0], [0, 0, 4]]), np.arange(4.0)) == []  # neighbours: no bin lost
+
+
+def test_swaps_that_never_happened():
+    swaps_k2 = np.array([[MIN_ATTEMPTS, 0], [MIN_ATTEMPTS, 1], [MIN_ATTEMPTS - 1, 0], [0, 0]])
+    (reason,) = swaps_that_never_happened(swaps_k2, ["a", "b", "c", "d", "e"])
+    assert "between a and b, in 100 attempts" in reason and "c" not in reason.split("accepted")[0]
+    assert swaps_that_never_happened(swaps_k2[1:], ["b", "c", "d", "e"]) == []
