@@ -83,7 +83,11 @@ def judge(found: Density, exact_b: np.ndarray) -> np.ndarray:
     """Return effective draws, z-score, deviation, and whether the bound holds [4, bins seen]."""
     seen = np.isfinite(found.log_g_b) & np.isfinite(exact_b)
     delta = found.log_g_b[seen] - exact_b[seen]
-    error, upper = found.log_g_error_b[seen], found.log_g_upper_b[seen]
+    error = found.log_g_error_b[seen]
+    # also of runs too short to be called converged, which print no bounds
+    n_groups = len(found.lanes_g)
+    upper = density.upper_bounds(found.log_g_b, found.log_g_error_b, found.effective_b, n_groups)
+    upper = upper[seen]
     known = np.isfinite(error) & (error > 0)
     score = np.where(known, delta / np.where(known, error, 1.0), np.nan)
     held = np.where(np.isnan(upper), np.nan, upper >= exact_b[seen])
