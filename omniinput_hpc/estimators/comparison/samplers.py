@@ -11,6 +11,7 @@ one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import fdtrc, logsumexp, stdtr
@@ -29,6 +30,8 @@ from omniinput_hpc.histogram import bin_of, lane_groups
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
 MIN_VALUE_SHARE = 0.02
+MIN_VALUE_COUNT = 10.0
+"""Effective counts of a value, and of all others, in each run: Student's t fails with fewer."""
 MIN_P_VALUE = 0.01
 """Below this the samplers are said to disagree."""
 NOTHING_SHARED = "the two runs share no bin whose errors are known"
@@ -243,7 +246,8 @@ def compare_inputs(
     """Compare the inputs that two samplers found in the groups of bins.
 
     Every share of a class of values at a site in a group of bins is compared by its own standard
-    error; the largest difference is judged by Student's t, times the number of shares (Bonferroni).
+    error, the larger of the jackknife's and that of so many effective counts; the largest
+    difference is judged by Student's t, times the number of shares (Bonferroni).
 
     Returns
     -------
@@ -252,17 +256,25 @@ def compare_inputs(
     n : int, shares compared
     """
     edges = densities[0].edges
-    limits = np.append(edges[found.first_r[found.group_g[:-1]]], edges[found.stop_r[-1]])
-    parts, degrees = [], []
+    bins = np.append(found.first_r[found.group_g[:-1]], found.stop_r[-1])
+    limits = edges[bins]
+    spans = [slice(i, j) for i, j in pairwise(bins)]
+    parts, degrees, counts = [], [], []
     for run, density in zip(runs, densities, strict=True):
         _, share, size_g = value_shares(run, density, limits)
         parts.append((share[-1], jackknife_deviations(share[-1], share[:-1], size_g)))
         degrees.append(len(size_g) - 1)
+        counts.append(np.array([[joined_effective(density, span)] for span in spans]))
     (one, deviation_one), (other, deviation_other) = parts
-    variances = [(d**2).sum(axis=0) for d in (deviation_one, deviation_other)]
+    mean = (counts[0] * one + counts[1] * other) / (counts[0] + counts[1])
+    variances = [
+        np.maximum((d**2).sum(axis=0), mean * (1.0 - mean) / n)
+        for d, n in zip((deviation_one, deviation_other), counts, strict=True)
+    ]
     variance = variances[0] + variances[1]
-    least = np.minimum(one, other)
-    use = (least > MIN_VALUE_SHARE) & (least < 1.0) & np.isfinite(variance) & (variance > 0)
+    rarer = np.minimum(mean, 1.0 - mean)
+    use = (rarer > MIN_VALUE_SHARE) & np.isfinite(variance) & (variance > 0)
+    use &= rarer * np.minimum(*counts) >= MIN_VALUE_COUNT
     n = int(use.sum())
     if n == 0 or min(degrees) < 1:
         return np.nan, "", n

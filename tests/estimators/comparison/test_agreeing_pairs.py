@@ -32,6 +32,7 @@ def test_correct_runs_of_uneven_draws_agree_and_a_wrong_one_is_found(pairs, monk
     assert pairs.print_row("uneven draws", found, 1.0)
     few = pairs.campaign(pairs.uneven(1, pairs.FEW), PAIRS)
     assert (few[:, 4] >= 50 - 1e-6).all() and (few[:, 1] < 0.01).sum() <= 1
+    assert few[:, 3].sum() <= 1  # who is said to disagree
     wrong = pairs.campaign(pairs.uneven(1, scale=pairs.WRONG), 5)
     assert (wrong[:, 0] < 0.05).all() and pairs.print_row("wrong", wrong, 1.0, wrong=True)
     assert not pairs.print_row("wrong", found, 1.0, wrong=True)
@@ -42,3 +43,10 @@ def test_correct_runs_of_uneven_draws_agree_and_a_wrong_one_is_found(pairs, monk
     with load("ancestral_coverage").plain_jackknife():
         alone = pairs.campaign(pairs.uneven(1, pairs.FEW), PAIRS)
     assert (alone[:, 1] < 0.01).mean() > 0.3
+
+    # shares of few effective counts by the jackknife's error alone
+    monkeypatch.undo()
+    monkeypatch.setattr(pairs.samplers, "MIN_VALUE_COUNT", 0.0)
+    monkeypatch.setattr(pairs.samplers, "joined_effective", lambda density, span: 1e9)
+    skew = pairs.campaign(pairs.uneven(1, pairs.FEW), PAIRS)
+    assert skew[:, 3].sum() > few[:, 3].sum()
