@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "annotation", "results", "zoo"),
+    "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
 }  # fmt: skip
 
 LIBRARIES = {

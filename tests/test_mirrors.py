@@ -60,6 +60,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],
     },
+    "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],

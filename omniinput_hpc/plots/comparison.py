@@ -86,19 +86,20 @@ def models_figure(
 def samplers_figure(
     a: Density, b: Density, found: SamplerComparison, names: tuple[str, str], label: str
 ) -> Figure:
-    """Return two samplers' densities of one model, above their difference bin by bin."""
-    z = style.middles(a.edges)[found.bins]
-    shift = float(np.median(a.log_g_b[found.bins] - b.log_g_b[found.bins] - found.delta_b))
+    """Return two samplers' densities of one model, above their difference."""
+    z = 0.5 * (a.edges[found.first_r] + a.edges[found.stop_r])
     figure, (top, bottom) = style.panels([3.2, 2.2], share_x=True)
     _density(top, a, 0.0, 0, names[0])
-    _density(top, b, shift, 1, names[1])
+    _density(top, b, found.shift, 1, names[1])
     top.set_ylabel(style.inputs_label(a.absolute))
     top.legend(loc="best")
-    style.points(bottom, z, found.delta_b, found.error_b)
+    style.points(bottom, z, found.delta_r, found.error_r)
     bottom.axhline(0.0, color=style.EXACT, linewidth=1.1)
     for limit in found.group_g[1:-1]:
-        bottom.axvline(a.edges[found.bins[limit]], color=style.FAINT, linewidth=0.8, linestyle=":")
-    typical = float(np.quantile(np.abs(found.delta_b) + found.error_b, 0.95))
+        bottom.axvline(
+            a.edges[found.first_r[limit]], color=style.FAINT, linewidth=0.8, linestyle=":"
+        )
+    typical = float(np.quantile(np.abs(found.delta_r) + found.error_r, 0.95))
     bottom.set(ylim=(-1.5 * typical, 1.5 * typical), ylabel="ln g,\nfirst \N{MINUS SIGN} second")
     note = "dotted: limits of the groups of bins that are compared together"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)

@@ -134,10 +134,10 @@ def compare_two_samplers(
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
     columns: Columns = {
-        "z_lower": edges[found.bins],
-        "z_upper": edges[found.bins + 1],
-        "delta_log_g": found.delta_b,
-        "delta_error": found.error_b,
+        "z_lower": edges[found.first_r],
+        "z_upper": edges[found.stop_r],
+        "delta_log_g": found.delta_r,
+        "delta_error": found.error_r,
     }
     return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
 

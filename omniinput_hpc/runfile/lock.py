@@ -335,7 +335,9 @@ def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLoc
             lock.release()
         raise
     except BaseException:  # raised again; an interrupt must not leave the lock either
-        lock.release()  # by any rank, since the failure is about to end all of them
+        # By any rank, since the failure is about to end all of them: without that rank no round can
+        # be counted any more, and a lock left behind would hold off other hosts for 10 minutes.
+        lock.release()
         raise
     if world.rank == 0:
         lock.release()

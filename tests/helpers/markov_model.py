@@ -1,55 +1,14 @@
-"""A language model one can enumerate: each value's probabilities depend on the one before it."""
+"""Variants of `zoo.exact`'s Markov chain: unnormalized rows, and outputs that are no function."""
 
 from __future__ import annotations
 
-import itertools
-
-import numpy as np
 import torch
 from mpi4py import MPI
 
+from omniinput_hpc.zoo.exact import MarkovChain as MarkovModel
+from omniinput_hpc.zoo.exact import markov
 
-class MarkovModel:
-    """z = - mean over sites 1 .. D-1 of l[x_{t-1}, x_t], l being log-probabilities.
-
-    With `forbidden` values the table is that of more values than are allowed: its rows then sum
-    to less than 1.
-    """
-
-    def __init__(self, n_sites, n_values, forbidden=0, spread=1.5, device="cpu"):
-        random = np.random.default_rng(11)
-        logits = spread * random.normal(size=(n_values + forbidden, n_values + forbidden))
-        table = torch.from_numpy(logits).log_softmax(dim=1)[:n_values, :n_values]
-        self.table = table.float().to(device)
-        self.n_sites, self.n_values, self.predicted_from = n_sites, n_values, 1
-
-    def output(self, x):
-        return -self.table[x[:, :-1], x[:, 1:]].mean(dim=1)
-
-    def conditional_logits(self, x):
-        rows = self.table[x[:, :-1]]
-        return self.output(x), torch.cat([torch.zeros_like(rows[:, :1]), rows], dim=1)
-
-    def render(self, x):
-        return ["-".join(map(str, row)) for row in x.tolist()]
-
-    def all_inputs(self):
-        return torch.tensor(list(itertools.product(range(self.n_values), repeat=self.n_sites)))
-
-    def exact_distribution(self, beta):
-        """Return exp(-beta z) over all inputs, normalized."""
-        log_p = -beta * self.output(self.all_inputs()).double()
-        return (log_p - log_p.logsumexp(0)).exp().numpy()
-
-    def exact_log_g(self, edges):
-        """Return ln of the number of inputs in each bin."""
-        z = self.output(self.all_inputs()).double().numpy()
-        with np.errstate(divide="ignore"):
-            return np.log(np.histogram(z, edges)[0])
-
-
-def markov(device, n_sites=6, n_values=5, forbidden=0):
-    return MarkovModel(n_sites, n_values, forbidden, device=device)
+__all__ = ["MarkovModel", "NotAFunctionModel", "markov", "no_function", "weights"]
 
 
 def weights(device, n_sites=6, n_values=5, rank=None):

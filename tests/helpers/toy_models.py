@@ -9,29 +9,10 @@ import model_pair
 import numpy as np
 import torch
 
-SITE_ENERGY = np.array([0, 1, 1, 3, 2])
+from omniinput_hpc.zoo.exact import SITE_ENERGY, lattice
+from omniinput_hpc.zoo.exact import Lattice as LatticeModel
 
-
-class LatticeModel:
-    """Independent sites with integer energies times a unit: every z is exact in float32."""
-
-    def __init__(self, n_sites, n_values, unit, device):
-        self.n_sites, self.n_values, self.unit = n_sites, n_values, unit
-        self.energy = torch.tensor(SITE_ENERGY[:n_values], dtype=torch.float32, device=device)
-
-    def output(self, x):
-        return self.energy[x].sum(dim=1) * self.unit
-
-    def render(self, x):
-        return ["-".join(map(str, row)) for row in x.tolist()]
-
-    def log_count(self):
-        """Return (z [L], ln of the number of inputs [L]) by convolution."""
-        count = np.ones(1)
-        for _ in range(self.n_sites):
-            count = np.convolve(count, np.bincount(SITE_ENERGY[: self.n_values]))
-        levels = np.flatnonzero(count)
-        return levels * self.unit, np.log(count[levels])
+__all__ = ["SITE_ENERGY", "LatticeModel", "lattice"]
 
 
 class CoupledModel:
@@ -188,10 +169,6 @@ class KVCacheModel(AutoregressiveModel):
 def all_inputs(model):
     """Return every input, int64 [n_values^D, D]."""
     return torch.tensor(list(itertools.product(range(model.n_values), repeat=model.n_sites)))
-
-
-def lattice(device, n_sites=6, n_values=4, unit=0.25):
-    return LatticeModel(n_sites, n_values, unit, device)
 
 
 def coupled(device):

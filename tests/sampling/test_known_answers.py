@@ -88,14 +88,14 @@ def flat(**options):
 
 
 def sites_case(method, rounds, **tables):
-    return Sites, case("sites", (-0.5, 700.5, 1.0), method, rounds, **tables)
+    return Sites(), case("sites", (-0.5, 700.5, 1.0), method, rounds, **tables)
 
 
 def occupation_case(method, rounds, width=1.0, **tables):
     """From 24 equal values to 25 it takes a uniform move 1,575 tries: rounds of 1,000 moves."""
-    model, made = Occupation, case("occupation", (-302.5, 2.5, width), method, rounds, 64, **tables)
+    made = case("occupation", (-302.5, 2.5, width), method, rounds, 64, **tables)
     made["sampler"] |= {"steps": 125}
-    return model, made
+    return Occupation(), made
 
 
 PT, WL = "parallel-tempering", "wang-landau"

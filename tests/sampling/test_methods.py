@@ -110,7 +110,7 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished)
         assert density.absolute
-        exact = MarkovModel(6, 5, forbidden).exact_log_g(density.edges)
+        exact = MarkovModel(6, 5, forbidden).log_g(density.edges)
         parts.append(scores(density, exact))
     check(np.concatenate(parts), 20)
 
@@ -127,7 +127,7 @@ def test_the_density_is_exact_where_rows_are_no_probabilities(tmp_path, method):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished)
             assert density.absolute and np.isnan(finished.model_beta)
-        parts.append(scores(density, weights("cpu").exact_log_g(density.edges)))
+        parts.append(scores(density, weights("cpu").log_g(density.edges)))
     check(np.concatenate(parts), 20)
 
 

@@ -1,22 +1,28 @@
 """Do two samplers of one model agree: their densities, and the inputs that they found.
 
-Bins are correlated (all hang on the same free energies), so that the agreement of all bins is not
-judged bin by bin but by Hotelling's T^2 over a few groups of bins, with the covariance of the
-jackknife of both runs and the degrees of freedom of Krishnamoorthy & Yu, Stat. Probab. Lett. 66,
-161 (2004). Only the shape is compared: the groups' contrasts with the last one.
+Errors of bins with few counts are not to be believed: neighbouring bins are joined until both runs
+have 50 effective counts in each range that is judged. Ranges are correlated (all hang on the same
+free energies), so that the agreement of all is judged by Hotelling's T^2 over a few groups of them,
+with the covariance of the jackknife of both runs and the degrees of freedom of Krishnamoorthy & Yu,
+Stat. Probab. Lett. 66, 161 (2004). Only the shape is compared: the groups' contrasts with the last
+one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy.special import fdtrc, logsumexp, stdtr
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.jackknife import jackknife_deviations, welch_degrees
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.density.wide_bins import join_bins, joined_effective
+from omniinput_hpc.estimators.errors.jackknife import (
+    jackknife_deviations,
+    jackknife_error,
+    welch_degrees,
+)
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import bin_of, lane_groups
 
@@ -25,6 +31,7 @@ MAX_VALUE_CLASSES = 16
 MIN_VALUE_SHARE = 0.02
 MIN_P_VALUE = 0.01
 """Below this the samplers are said to disagree."""
+NOTHING_SHARED = "the two runs share no bin whose errors are known"
 
 
 @dataclass(frozen=True)
@@ -33,19 +40,25 @@ class SamplerComparison:
 
     Attributes
     ----------
-    bins : int64 [n], bins that both runs saw, with known errors
-    delta_b, error_b : float64 [n], ln g of the first minus the second (laid on each other where
+    first_r, stop_r : int64 [n], ranges of bins, first and one past the last, each with at least 50
+        effective counts in both runs and known errors
+    delta_r, error_r : float64 [n], ln g of the first minus the second (laid on each other where
         one of them is relative), and its standard error
-    group_g : int64 [m + 1], limits of the groups of bins, in `bins`
+    shift : float, what was taken off the difference to lay them on each other
+    chance_r : float64 [n], p-value of each difference by itself, by Student's t
+    group_g : int64 [m + 1], limits of the groups of ranges
     t_squared, p : float, Hotelling's statistic over the groups and its p-value; NaN if not known
     inputs_p : float, p-value of the largest difference between the inputs found; NaN if not known
     inputs_where : str, where that difference lies
     n_features : int, shares of values that were compared
     """
 
-    bins: IntArray
-    delta_b: FloatArray
-    error_b: FloatArray
+    first_r: IntArray
+    stop_r: IntArray
+    delta_r: FloatArray
+    error_r: FloatArray
+    shift: float
+    chance_r: FloatArray
     group_g: IntArray
     t_squared: float
     p: float
@@ -60,37 +73,98 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     Raises
     ------
     EstimateError
-        Their bins differ, or no bin has known errors in both.
+        Their bins differ, or no range of bins has known errors in both.
     """
     if not np.array_equal(a.edges, b.edges):
         raise EstimateError("the two runs have other [bins]; give both the same")
-    error_b = np.hypot(a.log_g_error_b, b.log_g_error_b)
-    use = (a.count_b > 0) & (b.count_b > 0) & np.isfinite(error_b) & (error_b > 0)
-    bins = np.flatnonzero(use)
-    if not bins.size:
-        raise EstimateError("the two runs share no bin whose errors are known")
-    delta, error = a.log_g_b[bins] - b.log_g_b[bins], error_b[bins]
+    limits = judged_ranges(a, b)
+    sums = [(join_bins(d.log_g_b, limits), join_bins(d.log_g_jb, limits)) for d in (a, b)]
+    each = [jackknife_error(*s, d.lanes_g) for s, d in zip(sums, (a, b), strict=True)]
+    total = np.hypot(*each)
+    use = np.isfinite(total) & (total > 0)
+    if not use.any():
+        raise EstimateError(NOTHING_SHARED)
+    first_r, stop_r, error_r = limits[:-1][use], limits[1:][use], total[use]
+    delta_r, shift = (sums[0][0] - sums[1][0])[use], 0.0
     if not (a.absolute and b.absolute):
-        delta = delta - np.average(delta, weights=1.0 / error**2)
-    n_groups = min(MAX_BIN_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(bins))
-    effective = 1.0 / (1.0 / a.count_b[bins] + 1.0 / b.count_b[bins])
-    share = np.cumsum(effective) / effective.sum()
-    limits = np.searchsorted(share, np.arange(1, n_groups) / n_groups) + 1
-    group_g = np.unique(np.concatenate([[0], limits, [len(bins)]]))
-    t_squared, p = _hotelling(a, b, bins, group_g)
-    return SamplerComparison(bins, delta, error, group_g, t_squared, p)
+        shift = float(np.average(delta_r, weights=1.0 / error_r**2))
+    variances = [e[use] ** 2 for e in each]
+    degrees_r = welch_degrees(variances[0], len(a.lanes_g) - 1, variances[1], len(b.lanes_g) - 1)
+    chance_r = 2.0 * stdtr(np.minimum(degrees_r, 1e9), -np.abs(delta_r - shift) / error_r)
+
+    n_groups = min(MAX_BIN_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(first_r))
+    spans = [slice(i, j) for i, j in zip(first_r, stop_r, strict=True)]
+    effective = np.array([[joined_effective(d, span) for span in spans] for d in (a, b)])
+    share = np.cumsum(1.0 / (1.0 / np.maximum(effective, 1e-300)).sum(axis=0))
+    ends = np.searchsorted(share / share[-1], np.arange(1, n_groups) / n_groups) + 1
+    group_g = np.unique(np.concatenate([[0], ends, [len(first_r)]]))
+    t_squared, p = _hotelling(a, b, np.append(first_r[group_g[:-1]], stop_r[-1]))
+    return SamplerComparison(
+        first_r, stop_r, delta_r - shift, error_r, shift, chance_r, group_g, t_squared, p
+    )
 
 
-def _hotelling(a: Density, b: Density, bins: IntArray, group_g: IntArray) -> tuple[float, float]:
-    """Return T^2 of the groups' contrasts, and its p-value: if both distributions are the same."""
+def judged_ranges(a: Density, b: Density) -> IntArray:
+    """Return the limits of the ranges of bins that are judged, int64 [n + 1].
+
+    They lie between the first and the last bin that both runs saw, above both floors. From the bin
+    that is known best, neighbours are joined outwards until both runs have 50 effective counts.
+    What is left over at either end joins the last range there, if that keeps its 50 effective
+    counts: a tail of few inputs does, many inputs that were hardly reached do not, and are not
+    judged. Runs that have fewer in all have one range.
+    """
+    seen_b = (a.count_b > 0) & (b.count_b > 0) & (a.edges[:-1] >= max(a.floor, b.floor))
+    both = np.flatnonzero(seen_b)
+    if not both.size:
+        raise EstimateError(NOTHING_SHARED)
+    log_g = np.stack([a.log_g_b, b.log_g_b])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_variance = 2.0 * log_g - np.log(np.stack([a.effective_b, b.effective_b]))
+    log_variance[~np.isfinite(log_g)] = -np.inf
+    logs = np.stack([log_g, log_variance])  # [2 of sum and variance, 2 runs, B]
+    worth = 1.0 / (1.0 / a.effective_b[both] + 1.0 / b.effective_b[both])
+    middle, first, stop = int(both[np.argmax(worth)]), int(both[0]), int(both[-1]) + 1
+    up = [middle + n for n in _joined(logs[:, :, middle:stop])]
+    down = [middle - n for n in _joined(logs[:, :, first:middle][:, :, ::-1])]
+    limits = sorted({*down, *up})
+    return np.array(limits if len(limits) > 1 else [first, stop])
+
+
+def _joined(logs: FloatArray) -> list[int]:
+    """Return where ranges end, counted from the first bin, 0 included: see `judged_ranges`.
+
+    logs, float64 [2, 2, B], are those of g and of its variance, of two runs.
+    """
+
+    def enough(sums: FloatArray) -> bool:
+        if not np.isfinite(sums[0]).all():
+            return False
+        return bool((2.0 * sums[0] - sums[1] >= np.log(MIN_EFFECTIVE_COUNT)).all())
+
+    ends, n_bins = [0], logs.shape[2]
+    nothing = np.full((2, 2), -np.inf)
+    range_, whole = nothing, nothing  # the one that is being joined, and the last whole one
+    for i in range(n_bins):
+        range_ = np.logaddexp(range_, logs[:, :, i])
+        if enough(range_):
+            ends.append(i + 1)
+            whole, range_ = range_, nothing
+    if len(ends) > 1 and enough(np.logaddexp(whole, range_)):
+        ends[-1] = n_bins
+    return ends
+
+
+def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
+    """Return T^2 of the groups' contrasts, and its p-value: if both distributions are the same.
+
+    limits, int64 [m + 2], are those of the groups in bins.
+    """
 
     def contrasts(log_g: FloatArray) -> FloatArray:
-        part = log_g[..., bins]
-        spans = pairwise(group_g)
-        sums = np.stack([logsumexp(part[..., i:j], axis=-1) for i, j in spans], axis=-1)
+        sums = join_bins(log_g, limits)
         return np.asarray(sums[..., :-1] - sums[..., -1:])
 
-    m = len(group_g) - 2
+    m = len(limits) - 2
     known = all(np.isfinite(contrasts(d.log_g_jb)).all() and len(d.lanes_g) > 1 for d in (a, b))
     if m < 1 or not known:
         return np.nan, np.nan
@@ -178,8 +252,7 @@ def compare_inputs(
     n : int, shares compared
     """
     edges = densities[0].edges
-    starts = [edges[found.bins[i]] for i in found.group_g[:-1]]
-    limits = np.array([*starts, edges[found.bins[-1] + 1]])
+    limits = np.append(edges[found.first_r[found.group_g[:-1]]], edges[found.stop_r[-1]])
     parts, degrees = [], []
     for run, density in zip(runs, densities, strict=True):
         _, share, size_g = value_shares(run, density, limits)
@@ -206,13 +279,26 @@ def compare_inputs(
     return min(1.0, float(p[g, feature]) * n), where, n
 
 
+def largest_chance(found: SamplerComparison) -> float:
+    """Return the chance that one of so many ranges differs by so many standard errors.
+
+    As if ranges were independent: where they are correlated it is less likely (Sidak, J. Am. Stat.
+    Assoc. 62, 626 (1967)).
+    """
+    least = min(float(found.chance_r.min()), 1.0 - 1e-16)
+    return float(-np.expm1(len(found.chance_r) * np.log1p(-least)))
+
+
 def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
     """Return the plain lines that the script prints."""
-    z = found.delta_b / found.error_b
-    worst = int(np.argmax(np.abs(z)))
+    z = found.delta_r / found.error_r
+    n = len(z)
+    wide = int((found.stop_r - found.first_r > 1).sum())
     lines = [
-        f"{len(z)} bins of both: largest |ln g difference| {np.abs(found.delta_b).max():.4f}, rms "
-        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {abs(z[worst]):.2f}",
+        f"{n} ranges of bins ({wide} of them joined, to have {MIN_EFFECTIVE_COUNT:.0f} effective "
+        f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
+        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} (chance "
+        f"{largest_chance(found):.2g} among as many)",
         f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: {found.t_squared:.2f}, "
         f"p = {found.p:.3g}",
     ]

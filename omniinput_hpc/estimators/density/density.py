@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from scipy.special import gammaincinv, logsumexp
 
-from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density import bin_width
 from omniinput_hpc.estimators.density.facts import (
     LogDensity,
@@ -153,7 +153,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     log_g_jb, why = problem.without_each(lanes, f_k)
     below_b = observed.edges[:-1] < observed.cold.floor
     log_g_error_b, log_g_upper_b = errors_and_bounds(
-        log_g_b, log_g_jb, observed.lanes_g, observed.effective_b, below_b
+        log_g_b, log_g_jb, observed, observed.effective_b, below_b
     )
     block_error_b = _block_errors(problem, observed, f_k)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
@@ -211,7 +211,7 @@ def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) ->
 def errors_and_bounds(
     log_g_b: FloatArray,
     log_g_jb: FloatArray,
-    lanes_g: IntArray,
+    observed: Observed,
     effective_b: FloatArray,
     below_b: BoolArray,
 ) -> tuple[FloatArray, FloatArray]:
@@ -219,11 +219,22 @@ def errors_and_bounds(
 
     below_b, bool [B], marks bins below the floor of `Density`: error not known, no bound.
     """
-    error_b = jackknife_error(log_g_b, log_g_jb, lanes_g)
+    error_b = jackknife_error(log_g_b, log_g_jb, observed.lanes_g)
+    error_b = np.maximum(error_b, least_errors(observed, effective_b))
     error_b[below_b & np.isfinite(log_g_b)] = np.inf
-    upper_b = upper_bounds(log_g_b, error_b, effective_b, len(lanes_g))
+    upper_b = upper_bounds(log_g_b, error_b, effective_b, len(observed.lanes_g))
     upper_b[below_b] = np.nan
     return error_b, upper_b
+
+
+def least_errors(observed: Observed, effective_b: FloatArray) -> FloatArray:
+    """Return what no error of log g is below [B]: 0, or of independent draws what they are worth.
+
+    Chains may know a bin better than by its own counts.
+    """
+    if not observed.ancestral:
+        return np.zeros(len(effective_b))
+    return np.asarray(1.0 / np.sqrt(np.maximum(effective_b, 1e-300)))
 
 
 def upper_bounds(

@@ -14,25 +14,35 @@ Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9 with all f_j known),
 
     d_b = (1 / N) sum_{i in b} v_i,      v_i = 1 / q(x_i),
 
-whose relative variance is that of a_b = (sum v_i)^2 / sum v_i^2 equal draws. Beside chains it
-enters as a row with a_b counts and the expectation c_b = a_b / d_b for each input of the bin:
+whose relative variance is that of a_b = n_b / (1 + CV_b^2) equal draws, n_b draws with weights v_i
+of relative spread CV_b: that of the bin's neighbours (`pooled_spread`), since a bin that misses its
+heavy draws would count for more. Beside chains it enters as a row with a_b counts and the
+expectation c_b = a_b / d_b for each input of the bin:
 
     g_b = (sum_k n_kb + a_b) / (sum_k n_k exp(f_k) w_kb + c_b),      exp(-f_k) = sum_b g_b w_kb.
 
 The chains' f_k are solved, c_b stays as it is: it is an absolute number. Without chains g_b = d_b;
 without draws these are the chains' equations; where both are, each counts by its precision. Draws
 whose distribution is a function of z (v_i alike within a bin) enter with every one of their counts.
+
+The jackknife misleads just so: parts that all lack the heavy draws agree. Where d_b without one
+part differs less from part to part than 1 / sqrt(a_b), the differences are stretched to that, so
+that whatever is computed from the replicates (errors, draws of curves, comparisons, densities of
+chains and draws) has the larger of both errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.pooled_spread import unevenness
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
 
 @dataclass(frozen=True)
@@ -94,25 +104,61 @@ class ChainTerms:
 
 @dataclass(frozen=True)
 class DrawTerms:
-    """Sums over independent draws: sum of v and of v^2 per bin, relative to exp(log_top_b).
+    """Sums over independent draws: of v and of v^2 per bin, relative to exp(log_top_b).
 
     Attributes
     ----------
+    number_pb : int64 [P, B], draws
     first_pb, second_pb : float64 [P, B]
+    log_sum_b : float64 [B], sum of log v, of all parts
     log_top_b : float64 [B]
     draws : float, N of all parts, also those outside the bins
     size_p : int64 [P]
     """
 
+    number_pb: IntArray
     first_pb: FloatArray
     second_pb: FloatArray
+    log_sum_b: FloatArray
     log_top_b: FloatArray
     draws: float
     size_p: IntArray
 
     def effective_b(self) -> FloatArray:
-        """Return a_b of all parts [B]."""
-        return _effective(self.first_pb.sum(axis=0), self.second_pb.sum(axis=0))
+        """Return how many equal draws all parts' are worth [B]: the lesser of own and pooled."""
+        first_b, second_b = self.first_pb.sum(axis=0), self.second_pb.sum(axis=0)
+        own_b = first_b**2 / np.where(second_b > 0, second_b, 1.0)
+        return np.asarray(np.minimum(own_b, self.number_pb.sum(axis=0) / self.uneven_b))
+
+    @cached_property
+    def uneven_b(self) -> FloatArray:
+        """1 + CV^2 of the weights of all parts, pooled over neighbouring bins [B]."""
+        with np.errstate(divide="ignore"):
+            log_first_b = np.log(self.first_pb.sum(axis=0)) + self.log_top_b
+            log_second_b = np.log(self.second_pb.sum(axis=0)) + 2.0 * self.log_top_b
+        return unevenness(self.number_pb.sum(axis=0), log_first_b, log_second_b, self.log_sum_b)
+
+    @cached_property
+    def _moved_pb(self) -> FloatArray:
+        """What is added to log d_b without part p, so that the jackknife has the larger error."""
+        n_parts = len(self.size_p)
+        if n_parts < 2:
+            return np.zeros_like(self.first_pb)
+        rest_p = (self.size_p.sum() - self.size_p) / self.size_p.sum()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_rest_pb = np.log((1.0 - np.eye(n_parts)) @ self.first_pb) - np.log(rest_p)[:, None]
+            own_pb = log_rest_pb - np.log(self.first_pb.sum(axis=0))
+            pooled_b = np.sqrt(self.uneven_b / self.number_pb.sum(axis=0))
+        known_b = np.isfinite(own_pb).all(axis=0)
+        pooled_b, own_pb = np.where(known_b, pooled_b, 0.0), np.where(known_b, own_pb, 0.0)
+        error_b = jackknife_error(np.zeros(len(known_b)), own_pb, self.size_p)
+        # parts that agree to the last digits have no direction to be stretched in
+        alike_b = error_b < 1e-3 * pooled_b
+        any_pb = np.random.default_rng(0).normal(size=own_pb.shape)
+        toward_pb = np.where(alike_b, any_pb - any_pb.mean(axis=0), own_pb)
+        length_b = jackknife_error(np.zeros(len(known_b)), toward_pb, self.size_p)
+        stretch_b = np.where(error_b < pooled_b, pooled_b / np.maximum(length_b, 1e-300), 1.0)
+        return np.where(error_b < pooled_b, toward_pb * stretch_b - own_pb, 0.0)
 
     def equations(self, keep_p: BoolArray) -> Equations:
         """Return the one row of some parts.
@@ -120,13 +166,14 @@ class DrawTerms:
         Bins without a draw between bins with draws have c_b > 0, too, interpolated: that a bin
         has no draw counts, and leaving it out would favour bins that happen to have one.
         """
-        first_b, second_b = self.first_pb[keep_p].sum(axis=0), self.second_pb[keep_p].sum(axis=0)
+        first_b = self.first_pb[keep_p].sum(axis=0)
         draws = self.draws * self.size_p[keep_p].sum() / self.size_p.sum()
-        counts_b = _effective(first_b, second_b)
+        counts_b = self.number_pb[keep_p].sum(axis=0) / self.uneven_b
         bins = np.flatnonzero(first_b > 0)
         log_c_b = np.full(len(first_b), -np.inf)
         if bins.size:
             log_d = np.log(first_b[bins]) + self.log_top_b[bins] - np.log(draws)
+            log_d += self._moved_pb[~keep_p].sum(axis=0)[bins]
             log_c = np.log(counts_b[bins]) - log_d
             between = np.arange(bins[0], bins[-1] + 1)
             log_c_b[between] = np.interp(between, bins, log_c)
@@ -134,17 +181,14 @@ class DrawTerms:
         return Equations(counts_b[None], log_c_b[None], np.zeros(1))
 
 
-def _effective(first_b: FloatArray, second_b: FloatArray) -> FloatArray:
-    return first_b**2 / np.where(second_b > 0, second_b, 1.0)
-
-
 class DrawSums:
     """Adds up v and v^2 per part and bin, in log space: v spans hundreds of nats between bins."""
 
     def __init__(self, n_parts: int, n_bins: int) -> None:
         self._shape = (n_parts, n_bins)
+        self._number = np.zeros(self._shape, dtype=np.int64)
         self._first, self._second = np.zeros(self._shape), np.zeros(self._shape)
-        self._top = np.full(n_bins, -np.inf)
+        self._top, self._logs = np.full(n_bins, -np.inf), np.zeros(n_bins)
 
     def add(self, part_i: IntArray, bin_i: IntArray, log_v_i: FloatArray) -> None:
         """Add draws that lie inside the bins."""
@@ -155,13 +199,16 @@ class DrawSums:
         self._top = top
         v_i = np.exp(log_v_i - top[bin_i])
         cell_i, size = part_i * self._shape[1] + bin_i, self._first.size
+        self._number += np.bincount(cell_i, minlength=size).reshape(self._shape)
         self._first = self._first * fade + np.bincount(cell_i, v_i, size).reshape(self._shape)
         squares = np.bincount(cell_i, v_i**2, size).reshape(self._shape)
         self._second = self._second * fade**2 + squares
+        self._logs += np.bincount(bin_i, log_v_i, self._shape[1])
 
     def terms(self, draws: float, size_p: IntArray) -> DrawTerms:
         """Return the sums."""
-        return DrawTerms(self._first, self._second, self._top, draws, size_p)
+        sums = (self._number, self._first, self._second, self._logs, self._top)
+        return DrawTerms(*sums, draws, size_p)
 
 
 def join_terms(terms: Sequence[Terms], keep_p: BoolArray) -> Equations:

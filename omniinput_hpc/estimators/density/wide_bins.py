@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
 
 
@@ -29,31 +29,39 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(index)]
 
 
+def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
+    """Return log g of neighbouring bins together, float64 [..., n].
+
+    Parameters
+    ----------
+    log_g : float64 [..., B]; replicates that are not known stay NaN
+    limits : int64 [n + 1], ascending: where each range of bins begins, and the last one ends
+    """
+    with np.errstate(invalid="ignore"):
+        part = log_g[..., limits[0] : limits[-1]]
+        return np.asarray(np.logaddexp.reduceat(part, limits[:-1] - limits[0], axis=-1))
+
+
 def coarsen(density: Density, edges: FloatArray) -> Density:
     """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
     fine = density.edges
     spans = spans_of(fine, edges)
 
-    first, last = spans[0].start, spans[-1].stop
-    starts = np.array([s.start - first for s in spans])
-
-    def joined(log_g: FloatArray) -> FloatArray:
-        with np.errstate(invalid="ignore"):  # replicates that are not known stay NaN
-            return np.asarray(np.logaddexp.reduceat(log_g[..., first:last], starts, axis=-1))
+    limits = np.array([s.start for s in spans] + [spans[-1].stop])
 
     def total(count_b: NDArray[Any]) -> NDArray[Any]:
         return np.array([count_b[s].sum() for s in spans])
 
-    log_g_b, log_g_jb = joined(density.log_g_b), joined(density.log_g_jb)
+    log_g_b, log_g_jb = join_bins(density.log_g_b, limits), join_bins(density.log_g_jb, limits)
     z_b = np.full(len(spans), np.nan)
     for b, s in enumerate(spans):
         if np.isfinite(log_g_b[b]):
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
-    coarse_edges = fine[[s.start for s in spans] + [spans[-1].stop]]
-    effective_b = np.array([_joined_effective(density, s) for s in spans])
+    coarse_edges = fine[limits]
+    effective_b = np.array([joined_effective(density, s) for s in spans])
     error_b, upper_b = errors_and_bounds(
-        log_g_b, log_g_jb, density.lanes_g, effective_b, coarse_edges[:-1] < density.floor
+        log_g_b, log_g_jb, density, effective_b, coarse_edges[:-1] < density.floor
     )
     return replace(
         density,
@@ -69,7 +77,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
     )
 
 
-def _joined_effective(density: Density, span: slice) -> float:
+def joined_effective(density: Density, span: slice) -> float:
     """Return how many independent counts the sum of some bins' g is worth.
 
     (sum g)^2 / sum g^2 / n with n counts in a bin, each of which stands for g / n inputs: Kish's

@@ -42,6 +42,23 @@ _ELSEWHERE = {
     "transformers_weights": "a file of weights, which is not read",
 }
 """Keys of config.json that would make transformers read files that are not checked here."""
+_POSITIVE = (
+    "n_layer", "n_layers", "n_embd", "n_head", "n_heads", "n_positions", "num_hidden_layers",
+    "hidden_size", "num_attention_heads", "max_position_embeddings",
+)  # fmt: skip
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "id2label": ((dict, type(None)), "a table"),
+    "quantization_config": ((dict, type(None)), "a table"),
+    "rope_scaling": ((dict, type(None)), "a table"),
+    "activation_function": ((str,), "a name"),
+    "hidden_act": ((str,), "a name"),
+    "attn_implementation": ((str, dict, type(None)), "a name"),
+    "dtype": ((str, dict, type(None)), "a name"),
+    "n_inner": ((int, type(None)), "a whole number"),
+}
+_FRACTIONS = re.compile(r"(^|_)p?drop(out)?$|_eps(ilon)?$")
+_METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
+"""What a key would take the place of, in transformers' object of these settings."""
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"shard-[0-9]{5}-model-.*\.safetensors")
 
@@ -107,6 +124,14 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,60}", model_type):
         raise UserError(f"{file} has no usable model_type")
+    for key, value in config.items():
+        wrong = _wrong_type(key, value)
+        if wrong:
+            shown = repr(value)
+            raise UserError(f"{file}: {key} = {shown[:60]} is not usable; it must be {wrong}")
+    n_embd, n_head = config.get("n_embd", 1), config.get("n_head", 1)
+    if n_embd % n_head:
+        raise UserError(f"{file}: n_embd = {n_embd} is no multiple of n_head = {n_head}")
     for key, value in leaves(config):
         if "implementation" in key and isinstance(value, str) and "/" in value:
             raise UserError(f"{file}: {key} names code of a hub, which is never run; remove it")
@@ -172,6 +197,24 @@ def check_numbers(
             f"model.path = {folder}: config.json describes a model with tables of {n_buffers:,} "
             f"numbers beside its {n_model:,} weights; are its positions right?"
         )
+
+
+def _wrong_type(key: str, value: Any) -> str | None:
+    """Return what a key must be that transformers would fail on, seconds later; else None.
+
+    Keys that differ between models are left to transformers.
+    """
+    if key.startswith("__") or key in _METHODS:
+        return "removed, it is no setting"
+    if key in _POSITIVE and (type(value) is not int or value < 1):
+        return "a whole number of at least 1"
+    if _FRACTIONS.search(key) and (
+        value is not None
+        and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1)
+    ):
+        return "a number from 0 to 1"
+    kinds, words = _TYPES.get(key, ((object,), ""))
+    return None if isinstance(value, kinds) else words
 
 
 def _limit(key: str) -> int:

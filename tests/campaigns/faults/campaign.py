@@ -156,7 +156,7 @@ class Faults:
     def look(self, path, whole, fine):
         """Return what is wrong with a file of which one write failed, "" if nothing is."""
         try:
-            with open_run(path) as left, h5py.File(whole, "r", locking=False) as right:
+            with open_run(path, tried=True) as left, h5py.File(whole, "r", locking=False) as right:
                 if not (1 if not fine else ROUNDS) <= left.rounds <= ROUNDS:
                     return f"it claims {left.rounds} rounds"
                 for name, field in self.store.layout(self.geometry()).items():
@@ -237,19 +237,25 @@ def committed(writer, *arguments):
 
 
 def rounds_of(path):
-    with open_run(path) as run:
+    with open_run(path, tried=True) as run:
         return run.rounds
 
 
-def swap_ranks(world):
-    """Have rank 0 take what ranks send for that of others: a gatherer that is wrong on purpose."""
-    gather = world.gather
+def swap_ranks(writer):
+    """Have rank 0 put each rank's slabs in the mirrored rank's place: wrong on purpose."""
+    split = writer._split
 
-    def swapped(self, values):
-        parts = gather(self, values)
-        return parts[::-1] if parts is not None else None
+    def swapped(self, round_, rungs, data):
+        parts = split(self, round_, rungs, data)
+        n = len(rungs)
+        others = self._slabs(round_, range(4 - rungs.start - n, 4 - rungs.start))
+        for name, (where, part) in parts.items():
+            _, there = others.get(name, (None, where))
+            same = self._fields[name].over == "rung"  # of the others ranks have not as many
+            parts[name] = there if same else where, part
+        return parts
 
-    world.gather = swapped
+    writer._split = swapped
 
 
 def lines(table):
@@ -260,14 +266,14 @@ def lines(table):
         yield f"| {place} | {mode} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |"
 
 
-def on_this_rank(folder, library, modes, every, wrong=""):
-    world = World()
+def on_this_rank(world, folder, library, modes, every, wrong=""):
     faults = Faults(folder, library, world, modes, int(every))
     if wrong == "count-first":
         import kills.wrong  # noqa: F401
     elif wrong == "swapped":
-        swap_ranks(World)
-    for kind in WRITERS if h5py.get_config().mpi else ("gather",):
+        swap_ranks(writers.GatherWriter)
+    parallel = h5py.get_config().mpi and wrong != "swapped"
+    for kind in WRITERS if parallel else ("gather",):
         faults.commits(kind)
     if world.rank == 0 and not wrong:
         for grows in (False, True):
@@ -294,8 +300,9 @@ if __name__ == "__main__":
         from omniinput_hpc.runfile.reader import open_run
         from omniinput_hpc.tempering.ladder import placement
 
+        world = World()  # not where one rank has failed: that is collective
         try:
-            raise SystemExit(on_this_rank(*sys.argv[1:]))
+            raise SystemExit(on_this_rank(world, *sys.argv[1:]))
         except Exception as error:
-            World().abort(error)
+            world.abort(error)
     raise SystemExit(main())

@@ -45,4 +45,4 @@ def test_a_writer_that_counts_first_is_caught(tmp_path, library):
 def test_a_gatherer_that_swaps_ranks_is_caught(tmp_path, library):
     done = launch(tmp_path, library, modes="E", wrong="swapped", every=20)
     assert done.returncode == 1
-    assert "a commit, gather" in done.stdout and "WRONG" in done.stdout
+    assert "WRONG  ('a commit, gather, rank 0'" in done.stdout

@@ -1,5 +1,7 @@
 """Two samplers of one model: p-values are uniform where they agree; other laws are found."""
 
+from dataclasses import replace
+
 import model_pair
 import numpy as np
 import pytest
@@ -8,7 +10,13 @@ from pair_runs import ABSOLUTE, EDGES, RELATIVE, draw
 from scipy.stats import kstest
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.samplers import compare_inputs, compare_samplers, describe
+from omniinput_hpc.estimators.comparison.samplers import (
+    compare_inputs,
+    compare_samplers,
+    describe,
+    judged_ranges,
+    largest_chance,
+)
 from omniinput_hpc.estimators.density.density import density_of_run
 
 N_RUNS = 40
@@ -90,3 +98,46 @@ def test_what_cannot_be_compared():
     found = compare_samplers(density_of_run(few), density_of_run(draw("worse", ABSOLUTE, 2)))
     assert np.isnan(found.p)
     assert describe(found, "a", "b")[-1].startswith("The data cannot tell")
+
+
+def some_density(log_g_b, effective_b, floor=-np.inf):
+    """Return a density of which only counts and ranges matter."""
+    run = draw("worse", ABSOLUTE, 1, edges=np.arange(len(log_g_b) + 1.0))
+    effective_b = np.asarray(effective_b, float)
+    log_g_b = np.where(effective_b > 0, np.asarray(log_g_b, float), -np.inf)
+    return replace(
+        density_of_run(run), edges=np.arange(len(log_g_b) + 1.0), log_g_b=log_g_b,
+        count_b=np.ceil(effective_b).astype(int), effective_b=effective_b, floor=floor,
+    )  # fmt: skip
+
+
+def test_bins_are_joined_until_both_runs_have_50_effective_counts():
+    log_g_b = np.zeros(8)
+    one = some_density(log_g_b, [30, 30, 60, 200, 60, 40, 40, 40])
+    other = some_density(log_g_b, [30, 30, 60, 100, 20, 60, 60, 60])
+    assert judged_ranges(one, other).tolist() == [0, 2, 3, 4, 6, 8]
+    assert judged_ranges(other, one).tolist() == [0, 2, 3, 4, 6, 8]
+    cold = some_density(log_g_b, other.effective_b, floor=2.0)
+    assert judged_ranges(one, cold).tolist() == [2, 3, 4, 6, 8]
+    few = some_density(log_g_b, np.full(8, 5.0))
+    assert judged_ranges(one, few).tolist() == [0, 8]
+    gaps = some_density(log_g_b, [0, 0, 60, 100, 0, 60, 60, 0])
+    assert judged_ranges(one, gaps).tolist() == [2, 3, 4, 7]
+
+
+def test_a_tail_of_few_inputs_joins_a_range_and_a_bulk_hardly_reached_is_not_judged():
+    effective_b = [3, 3, 60, 200, 60, 3, 3]
+    tails = some_density([-9, -6, 0, 3, 0, -6, -9], effective_b)
+    assert judged_ranges(tails, tails).tolist() == [0, 3, 4, 7]
+    bulk = some_density([-9, -6, 0, 3, 5, 9, 12], effective_b)
+    assert judged_ranges(bulk, bulk).tolist() == [0, 3, 4, 5]
+
+
+def test_the_chance_of_the_largest_difference_counts_all_ranges():
+    found = compare_samplers(*(density_of_run(draw("worse", ABSOLUTE, s)) for s in (1, 2)))
+    n = len(found.first_r)
+    assert n > 5 and (found.stop_r > found.first_r).all()
+    alone = found.chance_r.min()
+    assert alone < largest_chance(found) == pytest.approx(1.0 - (1.0 - alone) ** n)
+    line = describe(found, "a", "b")[0]
+    assert line.startswith(f"{n} ranges of bins") and f"(chance {largest_chance(found):.2g}" in line

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, join_terms
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
 RANDOM = np.random.default_rng(4)
 ALL, SOME = np.ones(3, bool), np.array([True, False, True])
@@ -53,27 +54,67 @@ def test_sums_of_draws_do_not_depend_on_their_order():
         v = np.exp(log_v_i[bin_i == b] - terms.log_top_b[b])
         assert terms.log_top_b[b] == log_v_i[bin_i == b].max()
         assert terms.first_pb[:, b].sum() == pytest.approx(v.sum())
-        assert terms.effective_b()[b] == pytest.approx(v.sum() ** 2 / (v**2).sum())
+        own = v.sum() ** 2 / (v**2).sum()
+        pooled = terms.number_pb[:, b].sum() / terms.uneven_b[b]
+        assert terms.effective_b()[b] == pytest.approx(min(own, pooled))
+    np.testing.assert_allclose(terms.uneven_b, once.terms(400.0, SIZE_P).uneven_b)
     assert terms.effective_b()[4] == 0.0 and terms.log_top_b[4] == -np.inf
 
 
-@pytest.mark.parametrize("keep_p", [ALL, SOME])
-def test_draws_row(keep_p):
+def test_draws_row():
     """exp(log c_b) is the expected count of an input of bin b: a_b / d_b, over the row's sum."""
-    sums, part_i, bin_i, log_v_i = draw_sums(300)
-    rows = sums.terms(400.0, SIZE_P).equations(keep_p)
-    kept, draws = keep_p[part_i], 400.0 * SIZE_P[keep_p].sum() / 4
+    sums, _, bin_i, log_v_i = draw_sums(300)
+    terms = sums.terms(400.0, SIZE_P)
+    rows = terms.equations(ALL)
     log_c_b = {}
     for b in (0, 1, 2, 3, 5):
-        log_v = log_v_i[kept & (bin_i == b)]
-        log_first, log_second = np.logaddexp.reduce(log_v), np.logaddexp.reduce(2 * log_v)
-        log_a = 2 * log_first - log_second
-        assert rows.counts_kb[0, b] == pytest.approx(np.exp(log_a))
-        log_c_b[b] = log_a - (log_first - np.log(draws)) - np.log(rows.counts_kb.sum())
+        log_v = log_v_i[bin_i == b]
+        assert rows.counts_kb[0, b] == pytest.approx(len(log_v) / terms.uneven_b[b])
+        log_d = np.logaddexp.reduce(log_v) - np.log(400.0)
+        log_c_b[b] = np.log(rows.counts_kb[0, b]) - log_d - np.log(rows.counts_kb.sum())
         assert rows.log_w_kb[0, b] == pytest.approx(log_c_b[b])
     assert rows.counts_kb[0, 4] == 0.0
     assert rows.log_w_kb[0, 4] == pytest.approx(0.5 * (log_c_b[3] + log_c_b[5]))
     assert rows.known_f_k.tolist() == [0.0]
+
+
+def log_d(terms, keep_p):
+    rows = terms.equations(keep_p)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(rows.counts_kb / rows.counts_kb.sum() / np.exp(rows.log_w_kb))[0]
+
+
+def uneven_draws(n_parts=4, alike=False):
+    """Return sums of 5 bins of 40 draws; in bin 2 the heavy draw of every other bin is missing."""
+    sums, rng = DrawSums(n_parts, 5), np.random.default_rng(1)
+    for b in range(5):
+        log_v_i = np.zeros(40) if alike else 0.2 * rng.normal(size=40)
+        log_v_i[0] = 0.0 if alike or b == 2 else 4.0
+        sums.add(np.arange(40) % n_parts, np.full(40, b), log_v_i)
+    return sums.terms(200.0, np.arange(n_parts) % 2 + 1)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_jackknife_has_at_least_the_pooled_error(alike):
+    """Parts of one or two lanes each; also where all parts agree to the last digit."""
+    terms = uneven_draws(alike=alike)
+    every = np.ones(4, bool)
+    log_d_b = log_d(terms, every)
+    log_d_pb = np.stack([log_d(terms, np.arange(4) != p) for p in range(4)])
+    pooled_b = np.sqrt(terms.uneven_b / 40)
+    error_b = jackknife_error(log_d_b, log_d_pb, terms.size_p)
+    share_p = (terms.size_p.sum() - terms.size_p) / terms.size_p.sum()
+    rest_pb = terms.first_pb.sum(axis=0) - terms.first_pb
+    own_pb = np.log(rest_pb / share_p[:, None]) + terms.log_top_b - np.log(200.0)
+    own_b = jackknife_error(log_d_b, own_pb, terms.size_p)
+    np.testing.assert_allclose(error_b, np.maximum(own_b, pooled_b), rtol=1e-9)
+    if not alike:
+        assert own_b[2] < 0.25 < 0.4 < error_b[2]  # the bin by itself knows nothing of its lack
+        np.testing.assert_allclose(log_d_pb[:, own_b > pooled_b], own_pb[:, own_b > pooled_b])
+
+
+def test_a_part_alone_has_no_replicates():
+    assert np.isfinite(log_d(uneven_draws(1), np.ones(1, bool))).all()
 
 
 def test_draws_alone_of_a_function_of_z_count_every_one():

@@ -1,0 +1,49 @@
+"""The public benchmark: right methods give right rows, and a wrong sampler is seen."""
+
+import numpy as np
+import pytest
+import torch
+
+from omniinput_hpc.benchmark.__main__ import Row, main, run_case
+from omniinput_hpc.benchmark.cases import CASES
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.kernels import metropolis
+
+
+@pytest.mark.slow
+def test_the_table_of_two_models(capsys):
+    words = [
+        "--models",
+        "lattice",
+        "passage",
+        "--methods",
+        "metropolis",
+        "ancestral",
+        "--runs",
+        "2",
+    ]
+    assert main(words) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["model", "method"]
+    assert [row.split()[:2] for row in rows] == [
+        ["lattice", "metropolis"], ["passage", "metropolis"], ["passage", "ancestral"]
+    ]  # fmt: skip
+    for row in rows:
+        bins, rms, held = (float(row.split()[i].rstrip("%")) for i in (4, 6, 8))
+        assert bins >= 12 and 0.4 < rms < 1.9 and held > 80
+
+
+@pytest.mark.slow
+def test_a_sampler_that_accepts_everything_is_seen(tmp_path, monkeypatch):
+    """A variant that is wrong on purpose."""
+    monkeypatch.setattr(metropolis, "decide", lambda *_: torch.ones(32, dtype=torch.bool))
+    row = run_case(CASES["lattice"], "metropolis", 1, tmp_path)
+    assert np.sqrt(np.mean(np.concatenate(row.z) ** 2)) > 3.0
+
+
+def test_counts_where_no_input_is_are_an_error():
+    class Found:
+        count_b = np.array([3, 1])
+
+    with pytest.raises(EstimateError, match="no input belongs to"):
+        Row().add(Found(), np.array([2.0, -np.inf]))
