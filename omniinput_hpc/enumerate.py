@@ -223,11 +223,15 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
 
     from omniinput_hpc.models import device as devices
+    from omniinput_hpc.models.checked import try_out
+    from omniinput_hpc.sampling.anchors import zero_inputs
 
     device = world.together(
         lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
     )
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
+    zero = zero_inputs(1, model.n_sites, device)
+    world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))
     begin = time.monotonic()
     census = count_all(model, config, rule, device, world, args.max_hours)
     source = [

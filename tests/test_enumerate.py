@@ -47,7 +47,10 @@ class BareMarkov(MarkovModel):
 
     def __init__(self):
         super().__init__(4, 3)
-        del self.predicted_from
+
+    @property
+    def predicted_from(self):
+        raise AttributeError("predicted_from")
 
 
 class BareTree(BareMarkov):
@@ -71,7 +74,7 @@ def test_what_a_model_need_not_say_is_not_asked_for(model):
     assert census.count_b.sum() == 3**4
     assert census.mass_right == pytest.approx(1.0)
     log_g = np.log(census.count_b[:-2], where=census.count_b[:-2] > 0, out=np.full(10, -np.inf))
-    np.testing.assert_array_equal(log_g, model.log_g(config.bins.edges))
+    np.testing.assert_allclose(log_g, model.log_g(config.bins.edges), rtol=1e-12)
 
 
 def test_exact_counts_of_a_model_with_a_known_answer(capfd, tmp_path, lattice_toml):
@@ -131,3 +134,12 @@ def test_a_wrong_rule_is_bad_input(rule, said, capfd, tmp_path, lattice_toml, mo
     code, text = call(capfd, *arguments)
     assert code == 2 and said in text and "Traceback" not in text, text
     assert not csv.exists()
+
+
+@pytest.mark.parametrize("factory", ["wrong_shape", "doubles", "no_tensor"])
+def test_outputs_that_are_none_are_refused(factory, capfd, tmp_path, lattice_toml):
+    toml = tmp_path / "lattice.toml"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    code, text = call(capfd, toml, "--set", f"model.factory=toy_models:{factory}")
+    assert (code, "Traceback" in text) == (2, False)
+    assert "output(x) must return" in text

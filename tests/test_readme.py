@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from run_tools import ROOT, environment
+from run_tools import LATTICE, ROOT, environment
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import input_file
@@ -28,16 +28,41 @@ def test_it_is_one_page():
 
 
 def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, capfd):
-    """With the English model in the place of one from the hub."""
     monkeypatch.chdir(ROOT)
     toml = tmp_path / "my.toml"
     toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
-    words = [f"run.output={tmp_path / 'my.h5'}", "model.path=inputs/models/english",
-             "sampler.walkers=16"]  # fmt: skip
-    code = run.main([str(toml), "--check", *(w for word in words for w in ("--set", word))])
+    code = run.main([str(toml), "--check", "--set", f"run.output={tmp_path / 'my.h5'}"])
     text = "".join(capfd.readouterr())
     assert code == 0, text
-    assert "16 rungs" in text and "beta 0 to 24" in text
+    assert "12 rungs" in text and "beta 0 to 24" in text
+
+
+def test_the_example_is_the_run_whose_figures_are_stated(tmp_path):
+    """README's minutes, picture and verdict are those of inputs/english-25.toml."""
+    toml = tmp_path / "my.toml"
+    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    stated = ["run.output='runs/my.h5'"]
+    assert input_file.load(toml, []) == input_file.load(ROOT / "inputs/english-25.toml", stated)
+
+
+def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
+    """As printed it has a file of its own; in the real run's file the real run is refused."""
+    given = re.findall(r"--set (\S+)", re.search(r"local\.sh my\.toml (--set .*)", README)[1])
+    toml = tmp_path / "my.toml"
+    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    looked, real = input_file.load(toml, given), input_file.load(toml, [])
+    assert looked.run.output != real.run.output
+    (tmp_path / "a.toml").write_text(LATTICE.format(output=tmp_path / "a.h5"))
+    words = [f"--set={word}" for word in given if "output" not in word]
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["a.toml", *words]) == 0
+    before = (tmp_path / "a.h5").read_bytes()
+    assert run.main(["a.toml"]) == 2
+    assert "holds another run" in "".join(capfd.readouterr())
+    assert (tmp_path / "a.h5").read_bytes() == before
+    more = ["--set=run.rounds=5", *words[1:]]
+    assert "rounds" in words[0]
+    assert run.main(["a.toml", *more]) == 0
 
 
 @pytest.mark.slow
@@ -71,7 +96,7 @@ def test_inputs_chosen_from_the_toy_make_a_curve():
     unit = input_file.load(ROOT / "inputs/toy.toml", []).bins.width
     _, exact = read_table(ROOT / "inputs/exact/toy.csv", ["z_lower", "r"])
     right = exact["z_lower"][exact["r"] > 0.5]
-    names = ("README.md", "docs/tutorial.md", "docs/scoring.md", "analysis/choose.py")
+    names = ("docs/tutorial.md", "docs/scoring.md", "analysis/choose.py")
     for name in names:
         found = ranges_of((ROOT / name).read_text(encoding="utf-8"))
         assert found, name

@@ -61,6 +61,19 @@ def test_a_crash_is_the_files(path, stub, name):
         open_run(path)
 
 
+def test_so_is_what_is_opened_and_cannot_be_listed(path, stub):
+    stub("printf 'begun bad version number'; exit 3")
+    assert hdf5_trial.crash_on(path) == "fails (bad version number)"
+
+
+def test_damage_that_cannot_be_listed_is_found_by_the_real_look(path):
+    data = bytearray(path.read_bytes())
+    at = data.index(b"c\0\0\0\0\0\0\0")  # the attribute's name; its type's message follows
+    data[at + 8] ^= 0xFF
+    path.write_bytes(data)
+    assert hdf5_trial.crash_on(path) is not None
+
+
 def test_so_is_a_look_without_an_end(path, stub):
     stub("printf begun; kill -XCPU $$")
     assert hdf5_trial.crash_on(path) == "does not end within 5 s"
