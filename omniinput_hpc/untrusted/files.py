@@ -30,9 +30,11 @@ def open_regular(path: Path) -> BinaryIO:
     device or a socket; none of these is waited for.
     """
     _check(path, os.stat(path).st_mode)  # before it is opened: that alone may do things to a device
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with contextlib.ExitStack() as closed_unless_regular:
-        file = closed_unless_regular.enter_context(open(path, "rb", opener=_open_without_waiting))
-        _check(path, os.fstat(file.fileno()).st_mode)  # it may have been replaced in between
+        closed_unless_regular.callback(os.close, descriptor)
+        _check(path, os.fstat(descriptor).st_mode)  # it may have been replaced in between
+        file = os.fdopen(descriptor, "rb")
         closed_unless_regular.pop_all()
     return file
 
@@ -80,10 +82,6 @@ def irregular(path: Path) -> str | None:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except (OSError, ValueError):
         return None
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _check(path: Path, mode: int) -> None:
