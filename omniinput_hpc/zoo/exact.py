@@ -10,6 +10,7 @@ on them.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import factorial
 from typing import Any
@@ -27,7 +28,7 @@ SITE_ENERGY = np.array([0, 1, 1, 3, 2])
 MAX_ENUMERATED = 1 << 22
 
 
-class Exact:
+class Exact(ABC):
     """A model with a known density.
 
     Attributes
@@ -38,21 +39,13 @@ class Exact:
     n_sites: int
     n_values: int
 
+    @abstractmethod
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z [W] of inputs, int64 [W, D]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return all outputs that inputs have, float64 [L], and ln of their numbers [L].
-
-        By enumeration, where nothing better is known. Raises a ValueError where there are over
-        4 million inputs.
-        """
-        if self.n_values**self.n_sites > MAX_ENUMERATED:
-            raise ValueError(f"{self.n_values}^{self.n_sites} inputs are too many to enumerate")
-        z = self.output(self.all_inputs()).double().cpu().numpy()
-        levels, count = np.unique(z, return_counts=True)
-        return levels, np.log(count)
+        """Return all outputs that inputs have, float64 [L], and ln of their numbers [L]."""
 
     def log_g(self, edges: FloatArray) -> FloatArray:
         """Return ln of the number of inputs in each bin [B]; -inf without one.
@@ -67,12 +60,33 @@ class Exact:
         return log_g_b
 
     def all_inputs(self) -> torch.Tensor:
-        """Return every input, int64 [V^D, D]."""
+        """Return every input, int64 [V^D, D]; a ValueError where there are over 4 million."""
+        if self.n_values**self.n_sites > MAX_ENUMERATED:
+            raise ValueError(f"{self.n_values}^{self.n_sites} inputs are too many to enumerate")
         return torch.tensor(list(itertools.product(range(self.n_values), repeat=self.n_sites)))
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return inputs as text."""
         return ["-".join(map(str, row)) for row in x.tolist()]
+
+
+class Enumerated(Exact):
+    """A model of few inputs: its density is counted."""
+
+    def log_count(self) -> tuple[FloatArray, FloatArray]:
+        """Return outputs and ln of their numbers; see `all_inputs`."""
+        levels, count = np.unique(self._all_outputs(), return_counts=True)
+        return levels, np.log(count)
+
+    def log_g(self, edges: FloatArray) -> FloatArray:
+        """Return ln of the number of inputs in each bin [B], to the last bit."""
+        bin_i, n_bins = bin_of(self._all_outputs(), edges), len(edges) - 1
+        inside = (bin_i >= 0) & (bin_i < n_bins)
+        with np.errstate(divide="ignore"):
+            return np.log(np.bincount(bin_i[inside], minlength=n_bins))
+
+    def _all_outputs(self) -> FloatArray:
+        return np.asarray(self.output(self.all_inputs()).double().cpu().numpy())
 
 
 class Lattice(Exact):
@@ -159,14 +173,12 @@ class Occupation(Exact):
         return -level.astype(float), log_count[level]
 
 
-class MarkovChain(Exact):
+class MarkovChain(Enumerated):
     """A language model: each value's probabilities depend on the one before it.
 
     z = - mean over sites 1 .. D-1 of l[x_{t-1}, x_t], l being log-probabilities. With `forbidden`
     values the table is that of more values than are allowed: its rows then sum to less than 1.
     """
-
-    predicted_from = 1
 
     def __init__(
         self, n_sites: int, n_values: int, forbidden: int = 0, spread: float = 1.5,
@@ -176,7 +188,7 @@ class MarkovChain(Exact):
         logits = spread * random.normal(size=(n_values + forbidden, n_values + forbidden))
         table = torch.from_numpy(logits).log_softmax(dim=1)[:n_values, :n_values]
         self.table = table.float().to(device)
-        self.n_sites, self.n_values = n_sites, n_values
+        self.n_sites, self.n_values, self.predicted_from = n_sites, n_values, 1
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of the predicted sites."""
@@ -193,19 +205,17 @@ class MarkovChain(Exact):
         return np.asarray((log_p - log_p.logsumexp(0)).exp().numpy())
 
 
-class PassageChain(Exact):
+class PassageChain(Enumerated):
     """A language model that has memorized a passage: rarely begun, and then hardly ever left.
 
     Values are uniform, but for the passage's: its first value begins it with probability `enter`,
     and each of the next ones follows with probability `stay` while it was not left.
     """
 
-    predicted_from = 1
-
     def __init__(
         self, n_sites: int, n_values: int, enter: float, stay: float, device: Any = "cpu"
     ) -> None:
-        self.n_sites, self.n_values = n_sites, n_values
+        self.n_sites, self.n_values, self.predicted_from = n_sites, n_values, 1
         self.passage = torch.arange(n_sites, device=device) % n_values
         rest = torch.full((n_values,), 1.0, device=device)
         self._begin = self._row(rest, int(self.passage[0]), enter)

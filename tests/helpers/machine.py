@@ -31,4 +31,14 @@ def may_mount():
     return subprocess.run(words, capture_output=True).returncode == 0
 
 
+@functools.cache
+def may_overlay():
+    """Return whether this process may mount one folder over another, as containers do."""
+    script = "mount -t tmpfs tmpfs /mnt && cd /mnt && mkdir low up own seen && "
+    script += "mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=own seen"
+    words = ["unshare", "--mount", "sh", "-c", script]
+    return may_mount() and subprocess.run(words, capture_output=True).returncode == 0
+
+
+needs_overlay = pytest.mark.skipif(not may_overlay(), reason="no overlay file system here")
 needs_mount = pytest.mark.skipif(not may_mount(), reason="no right to mount a file system here")

@@ -11,7 +11,8 @@ from omniinput_hpc.zoo import exact
 
 def enumerated(model):
     """Return levels and counts of a model with few inputs, by enumeration."""
-    return exact.Exact.log_count(model)
+    level, count = np.unique(model.output(model.all_inputs()).numpy(), return_counts=True)
+    return level, np.log(count)
 
 
 class SmallSites(exact.Sites):
@@ -39,7 +40,7 @@ def test_all_inputs_are_there(model):
     total = np.logaddexp.reduce(model.log_count()[1])
     assert total == pytest.approx(model.n_sites * np.log(model.n_values), abs=1e-9)
     with pytest.raises(ValueError, match="too many to enumerate"):
-        exact.Exact.log_count(model)
+        model.all_inputs()
 
 
 @pytest.mark.parametrize("model", [exact.markov("cpu"), exact.passage("cpu", n_sites=6)])
