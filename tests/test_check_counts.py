@@ -1,16 +1,13 @@
 """The count of the tests that ran: a file in no part of the serial tests, or in two, is told."""
 
-import importlib.util
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
 import pytest
-from run_tools import ROOT
+from run_tools import ROOT, loaded
 
-SPEC = importlib.util.spec_from_file_location("counts", ROOT / "tests/mpi/check_counts.py")
-counts = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(counts)
+counts = loaded("tests/mpi/check_counts.py")
 
 FILES = [
     str(path.relative_to(ROOT))

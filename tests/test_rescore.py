@@ -1,7 +1,6 @@
 """Rescoring: another model's outputs of recorded samples; kills, resumes, refusals, messages."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +12,15 @@ import model_pair
 import numpy as np
 import pytest
 from huggingface_hub import constants
-from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+from run_tools import (
+    LATTICE,
+    ROOT,
+    assert_same,
+    command,
+    environment,
+    run,
+    said_until_its_end,
+)
 from sealed_changes import changing, seal
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -244,11 +251,7 @@ def test_a_rank_that_fails_alone_ends_all(folder, tmp_path, writer):
         stderr=subprocess.PIPE, text=True, env={**environment(), **failure}, cwd=ROOT,
         start_new_session=True,
     )  # fmt: skip
-    try:
-        _, text = process.communicate(timeout=40)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
+    text = said_until_its_end(process, 40)
     assert process.returncode in (1, 1 | signal.SIGKILL)
     assert "[rank 1 on " in text and "not finite" in text
     with open_rescored(folder / "good.rescored.worse.h5") as side:

@@ -3,15 +3,13 @@
 Also the largest run files: bounded memory.
 """
 
-import importlib.util
 import shutil
-import sys
 from pathlib import Path
 
 import h5py
 import pytest
 from run_files import write_run
-from run_tools import ROOT
+from run_tools import ROOT, loaded
 from score_files import write_score_files
 from script_tools import is_plain
 
@@ -118,12 +116,7 @@ def test_the_good_run_is_good(script, call):
 @pytest.mark.slow
 def test_a_large_run_is_analysed_in_bounded_memory(tmp_path):
     """6 GiB (of holes), 420 MiB of outputs: under half of these above what a small run takes."""
-    path = ROOT / "tests" / "benchmarks" / "large_run.py"
-    spec = importlib.util.spec_from_file_location("large_run", path)
-    before = list(sys.path)
-    large_run = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(large_run)
-    sys.path[:] = before
+    large_run = loaded("tests/benchmarks/large_run.py")
     peaks = []
     for gib in (0.1, 6.0):
         file = Path(tmp_path) / "large.h5"

@@ -1,13 +1,12 @@
 """One rank of several fails in a run: all end, it prints why, and the run can be resumed."""
 
-import os
 import signal
 import subprocess
 import time
 
 import pytest
 from failing_model import WAYS
-from run_tools import LATTICE, ROOT, assert_same, command, environment, run
+from run_tools import LATTICE, ROOT, assert_same, command, environment, run, said_until_its_end
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
@@ -41,11 +40,7 @@ def test_a_failing_rank_ends_all_and_says_why(how, whole, tmp_path, monkeypatch)
         command(toml, *SETTINGS, ranks=n_ranks), stderr=subprocess.PIPE, text=True,
         env={**environment(), **failure}, cwd=ROOT, start_new_session=True,
     )  # fmt: skip
-    try:
-        _, text = process.communicate(timeout=100)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
+    text = said_until_its_end(process, 100)
     seconds = time.time() - mark.stat().st_mtime
     assert seconds < LIMIT
     assert process.returncode in (1, 1 | signal.SIGKILL)  # MPICH ors in its kill of the others

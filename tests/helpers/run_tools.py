@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,25 @@ def environment():
     folders = [ROOT / "tests/helpers", ROOT / "tests/campaigns", ROOT]
     path = os.pathsep.join(map(str, folders))
     return {**os.environ, "PYTHONPATH": path}
+
+
+def said_until_its_end(process, timeout):
+    """Return what a process group's leader wrote to stderr; kill the group where it hangs."""
+    try:
+        return process.communicate(timeout=timeout)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def loaded(name):
+    """Return the module of a file outside the package, given relative to the repository."""
+    path = ROOT / name
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    module, before = importlib.util.module_from_spec(spec), list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
 
 
 def contents(path):

@@ -1,20 +1,15 @@
 """The scripts of analysis/, called in this process, and what their tests look at."""
 
-import importlib.util
 import sys
 
 import pytest
 from _common import run_script
-from run_tools import ROOT
+from run_tools import loaded
 
 
 def call_script(script, arguments, capsys):
     """Call a script in this process, which is faster than in its own: (code, stdout, stderr)."""
-    path = ROOT / "analysis" / script
-    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    code = run_script(module.main, [str(a) for a in arguments])
+    code = run_script(loaded(f"analysis/{script}").main, [str(a) for a in arguments])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 

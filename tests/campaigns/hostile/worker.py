@@ -8,7 +8,6 @@ in what is printed, or this process does not survive it.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import sys
@@ -22,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers"), str(ROOT / "analysis")]
 
 from _common import run_script  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from run_tools import loaded  # noqa: E402
 
 from omniinput_hpc import rescore  # noqa: E402
 from omniinput_hpc.cli import run  # noqa: E402
@@ -77,9 +77,7 @@ def called(function, *arguments):
 
 def script(name):
     """Return a script's way to read a file: a function of its path."""
-    spec = importlib.util.spec_from_file_location(f"script_{name[:-3]}", ROOT / "analysis" / name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(f"analysis/{name}")
 
     def read(words, file):
         words = [word.format(file=file, folder=file.parent) for word in words]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import os
 import signal
@@ -26,7 +25,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "campaigns"), str(TESTS.parent)]
 
 from hostile_inputs import annotations, folders, inputs
-from run_tools import LATTICE, ROOT
+from run_tools import LATTICE, ROOT, loaded
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.cli.scripts import run_script
@@ -66,10 +65,7 @@ def script(name):
     """Return the main function of a script of analysis/."""
     if str(ROOT / "analysis") not in sys.path:
         sys.path.insert(0, str(ROOT / "analysis"))
-    spec = importlib.util.spec_from_file_location(f"script_{name[:-3]}", ROOT / "analysis" / name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return loaded(f"analysis/{name}").main
 
 
 def interrupt(*_):

@@ -1,28 +1,15 @@
 """The short form of tests/benchmarks/agreeing_pairs.py: correct runs agree, by single bins not."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from run_tools import loaded
 
 PAIRS = 10
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    return load("agreeing_pairs")
+    return loaded("tests/benchmarks/agreeing_pairs.py")
 
 
 @pytest.mark.slow
@@ -40,7 +27,7 @@ def test_correct_runs_of_uneven_draws_agree_and_a_wrong_one_is_found(pairs, monk
 
     # single bins by the plain jackknife: correct runs are many standard errors apart
     monkeypatch.setattr(pairs.samplers, "MIN_EFFECTIVE_COUNT", 1e-9)
-    with load("ancestral_coverage").plain_jackknife():
+    with loaded("tests/benchmarks/ancestral_coverage.py").plain_jackknife():
         alone = pairs.campaign(pairs.uneven(1, pairs.FEW), PAIRS)
     assert (alone[:, 1] < 0.01).mean() > 0.3
 

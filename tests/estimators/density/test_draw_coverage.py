@@ -1,25 +1,16 @@
 """The short form of tests/benchmarks/ancestral_coverage.py, where the plain jackknife must fail."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from decoder_chain import DecoderChain
+from run_tools import loaded
 
 WORLD = "b = 0.5, 2.5"
 
 
 @pytest.fixture(scope="module")
 def bench():
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "ancestral_coverage.py"
-    spec = importlib.util.spec_from_file_location("ancestral_coverage", path)
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
+    return loaded("tests/benchmarks/ancestral_coverage.py")
 
 
 def test_errors_of_few_effective_draws_are_honest_and_the_plain_jackknife_is_not(bench, capsys):

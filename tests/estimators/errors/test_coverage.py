@@ -4,13 +4,10 @@ Of 120 runs, 95% intervals cover 114 +- 2.4: at least 107 (3 sigmas), and on ave
 quantities, which are not independent, at least 110 and not all. Half the errors must fail.
 """
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from lattice import canonical_log_weights
+from run_tools import loaded
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.observations import observe
@@ -20,13 +17,7 @@ RUNS = 120
 
 @pytest.fixture(scope="module")
 def coverage():
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("interval_coverage", path)
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
+    return loaded("tests/benchmarks/coverage.py")
 
 
 def is_right(covered):
