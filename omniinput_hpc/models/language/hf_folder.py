@@ -15,6 +15,7 @@ from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.language import hf_checks, tokenizer
+from omniinput_hpc.models.language.hf_architectures import check_architecture
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
 from omniinput_hpc.models.language.tokenizer import Vocabulary
 from omniinput_hpc.untrusted.files import open_regular
@@ -36,6 +37,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`)."""
     folder = resolve(options.path)
     config, tensors, weights = check(folder, options.path)
+    check_architecture(config["model_type"], options.kind, folder / "config.json")
     n_values = hf_checks.vocabulary_size(config, folder / "config.json")
     words = tokenizer.read(folder)
     check_vocabulary(words, folder, n_values)

@@ -1,15 +1,18 @@
 """A model's files, checked without torch: what is refused, and which tokens are allowed."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from language_folders import WORDS, V, save_decoder, save_tokenizer
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertLMHeadModel
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import causal_lm, hf_folder, tokenizer
+from omniinput_hpc.models.language import causal_lm, hf_architectures, hf_folder, tokenizer
 
 
 @pytest.fixture
@@ -150,3 +153,43 @@ def test_missing_weights_are_not_made_up(folder):
     change_weights(folder, lambda weights: weights.pop("transformer.h.1.attn.c_attn.weight"))
     with pytest.raises(UserError, match=r"do not make up a GPT2LMHeadModel \(missing keys"):
         causal_lm.build(options(folder), "cpu")
+
+
+@pytest.mark.parametrize("kind", ["no-such", "t5"])
+def test_an_architecture_of_another_task_is_refused_before_transformers_is_imported(folder, kind):
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": kind}))
+    code = (
+        "import sys; from omniinput_hpc.config import CausalLm; "
+        "from omniinput_hpc.errors import UserError; "
+        "from omniinput_hpc.models.language import hf_folder\n"
+        f"try: hf_folder.preflight(CausalLm(kind='causal-lm', path={str(folder)!r}, length=7))\n"
+        "except UserError as error: print(error)\n"
+        "print('transformers' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reason, imported = said.stdout.splitlines()
+    assert f'model_type is "{kind}", which the installed transformers does not know as' in reason
+    assert imported == "False"
+
+
+@pytest.mark.parametrize("kind", hf_architectures._TABLES)
+def test_the_names_are_those_of_transformers(kind):
+    from transformers.models.auto import modeling_auto
+
+    table, _ = hf_architectures._TABLES[kind]
+    assert hf_architectures._names(table) == set(getattr(modeling_auto, table)) != set()
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_an_encoder_is_no_causal_language_model(tmp_path, is_decoder):
+    torch.manual_seed(4)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 16}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=V, is_decoder=is_decoder, **sizes, **layers)
+    BertLMHeadModel(config).save_pretrained(tmp_path)
+    if is_decoder:
+        causal_lm.build(options(tmp_path), "cpu")
+    else:
+        with pytest.raises(UserError, match="depend on later tokens"):
+            causal_lm.build(options(tmp_path), "cpu")
