@@ -12,14 +12,13 @@ from arviz_stats.base import array_stats
 
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.facts import MIN_TRIP_TIMES
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.runfile.reader import RunReader
 
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
-MIN_TRIP_TIMES = 3
-"""Times the ideal round trip: walkers must first get under way."""
 MAX_DIAGNOSED_SAMPLES = 20_000
 """Samples of a rung that its diagnostics look at: longer series are thinned."""
 

@@ -13,6 +13,7 @@ from omniinput_hpc.estimators.density import bin_width
 from omniinput_hpc.estimators.density.facts import (
     LogDensity,
     broken_facts,
+    ends_that_never_met,
     gaps,
     swaps_that_never_happened,
 )
@@ -195,7 +196,9 @@ def _facts(
     for run in runs:
         if run.samples_log_q() is None:  # chains
             reasons += gaps(run.counts_kb(), run.edges)
-            reasons += swaps_that_never_happened(run.swaps_k2(), weights_of_run(run).label_k)
+            label_k = weights_of_run(run).label_k
+            never = swaps_that_never_happened(run.swaps_k2(), label_k)
+            reasons += never or ends_that_never_met(run, label_k)
     return reasons
 
 

@@ -24,6 +24,10 @@ MAX_SAMPLES = 1_000_000
 """Recorded samples that are looked at for different inputs."""
 MAX_KEPT = 100_000
 """Different inputs of a bin that are counted."""
+MIN_TRIP_TIMES = 3
+"""Times the ideal round trip before none means anything: walkers must first get under way."""
+MIN_EXPECTED_TRIPS = 50
+"""Round trips of an ideal ladder before none means anything; real ladders may make a tenth."""
 MIN_ATTEMPTS = 100
 """Swaps of two rungs that were tried before none accepted means anything: 5 % make 1 in 170."""
 
@@ -136,6 +140,28 @@ def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> lis
         f"no swap was ever accepted between {'; between '.join(pairs)}{more}, in "
         f"{swaps_k2[never, 0].min():,} attempts or more: what one of them has not found the other "
         "cannot bring; put rungs between"
+    ]
+
+
+def ends_that_never_met(run: RunData, label_k: Sequence[str]) -> list[str]:
+    """Return that no walker went from one end of the ladder to the other and back, as a sentence.
+
+    It is asked where an ideal ladder of these rates of swaps, 1 / (2 + 2 Lambda) round trips an
+    exchange (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)), would have made many.
+    """
+    attempted_k, accepted_k = run.swaps_k2().T
+    if not attempted_k.size or not attempted_k.all() or run.round_trips_v().any():
+        return []
+    ideal_rate = 0.5 / (1.0 + float((1.0 - accepted_k / attempted_k).sum()))
+    exchanges = run.rounds * int(run.config["sampler"]["exchanges"])
+    expected = run.walkers * exchanges * ideal_rate
+    trip_times = exchanges * ideal_rate / len(label_k)
+    if trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:
+        return []
+    return [
+        f"no walker went from {label_k[0]} to {label_k[-1]} and back in {exchanges:,} exchanges, "
+        f"where {expected:.0f} round trips could be: what one end of the ladder has found did not "
+        "reach the other; raise sampler.steps, or put rungs where swaps are rare"
     ]
 
 

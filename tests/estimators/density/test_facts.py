@@ -11,6 +11,7 @@ from omniinput_hpc.estimators.density.facts import (
     MIN_ATTEMPTS,
     LogDensity,
     broken_facts,
+    ends_that_never_met,
     gaps,
     swaps_that_never_happened,
 )
@@ -105,3 +106,31 @@ def test_swaps_that_never_happened():
     (reason,) = swaps_that_never_happened(swaps_k2, ["a", "b", "c", "d", "e"])
     assert "between a and b, in 100 attempts" in reason and "c" not in reason.split("accepted")[0]
     assert swaps_that_never_happened(swaps_k2[1:], ["b", "c", "d", "e"]) == []
+
+
+class Ladder:
+    """What `ends_that_never_met` asks of a run."""
+
+    def __init__(self, rounds, accepted=40, trips=0):
+        self.rounds, self.walkers = rounds, 8
+        self.config = {"sampler": {"exchanges": 10}}
+        self._swaps_k2, self._trips_v = np.full((3, 2), [100, accepted]), np.array([0, trips])
+
+    def swaps_k2(self):
+        return self._swaps_k2
+
+    def round_trips_v(self):
+        return self._trips_v
+
+
+def test_ends_of_a_ladder_that_never_met():
+    """Four rungs and Lambda = 1.8: an ideal lane makes a round trip in 5.6 exchanges."""
+    labels = ["beta = -2", "b", "c", "beta = 4"]
+    (reason,) = ends_that_never_met(Ladder(rounds=7), labels)
+    assert "from beta = -2 to beta = 4 and back in 70 exchanges" in reason
+    assert "100 round trips could be" in reason
+    assert ends_that_never_met(Ladder(rounds=7, trips=1), labels) == []
+    assert ends_that_never_met(Ladder(rounds=6), labels) == []  # 60 of 67 exchanges
+    untried = Ladder(rounds=700)
+    untried._swaps_k2[1] = 0
+    assert ends_that_never_met(untried, labels) == []
