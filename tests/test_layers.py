@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "annotation", "results", "zoo"),
+    "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
+                  "report", *TORCH_FREE_MODELS, "cli"),
     "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
 }  # fmt: skip
 

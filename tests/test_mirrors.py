@@ -22,6 +22,19 @@ TESTED_ELSEWHERE = {
         ],
     },
     "cli": {"analysis/test_every_script.py": ["scripts"], "cli/test_run.py": ["common"]},
+    "cli/verbs": {
+        "analysis/test_scripts.py": ["precision_recall", "reweight"],
+        "analysis/test_diagnose.py": ["diagnose"],
+        "analysis/test_two_model_scripts.py": ["compare", "normalize"],
+        "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
+        "annotation/test_end_to_end.py": ["choose"],
+        "annotation/test_formats.py": ["scores"],
+        "annotation/test_judges.py": ["judge"],
+        "annotation/test_page.py": ["annotate"],
+        "plots/test_overlay.py": ["overlay"],
+        "report/test_report.py": ["report"],
+        "results/test_representatives.py": ["representatives"],
+    },
     "config": {
         "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
     },
@@ -50,7 +63,7 @@ TESTED_ELSEWHERE = {
         "models/language/test_kv_cache.py": ["gpt2_decoder"],
         "models/language/test_fits.py": ["loading"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
-        "models/language/test_hf_folder.py": ["tokenizer"],
+        "models/language/test_hf_folder.py": ["hf_architectures", "tokenizer"],
     },
     "parallel": {"mpi/test_comm.py": ["comm"]},
     "plots": {
