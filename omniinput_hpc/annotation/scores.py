@@ -108,10 +108,11 @@ def scores_path(tasks_path: Path, name: str, judge: bool = False) -> Path:
 
 
 def find_scores(tasks_path: Path) -> list[Path]:
-    """Return the score files beside a task file, people's and judges', sorted by name."""
-    stem = rf"{re.escape(stem_of(tasks_path))}\.(judge-)?scores\."
-    name = re.compile(rf"{stem}{_NAME.pattern}\.jsonl")
-    return sorted(path for path in tasks_path.parent.iterdir() if name.fullmatch(path.name))
+    """Return the score files beside a task file, people's and then judges', sorted by name."""
+    stem, name = re.escape(stem_of(tasks_path)), _NAME.pattern
+    files = sorted(tasks_path.parent.iterdir(), key=lambda path: path.name)
+    kinds = [re.compile(rf"{stem}\.{kind}\.{name}\.jsonl") for kind in ("scores", "judge-scores")]
+    return [path for kind in kinds for path in files if kind.fullmatch(path.name)]
 
 
 def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:

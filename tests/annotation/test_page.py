@@ -364,7 +364,7 @@ def test_saving_is_quick(folder):
 
 
 def test_the_progress_of_all_has_a_token_of_its_own(folder):
-    tasks = make_tasks(folder / "progress", 12)
+    tasks = make_tasks(folder, 12, name="progress")
     lines = [Score(id=f"id{i:04d}", score=0.5, when=now(), annotator="ben") for i in range(3)]
     add_score_files(tasks, {"ben": lines})
     with Server(tasks.path, "ana") as running:
@@ -405,7 +405,9 @@ def test_a_question_and_labels_are_shown_and_change_the_version(folder):
     plain = read_guideline(None, "text")
     asked = read_guideline(None, "text", "Is it {guideline} <b>English</b>?", ("no", 'y"es'))
     assert asked.version != plain.version and asked.html == plain.html
-    app = make_app(None, make_tasks(folder / "asked", 3), asked, "ana", Tokens("secret", "other"))
+    app = make_app(
+        None, make_tasks(folder, 3, name="asked"), asked, "ana", Tokens("secret", "other")
+    )
     html = app.routes[0].endpoint.__self__._html
     assert "Is it {guideline} &lt;b&gt;English&lt;/b&gt;?" in html
     assert "[&quot;no&quot;, &quot;y\\&quot;es&quot;]" in html
