@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
 
 from omniinput_hpc import models
+from omniinput_hpc.cli.arguments import add_set
+from omniinput_hpc.cli.scripts import add_version
 from omniinput_hpc.config import ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.results.tables import write_table
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
+PROGRAM = "python -m omniinput_hpc.test_sets"
 
 
 def read_set(text: str) -> Images:
@@ -108,16 +111,21 @@ def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.f
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _run(arguments: Sequence[str] | None) -> None:
+def _run(arguments: Sequence[str] | None, program: str) -> None:
+    example = "inputs/digits-mlp.toml --positives digits:1 --negatives digits:0"
     parser = argparse.ArgumentParser(
-        prog="python -m omniinput_hpc.test_sets", description=__doc__,
+        prog=program, description=__doc__, epilog=f"example:\n  {program} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("input", type=Path, metavar="INPUT.toml")
-    parser.add_argument("--positives", required=True, metavar="SET")
-    parser.add_argument("--negatives", required=True, action="append", metavar="SET")
-    parser.add_argument("--output", type=Path, help="default: beside the run, RUN.test_sets.csv")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    add_version(parser)
+    add = parser.add_argument
+    add("input", type=Path, metavar="INPUT.toml", help="the input file, for its model")
+    add("--positives", required=True, metavar="SET", help="the set of the class looked for")
+    others = "a set of others (may be repeated)"
+    add("--negatives", required=True, action="append", metavar="SET", help=others)
+    where = "the table (default: beside the run, RUN.test_sets.csv)"
+    add("--output", type=Path, metavar="FILE.csv", help=where)
+    add_set(parser)
     args = parser.parse_args(arguments)
     config = input_file.load(args.input, args.set)
     if not isinstance(config.model, ImageClassifier):
@@ -139,10 +147,10 @@ def _run(arguments: Sequence[str] | None) -> None:
     print(path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Command line of ``python -m omniinput_hpc.test_sets``: 0 done, 2 bad input."""
     try:
-        _run(arguments)
+        _run(arguments, program)
     except UserError as error:
         print(f"omniinput_hpc.test_sets: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
