@@ -176,7 +176,12 @@ VERBS: dict[str, Any] = {
 def parse_verb(
     verb: str, program: str, rank: int, argv: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Parse a verb's command line; returned is what `parse_arguments` returns for the same."""
+    """Parse a verb's command line; returned is what `parse_arguments` returns for the same.
+
+    The verb "" is ``python -m omniinput_hpc`` itself.
+    """
+    if not verb:
+        return parse_arguments(rank, argv)
     add, words, example, more = VERBS[verb]
     parser = new_parser(program, words, example, more)
     parser.set_defaults(

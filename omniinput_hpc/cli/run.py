@@ -41,13 +41,7 @@ def main(
 
 
 def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> int:
-    args = world.together(
-        lambda: (
-            arguments.parse_verb(verb, program, world.rank, argv)
-            if verb
-            else arguments.parse_arguments(world.rank, argv)
-        )
-    )
+    args = world.together(lambda: arguments.parse_verb(verb, program, world.rank, argv))
     if args.doctor:
         return doctor.run(world, args.input or Path())
     if args.verify:
