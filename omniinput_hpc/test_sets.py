@@ -30,6 +30,8 @@ from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curv
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
+from omniinput_hpc.cli.arguments import add_set
+from omniinput_hpc.cli.scripts import add_version
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.results.tables import write_table
@@ -37,6 +39,7 @@ from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_
 
 BATCH = 256
 ROLES = ("positive", "negative", "data")
+PROGRAM = "python -m omniinput_hpc.test_sets"
 
 
 def read_set(text: str) -> Images:
@@ -195,26 +198,31 @@ def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
     return lines
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
+    example = "inputs/digits-mlp.toml --positives digits:1 --negatives digits:0"
     parser = argparse.ArgumentParser(
-        prog="python -m omniinput_hpc.test_sets", description=__doc__,
+        prog=program, description=__doc__, epilog=f"example:\n  {program} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    add_version(parser)
     add = parser.add_argument
-    add("input", type=Path, metavar="INPUT.toml")
-    add("--positives", metavar="SET")
-    add("--negatives", action="append", default=[], metavar="SET")
-    add("--data", action="append", default=[], metavar="FILE", help="a file or folder of your own")
-    add("--output", type=Path, help="default: beside the run, RUN.test_sets.csv")
-    add("--set", action="append", default=[], metavar="KEY=VALUE")
+    add("input", type=Path, metavar="INPUT.toml", help="the input file, for its model")
+    add("--positives", metavar="SET", help="the set of the class looked for")
+    others = "a set of others (may be repeated)"
+    add("--negatives", action="append", default=[], metavar="SET", help=others)
+    own = "texts, pictures or values of your own (may be repeated)"
+    add("--data", action="append", default=[], metavar="FILE", help=own)
+    where = "the table (default: beside the run, RUN.test_sets.csv)"
+    add("--output", type=Path, metavar="FILE.csv", help=where)
+    add_set(parser)
     args = parser.parse_args(arguments)
     if bool(args.positives) != bool(args.negatives) or not (args.positives or args.data):
         raise UserError("give --positives and --negatives, or --data, or all of them")
     return args
 
 
-def _run(arguments: Sequence[str] | None) -> None:
-    args = _arguments(arguments)
+def _run(arguments: Sequence[str] | None, program: str) -> None:
+    args = _arguments(arguments, program)
     config = input_file.load(args.input, args.set)
     models.preflight(config)
     roles = {"positive": filter(None, [args.positives]), "negative": args.negatives}
@@ -233,10 +241,10 @@ def _run(arguments: Sequence[str] | None) -> None:
     print("\n".join([*lines, str(path)]))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Command line of ``python -m omniinput_hpc.test_sets``: 0 done, 2 bad input."""
     try:
-        _run(arguments)
+        _run(arguments, program)
     except UserError as error:
         print(f"omniinput_hpc.test_sets: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

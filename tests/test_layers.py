@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "annotation", "results", "zoo"),
     "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
-                  "report", *TORCH_FREE_MODELS, "cli"),
+                  "report", *TORCH_FREE_MODELS, "parallel.alone", "cli"),
     "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
 }  # fmt: skip
 

@@ -21,7 +21,11 @@ TESTED_ELSEWHERE = {
             "__init__", "fid", "language", "networks", "rule", "table",
         ],
     },
-    "cli": {"analysis/test_every_script.py": ["scripts"], "cli/test_run.py": ["common"]},
+    "cli": {
+        "analysis/test_every_script.py": ["scripts"],
+        "cli/test_run.py": ["common"],
+        "cli/test_omniinput.py": ["arguments"],
+    },
     "cli/verbs": {
         "analysis/test_scripts.py": ["precision_recall", "reweight"],
         "analysis/test_diagnose.py": ["diagnose"],
@@ -31,6 +35,7 @@ TESTED_ELSEWHERE = {
         "annotation/test_formats.py": ["scores"],
         "annotation/test_judges.py": ["judge"],
         "annotation/test_page.py": ["annotate"],
+        "cli/test_omniinput.py": ["salvage", "verify"],
         "plots/test_overlay.py": ["overlay"],
         "report/test_report.py": ["report"],
         "results/test_representatives.py": ["representatives"],
@@ -65,7 +70,7 @@ TESTED_ELSEWHERE = {
         "models/language/test_causal_lm.py": ["prefix_cache"],
         "models/language/test_hf_folder.py": ["hf_architectures", "tokenizer"],
     },
-    "parallel": {"mpi/test_comm.py": ["comm"]},
+    "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_scripts.py": ["density"],
         "analysis/test_two_model_scripts.py": ["comparison"],

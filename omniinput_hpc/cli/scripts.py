@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from omniinput_hpc.results.curves import CurveOptions
 
 
-def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = None) -> int:
+def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
     """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
     try:
-        main(sys.argv[1:] if arguments is None else arguments)
-        return EXIT_COMPLETE
+        return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
     except (UserError, EstimateError) as error:
         message = str(error)
         if getattr(error, "can_be_read", False):

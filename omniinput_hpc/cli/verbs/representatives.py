@@ -20,8 +20,9 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     """Read, draw, write, and print where the results are."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --per-bin 5")
     add_shown_options(parser)
-    parser.add_argument("--side", choices=["low", "high"], default="low", help="which bin is first")
-    parser.add_argument("--seed", type=int, default=1, help="of the draws")
+    add, first = parser.add_argument, "which end of the outputs comes first (default: %(default)s)"
+    add("--side", choices=["low", "high"], default="low", help=first)
+    add("--seed", type=int, default=1, help="seed of the draws (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.per_bin < 1 or options.seed < 0:
         raise UserError("--per-bin must be 1 or more, --seed 0 or more")

@@ -25,7 +25,8 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="(default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="of the export")
     parser.add_argument("--annotator", metavar="NAME", help="who scored, of an import")
-    parser.add_argument("--stars", type=int, default=DEFAULT_STARS, help="most stars of a rating")
+    stars = "most stars of a rating (default: %(default)s)"
+    parser.add_argument("--stars", type=int, default=DEFAULT_STARS, metavar="S", help=stars)
     options = parser.parse_args(arguments)
     tasks = read_tasks(options.tasks)
 

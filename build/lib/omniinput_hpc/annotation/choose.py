@@ -1,0 +1,302 @@
+"""Choosing representative inputs: a draw per bin under which the mean score estimates r.
+
+Every recorded sample i of any rung represents w_i = 1 / sum_k n_k p_k(x_i) inputs, where p_k is the
+distribution of rung k (`estimators.density.Density.log_mixture`); an input recorded c times
+represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
+are, whatever rung they come from.
+
+**by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
+distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
+equally spaced points with a random start are marked. An input is drawn as often as it is marked,
+on average n times its share of the weight, so that the mean of the scores, each counted ``draws``
+times, has the weighted mean of all recorded samples as its expectation, exactly; an input is drawn
+more than once only if its share is above 1 / n. A draw *without replacement* in proportion to the
+weights would not do: it favours light inputs, and its plain mean is biased.
+
+**uniform** takes distinct inputs with equal probability; their scores must then be weighted by
+exp(log_weight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.tasks import DrawMethod
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.histogram import bin_of
+
+MAX_NEAR_SHARE = 0.2
+"""Two inputs are near duplicates where at most this share of their sites differs."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The recorded samples of a run inside a range, i = 0 ... n - 1.
+
+    Attributes
+    ----------
+    round_i, rung_i, index_i : int64 [n], where in ``samples/*``
+    lane_i : int64 [n]
+    z_i : float64 [n]
+    name_i : uint64 [n, 2], equal for equal inputs (a random linear hash of 128 bits)
+    log_w_i : float64 [n], ln of the weight, up to a constant
+    """
+
+    round_i: IntArray
+    rung_i: IntArray
+    index_i: IntArray
+    lane_i: IntArray
+    z_i: FloatArray
+    name_i: NDArray[np.uint64]
+    log_w_i: FloatArray
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One drawn input; see `tasks.KeyItem` for the fields."""
+
+    x: IntArray
+    z: float
+    bin_lower: float
+    log_weight: float
+    draws: int
+    lane: int
+
+
+@dataclass(frozen=True)
+class BinReport:
+    """What was found and drawn in a bin.
+
+    Attributes
+    ----------
+    lower : float
+    samples, distinct : recorded samples, and different inputs among them
+    effective : float, distinct inputs of equal weight that would be as good (Kish)
+    drawn : tasks made
+    near : pairs of drawn inputs of which at most `MAX_NEAR_SHARE` of the sites differ
+    """
+
+    lower: float
+    samples: int
+    distinct: int
+    effective: float
+    drawn: int
+    near: int
+
+
+def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
+    """Collect the recorded samples of a run inside the edges, without their values.
+
+    Raises a UserError where there are none.
+    """
+    rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
+    mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
+    parts: list[list[NDArray]] = []
+    for some in samples_in_bins(run, edges):
+        name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
+        for i in range(0, len(name), 4096):
+            part = slice(i, i + 4096)
+            name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
+        log_w_i = -density.log_mixture(some.z_i, some.log_q_ik)
+        place = np.broadcast_to([[some.round_], [some.rung]], (2, len(name)))
+        parts.append([*place, some.index_i, some.z_i, name, log_w_i])
+    if not parts:
+        raise _no_samples(run, edges)
+    columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+    round_i, rung_i, index_i, z_i, name_i, log_w_i = columns
+    return Recorded(round_i, rung_i, index_i, index_i % run.walkers, z_i, name_i, log_w_i)
+
+
+def _no_samples(run: RunData, edges: FloatArray) -> UserError:
+    ends = f"{edges[0]:g} to {edges[-1]:g}"
+    return UserError(f"{run.path} has no recorded samples with outputs from {ends}")
+
+
+def systematic_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Return how often each is drawn, int64 [I], on average n weight_i / sum(weight_i)."""
+    order = rng.permutation(len(weight_i))
+    end_i = np.cumsum(weight_i[order])
+    points = (np.arange(n) + rng.random()) * (end_i[-1] / n)
+    marked = np.minimum(np.searchsorted(end_i, points, side="right"), len(order) - 1)
+    return np.bincount(order[marked], minlength=len(weight_i))
+
+
+def uniform_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """Return 1 for n of them, taken alike, and 0 for the others, int64 [I]."""
+    draws = np.zeros(len(weight_i), dtype=np.int64)
+    draws[rng.permutation(len(weight_i))[:n]] = 1
+    return draws
+
+
+DRAW_METHODS = {"by-weight": systematic_draw, "uniform": uniform_draw}
+
+
+def choose(
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, method: DrawMethod, seed: int
+) -> tuple[list[Chosen], list[BinReport]]:
+    """Draw inputs in every bin, of edges float64 [B + 1], that has recorded samples.
+
+    There are fewer than `per_bin` tasks where an input is drawn more than once. For the `method`
+    see the module's docstring. Raises a UserError where no samples are inside the edges.
+
+    Returns
+    -------
+    chosen : by bin
+    reports : for the bins that have samples
+    """
+    rng = np.random.default_rng(seed)
+    all_ = recorded(run, density, edges)
+    bin_i = bin_of(all_.z_i, edges)
+    drawn: list[tuple[int, int, float, int]] = []  # sample, bin, log_weight, draws
+    found: list[tuple[int, int, int, float]] = []  # bin, samples, distinct, effective
+    for b in np.unique(bin_i):
+        i = np.flatnonzero(bin_i == b)
+        _, of_i, copies = np.unique(all_.name_i[i], axis=0, return_inverse=True, return_counts=True)
+        of_i = of_i.reshape(-1)
+        log_weight_u = _log_shares(all_.log_w_i[i], of_i)
+        weight_u = np.exp(log_weight_u)
+        draws_u = DRAW_METHODS[method](weight_u, per_bin, rng)
+        copy_u = _one_copy_each(of_i, len(copies), rng)
+        drawn += [
+            (int(i[copy_u[u]]), int(b), float(log_weight_u[u]), int(draws_u[u]))
+            for u in np.flatnonzero(draws_u)
+        ]
+        found.append((int(b), len(i), len(copies), float(1.0 / (weight_u**2).sum())))
+    chosen = _with_values(run, all_, drawn, edges)
+    return chosen, _reports(chosen, found, edges)
+
+
+def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
+    """Return ln of each distinct input's share of the weight [U], also where exp of it is 0."""
+    order = np.argsort(of_i, kind="stable")
+    starts = np.flatnonzero(np.diff(of_i[order], prepend=-1))
+    log_w_u = np.logaddexp.reduceat(log_w_i[order], starts)
+    return np.asarray(log_w_u - np.logaddexp.reduce(log_w_u))
+
+
+def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) -> IntArray:
+    """Return for each distinct input one of its samples, all copies alike, int64 [U]."""
+    copy_u = np.zeros(n_distinct, dtype=np.int64)
+    order = rng.permutation(len(of_i))
+    copy_u[of_i[order]] = order  # the last one stays
+    return copy_u
+
+
+def _with_values(
+    run: RunData, all_: Recorded, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
+) -> list[Chosen]:
+    """Fetch the values of the drawn samples, a round at a time."""
+    by_round: dict[int, list[int]] = {}
+    for place, (i, *_) in enumerate(drawn):
+        by_round.setdefault(int(all_.round_i[i]), []).append(place)
+    x_of: dict[int, IntArray] = {}
+    for round_, (x_ksd, _) in enumerate(run.samples()):
+        for place in by_round.get(round_, ()):
+            i = drawn[place][0]
+            x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)
+    chosen = []
+    for place, (i, b, log_weight, draws) in enumerate(drawn):
+        z, lane = float(all_.z_i[i]), int(all_.lane_i[i])
+        chosen.append(Chosen(x_of[place], z, float(edges[b]), log_weight, draws, lane))
+    return chosen
+
+
+def _reports(
+    chosen: Sequence[Chosen], found: Sequence[tuple[int, int, int, float]], edges: FloatArray
+) -> list[BinReport]:
+    reports = []
+    for b, samples, distinct, effective in found:
+        x_nd = [item.x for item in chosen if item.bin_lower == edges[b]]
+        near = near_pairs(np.stack(x_nd)) if x_nd else 0
+        reports.append(BinReport(float(edges[b]), samples, distinct, effective, len(x_nd), near))
+    return reports
+
+
+def bin_table(reports: Sequence[BinReport]) -> list[str]:
+    """Return the lines of the table of bins."""
+    lines = ["bin       samples  distinct  effective  drawn  near pairs"]
+    for r in reports:
+        few = f"  fewer than {FEWEST_INPUTS}" if r.drawn < FEWEST_INPUTS else ""
+        found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
+        lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
+    return lines
+
+
+def near_pairs(x_nd: IntArray) -> int:
+    """Return how many pairs of inputs differ in at most `MAX_NEAR_SHARE` of their sites."""
+    most = MAX_NEAR_SHARE * x_nd.shape[1]
+    return sum(int(((x_nd[i + 1 :] != x).sum(axis=1) <= most).sum()) for i, x in enumerate(x_nd))
+
+
+def describe_draw(method: DrawMethod) -> str:
+    """Return the draw method in one sentence, for the key's header."""
+    if method == "uniform":
+        return (
+            "distinct recorded inputs drawn with equal probability, without replacement: weight "
+            "the scores of a bin by exp(log_weight)"
+        )
+    return (
+        "systematic draw of distinct recorded inputs in proportion to weight times copies: the "
+        "mean score of a bin, each item counted `draws` times, estimates r"
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An input, `values` int64 [D], that was drawn from the bin of index `bin`, and how often."""
+
+    bin: int
+    z: float
+    draws: int
+    values: IntArray
+
+
+def draw_independently(
+    run: RunData, density: Density, edges: FloatArray, per_bin: int, seed: int = 0
+) -> list[Drawn]:
+    """Draw inputs of each bin independently and in proportion to their weight.
+
+    One pass over the file in bounded memory: of samples that hold a share s of the weight seen so
+    far, each draw moves there with probability s. `choose` has the smaller variance, but keeps a
+    row per recorded sample and reads the file twice, which inputs that are only shown do not need.
+
+    An input that is drawn again is counted, not listed again. Raises a UserError where no samples
+    are inside the edges, float64 [B + 1].
+    """
+    n_bins = len(edges) - 1
+    rng = np.random.default_rng(seed)
+    total_b = np.full(n_bins, -np.inf)
+    kept: list[list[tuple[float, IntArray] | None]] = [[None] * per_bin for _ in range(n_bins)]
+    for part in samples_in_bins(run, edges):
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        for b in np.unique(part.bin_i):
+            mine = np.flatnonzero(part.bin_i == b)
+            sum_i = np.logaddexp.accumulate(log_w_i[mine])
+            total_b[b] = np.logaddexp(total_b[b], sum_i[-1])
+            moves = np.flatnonzero(rng.random(per_bin) < np.exp(sum_i[-1] - total_b[b]))
+            points = sum_i[-1] + np.log(rng.random(len(moves)))
+            places = np.minimum(np.searchsorted(sum_i, points), len(mine) - 1)
+            for n, i in zip(moves, mine[places], strict=True):
+                kept[b][n] = (float(part.z_i[i]), part.x_id[i].astype(np.int64))
+    items = [item for b, row in enumerate(kept) for item in _distinct(b, row)]
+    if not items:
+        raise _no_samples(run, edges)
+    return items
+
+
+def _distinct(bin_: int, row: Sequence[tuple[float, IntArray] | None]) -> list[Drawn]:
+    """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
+    found: dict[bytes, Drawn] = {}
+    for z, x in (drawn for drawn in row if drawn is not None):
+        known = found.get(x.tobytes())
+        draws = 1 if known is None else known.draws + 1
+        found[x.tobytes()] = Drawn(bin_, z, draws, x)
+    return sorted(found.values(), key=lambda item: item.z)

@@ -1,0 +1,206 @@
+"""Score files and their key, joined into the arrays that the estimators take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc.annotation.scores import Scores, read_scores
+from omniinput_hpc.annotation.tasks import Key, KeyItem, read_key
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored
+from omniinput_hpc.histogram import MAX_BINS
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The scores of one model's inputs.
+
+    Attributes
+    ----------
+    scored : Scored; repeats are averaged into their originals, gold items are not in it. Its
+        annotators are those who scored an input of this model
+    judges : what kind of judge each annotator is, None for a person
+    first_ar, second_ar : float64 [A, R], scores of items shown twice (NaN where not scored)
+    given_ag, gold_g : float64 [A, G] and [G], scores of gold items and the known ones
+    notes : what a user should know and is no error
+    """
+
+    scored: Scored
+    judges: Sequence[str | None]
+    first_ar: FloatArray
+    second_ar: FloatArray
+    given_ag: FloatArray
+    gold_g: FloatArray
+    notes: Sequence[str]
+
+
+def key_beside(scores_path: Path) -> Path:
+    """Return ``RUN.tasks.key.jsonl``, the key of ``RUN.scores.NAME.jsonl``."""
+    stem, found, _ = scores_path.name.rpartition(".scores.")
+    if not found:
+        raise UserError(f"{scores_path}: a score file is named RUN.scores.NAME.jsonl; give --key")
+    return scores_path.with_name(f"{stem}.tasks.key.jsonl")
+
+
+def scores_of_model(
+    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
+) -> list[Path]:
+    """Return the score files whose key names the model with this fingerprint."""
+    key_of = {path: key_path or key_beside(path) for path in score_paths}
+    models = {
+        key: {run.model_fingerprint for run in read_key(key).runs} for key in {*key_of.values()}
+    }
+    return [path for path in score_paths if fingerprint in models[key_of[path]]]
+
+
+def join_scores(
+    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
+) -> Joined:
+    """Join score files with their keys, for the model with this fingerprint.
+
+    A name that occurs in several files is one annotator. Without `key_path`, each file's key is the
+    one beside it.
+
+    Raises
+    ------
+    UserError
+        Unreadable files, no task of this model, keys that differ in bin width or in how tasks were
+        drawn, unknown ids.
+    """
+    by_key: dict[Path, list[Scores]] = defaultdict(list)
+    for path in score_paths:
+        by_key[key_path or key_beside(path)].append(read_scores(path))
+    keys = {path: read_key(path) for path in by_key}
+    files = [file for path in keys for file in by_key[path]]
+    names = sorted({file.annotator for file in files})
+    lower, width, n_bins = _bins(keys.values(), fingerprint)
+    inputs, repeats, golds = _Inputs(names, lower, width), [], []
+    for path, key in keys.items():
+        items = key.by_id()
+        given = _scores_by_annotator(by_key[path], items, path)
+        scores = [given.get(name, {}) for name in names]
+        for item in key.items:
+            score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
+            if item.gold is not None:
+                golds.append((score_a, item.gold))
+            elif item.run is None or key.runs[item.run].model_fingerprint != fingerprint:
+                continue
+            else:
+                if item.repeats is not None:
+                    first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
+                    repeats.append(np.stack([np.array(first_a), score_a]))
+                inputs.add(key, item, score_a)
+    scored = inputs.scored(n_bins)
+    if np.isnan(scored.score_ai).all():
+        raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
+    both_ra = np.array(repeats).reshape(-1, 2, len(names))
+    given_ga = np.array([score_a for score_a, _ in golds]).reshape(-1, len(names))
+    judges = {file.annotator: file.judge for file in files if file.judge}
+    use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
+    without = [name for a, name in enumerate(names) if a not in use]
+    notes = [f"{name} has scored no input of this model and is left out" for name in without]
+    names = [names[a] for a in use]
+    return Joined(
+        scored=replace(scored, score_ai=scored.score_ai[use], annotators=names),
+        judges=[judges.get(name) for name in names],
+        first_ar=both_ra[:, 0, use].T,
+        second_ar=both_ra[:, 1, use].T,
+        given_ag=given_ga[:, use].T,
+        gold_g=np.array([gold for _, gold in golds]),
+        notes=[*(note for file in files for note in file.notes), *notes],
+    )
+
+
+class _Inputs:
+    """The distinct scored inputs i = 0 ... I - 1 of several keys, by their first item."""
+
+    def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
+        self._names, self._lower, self._width = names, lower, width
+        self._rows: dict[tuple[int, ...], tuple[int, int, float]] = {}  # bin, lane, weight
+        self._scores: dict[tuple[int, ...], list[list[float]]] = {}
+        self._lanes: dict[tuple[str, int | None], int] = {}
+        self._by_weight = True
+
+    def add(self, key: Key, item: KeyItem, score_a: FloatArray) -> None:
+        """Add an item and its scores, float64 [A]."""
+        self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
+        assert item.bin_lower is not None and item.log_weight is not None  # not gold
+        assert item.run is not None
+        weight = float(item.draws) if by_weight else item.log_weight
+        x = tuple(item.x)
+        place = key.runs[item.run].identity, item.lane
+        lane = self._lanes.setdefault(place, len(self._lanes))
+        known = self._rows.get(x)
+        if known is None:
+            self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight)
+            self._scores[x] = [[] for _ in self._names]
+        elif item.repeats is None and by_weight:  # drawn again, of another set or run
+            self._rows[x] = (*known[:2], known[2] + weight)
+        for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
+            if not np.isnan(score):
+                scores.append(score)
+
+    def scored(self, n_bins: int) -> Scored:
+        """Return the inputs with each annotator's mean score, NaN without one."""
+        values = self._scores.values()
+        mean_ia = [[np.mean(s) if s else np.nan for s in of_input] for of_input in values]
+        columns = np.array(list(self._rows.values())).reshape(-1, 3)
+        bin_i, weight_i = columns[:, 0].astype(np.int64), columns[:, 2]
+        if not self._by_weight:  # a factor for each bin matters to nothing, and keeps exp above 0
+            largest_b = np.full(n_bins, -np.inf)
+            np.maximum.at(largest_b, bin_i, weight_i)
+            weight_i = np.exp(weight_i - largest_b[bin_i])
+        return Scored(
+            edges=self._lower + self._width * np.arange(n_bins + 1, dtype=np.float64),
+            bin_i=bin_i,
+            lane_i=columns[:, 1].astype(np.int64),
+            weight_i=weight_i,
+            score_ai=np.array(mean_ia, dtype=np.float64).reshape(-1, len(self._names)).T.copy(),
+            annotators=self._names,
+        )
+
+
+def _scores_by_annotator(
+    files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path
+) -> dict[str, dict[str, float]]:
+    """Return the scores that count, by annotator and id."""
+    scores: dict[str, dict[str, float]] = {}
+    for file in files:
+        by_id = file.by_id()
+        unknown = next((id_ for id_ in by_id if id_ not in items), None)
+        if unknown is not None:
+            raise UserError(
+                f"{file.path} has a score of {unknown}, which is not in {key_path}: are these the "
+                "scores of another task file?"
+            )
+        scores.setdefault(file.annotator, {}).update(by_id)
+    return scores
+
+
+def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
+    """Return lower end, width and number of the bins that cover the model's ranges."""
+    keys = list(keys)
+    runs = [run for key in keys for run in key.runs if run.model_fingerprint == fingerprint]
+    if not runs:
+        paths = ", ".join(str(key.path) for key in keys)
+        problem = f"no task is of this run's model ({fingerprint})"
+        raise UserError(f"{paths}: {problem}; were the tasks chosen from another run?")
+    if len({key.draw_method for key in keys}) > 1 or len({round(key.width, 9) for key in keys}) > 1:
+        raise UserError(
+            "the task files differ in how tasks were drawn or in the bins' width: analyse them "
+            "one by one"
+        )
+    lower, width = min(run.range[0] for run in runs), keys[0].width
+    upper = max(run.range[1] for run in runs)
+    if any(abs((run.range[0] - lower) / width % 1.0 - 0.5) < 0.499 for run in runs):
+        raise UserError("the task files' bins do not coincide: analyse them one by one")
+    n_bins = (upper - lower) / width
+    if n_bins > MAX_BINS:
+        raise UserError(f"the task files' ranges, {lower:g} to {upper:g}, hold {n_bins:.3g} bins")
+    return lower, width, max(1, int(np.ceil(n_bins - 1e-6)))

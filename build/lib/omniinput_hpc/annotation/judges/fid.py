@@ -1,0 +1,209 @@
+"""The Fréchet distance of a bin's pictures to a reference set, by a custom feature network.
+
+As in OmniInput (Liu et al., TMLR 2025), Tables 4 and 5, but with a network that knows such
+pictures. FID (Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of
+features, a number per bin, not a score per picture. It is too high where pictures are few, above
+all where there are no more of them than features (the covariance is not of full rank): so beside
+each stands the FID that as many pictures drawn from the reference set itself get.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
+from omniinput_hpc.annotation.png import file_data_uri, pixels
+from omniinput_hpc.annotation.tasks import Key, TaskSet, key_path, read_key
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.plugins import load_function
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import open_regular
+
+MAX_BIN_DRAWS = 2**20
+REFERENCE_DRAWS = 5
+"""Draws from the reference set, each of as many pictures as a bin has."""
+
+DRAWN = ("run", "z_lower", "z_upper", "pictures", "draws")
+COLUMNS = (*DRAWN, "fid", "fid_of_reference", "deviation")
+
+
+def read_reference(name: str) -> Pictures:
+    """Return the reference pictures, uint8 [n, h, w] or [n, h, w, 3].
+
+    `name` is a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an
+    array. Raises a UserError where it is none of these, or holds fewer than two pictures.
+    """
+    path = Path(name)
+    if path.is_dir():
+        files = sorted(path.glob("*.png"))
+        images = stacked([pixels(file_data_uri(file)) for file in files] or [_NONE])
+    elif path.suffix == ".npy":
+        images = _read_npy(path)
+    elif ":" in name:
+        images = np.asarray(load_function(name, "--reference")())
+    else:
+        raise UserError(
+            f"--reference {name}: no such folder of PNG files, .npy file, or module:function"
+        )
+    right = images.dtype == np.uint8 and (images.ndim == 3 or images.shape[3:] == (3,))
+    if not right or len(images) < 2:
+        raise UserError(
+            f"--reference {name}: expected two or more pictures uint8 [n, h, w] or [n, h, w, 3], "
+            f"got {images.dtype} {list(images.shape)}"
+        )
+    return images
+
+
+_NONE = np.zeros((0, 0), dtype=np.uint8)
+
+
+def _read_npy(path: Path) -> NDArray[Any]:
+    """Return the array of a .npy file whose header fits its size; a UserError for another."""
+    try:
+        with open_regular(path) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                version, np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(file)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or n_bytes != os.fstat(file.fileno()).st_size - file.tell():
+                raise ValueError("its header does not fit its size")
+            file.seek(0)
+            images: NDArray[Any] = np.load(file, allow_pickle=False)
+            return images
+    except _BROKEN_NPY as error:
+        raise UserError(f"--reference {path} cannot be read: {first_line(error)}") from None
+
+
+_BROKEN_NPY = (OSError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError)
+
+
+def fid_per_bin(
+    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return the table of FIDs, a row per run and bin, and what should be known of it.
+
+    An input counts as often as it was drawn; repeats and gold items do not. Raises a UserError
+    where the tasks are no pictures, or the network does not take them.
+
+    Returns
+    -------
+    columns : `COLUMNS`: pictures are the distinct ones, fid is NaN below two draws, and
+        fid_of_reference has its standard deviation over `REFERENCE_DRAWS` draws
+    notes : list of str
+    """
+    if tasks.kind != "image":
+        raise UserError("--judge fid is for tasks that are pictures")
+    png = {task.id: task.png or "" for task in tasks.tasks}
+    bins: dict[tuple[int, float], list[tuple[Pictures, int]]] = {}
+    for item in key.items:
+        if item.run is not None and item.bin_lower is not None and item.draws:
+            place = bins.setdefault((item.run, item.bin_lower), [])
+            place.append((pixels(png[item.id]), item.draws))
+    for (_, lower), drawn in bins.items():
+        if sum(n for _, n in drawn) > MAX_BIN_DRAWS:
+            raise UserError(f"{key.path}: the bin at {lower:g} has over {MAX_BIN_DRAWS:,} draws")
+    known = _features(network, reference, batch)
+    rng = np.random.default_rng(0)
+    rows = []
+    for (run, lower), drawn in sorted(bins.items()):
+        counts = [n for _, n in drawn]
+        own = _features(network, stacked([image for image, _ in drawn]), batch)
+        own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
+        floor = [
+            frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
+            for _ in range(REFERENCE_DRAWS)
+        ]
+        row = (run, lower, lower + key.width, len(drawn), n, frechet(known, own))
+        rows.append((*row, float(np.mean(floor)), float(np.std(floor, ddof=1))))
+    columns = dict(zip(COLUMNS, map(np.array, zip(*rows, strict=True)), strict=True))
+    return columns, _notes(columns, known.shape[1], len(known), key)
+
+
+def fid_of_tasks(
+    tasks: TaskSet, network: PictureNetwork, reference: str
+) -> tuple[dict[str, NDArray[Any]], list[str], list[str]]:
+    """Return `fid_per_bin` of a task file and a named reference (see `read_reference`).
+
+    Returns
+    -------
+    columns : of the table
+    header : lines of the table's head
+    printed : the table, for people, and what should be known of it
+    """
+    key = read_key(key_path(tasks.path), tasks.tasks_id)
+    columns, notes = fid_per_bin(tasks, key, network, read_reference(reference))
+    runs = [run.path for run in key.runs]
+    header = [f"FID by features of {network.about} to {reference}", *notes]
+    header += [f"run {n}: {path}" for n, path in enumerate(runs)]
+    return columns, header, [*lines_of(columns, runs), *notes]
+
+
+def frechet(known: torch.Tensor, own: torch.Tensor) -> float:
+    """Return the FID of features own, float [m, f], to those known, float [n, f]; NaN if m < 2."""
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    if len(own) < 2:
+        return float("nan")
+    metric = FrechetInceptionDistance(feature=_Given(known.shape[1])).set_dtype(torch.float64)
+    metric.update(known.double(), real=True)
+    metric.update(own.double(), real=False)
+    return max(0.0, float(metric.compute()))
+
+
+class _Given(torch.nn.Module):
+    """Features that are there already."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.num_features = n
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features
+
+
+@torch.no_grad()
+def _features(network: PictureNetwork, images: Pictures, batch: int) -> torch.Tensor:
+    """Return features, float32 [n, f], on the CPU."""
+    parts = [network.features(images[i : i + batch]).cpu() for i in range(0, len(images), batch)]
+    return torch.cat(parts)
+
+
+def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) -> list[str]:
+    notes = [f"{n} reference pictures, {n_features} features"]
+    few = columns["draws"] <= n_features
+    if few.any():
+        notes.append(
+            f"{few.sum()} of {len(few)} bins have no more pictures than there are features: their "
+            "FID is too high; compare with fid_of_reference, which as many reference pictures get"
+        )
+    if n <= n_features:
+        notes.append("the reference set itself has no more pictures than there are features")
+    if np.isnan(columns["fid"]).any():
+        notes.append("a bin of one picture has no covariance: its FID is nan")
+    if key.draw_method == "uniform":
+        notes.append(
+            "inputs were drawn with equal probability: this is the FID of recorded inputs, not of "
+            "rho's"
+        )
+    return notes
+
+
+def lines_of(columns: dict[str, NDArray[Any]], runs: Sequence[str]) -> list[str]:
+    """Return the table as text."""
+    lines = ["bin            pictures       FID  of as many reference pictures"]
+    for run, low, high, _, n, fid, floor, spread in zip(*columns.values(), strict=True):
+        name = f"  {runs[int(run)]}" if len(runs) > 1 else ""
+        lines.append(
+            f"{low:<6.4g} {high:<7.4g} {n:8d} {fid:9.4g}  {floor:.4g} +- {spread:.2g}{name}"
+        )
+    return lines

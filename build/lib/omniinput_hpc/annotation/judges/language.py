@@ -1,0 +1,172 @@
+"""Judges of texts: a causal language model with a prompt, and a text classifier."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from omniinput_hpc.annotation.judges import Judge
+from omniinput_hpc.annotation.judges.networks import about_files, class_probability, loading
+from omniinput_hpc.annotation.tasks import Task
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.loading import load
+
+TEXT_FIELD = "{text}"
+MIN_ANSWER_MASS = 0.1
+"""Where the answers have less probability than this, the prompt does not lead to them."""
+
+
+class LanguageModelJudge(Judge):
+    """A prompt around each text, and the probabilities of the answers as the next token.
+
+    With answers 0 ... n - 1, from worst to best, and p_j the model's probability of answer j's
+    token among those of the answers, the score is the sum of p_j j / (n - 1): for " no" and " yes"
+    the probability of yes. Nothing is generated. Special tokens that a text spells out are read as
+    plain text, so that a text cannot end the prompt's text field.
+
+    Parameters
+    ----------
+    path : a folder with safetensors, or a hub's model in the local cache
+    template : the prompt; ``{text}`` stands for the text
+    answers : from worst to best; of each its first token after the prompt counts
+    dtype, device : of the weights
+
+    Raises
+    ------
+    UserError
+        No model or tokenizer there, a template without ``{text}``, answers with the same first
+        token.
+    """
+
+    def __init__(
+        self, path: str, template: str, answers: Sequence[str], dtype: str, device: str
+    ) -> None:
+        head, found, tail = template.partition(TEXT_FIELD)
+        if not found or TEXT_FIELD in tail or not (head + tail).strip():
+            raise UserError(f"--template must hold {TEXT_FIELD} once, and text around it")
+        with loading():
+            folder = hf_folder.resolve(path)
+            words = tokenizer.read(folder)
+            self._tokenizer = tokenizer.require(words, folder, "--judge causal-lm")
+            self._head = _head_tokens(self._tokenizer, head)
+            self._tail = self._tokenizer.encode(tail)
+            self._answers = [self._answer(tail, answer) for answer in answers]
+            if len(set(self._answers)) < max(2, len(answers)):
+                problem = "give two or more with different first tokens"
+                raise UserError(f"--answers {answers}: {problem}")
+            self._lm = load(AutoModelForCausalLM, folder, dtype, device)
+        self._device, self._longest = device, positions_of(folder)
+        prompt = "|".join([template, *answers])
+        digest = hashlib.sha256(prompt.encode()).hexdigest()[:12]
+        self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
+        self._mass: list[float] = []
+
+    @torch.no_grad()
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return the expected answer of each text, from 0 to 1."""
+        rows = [self._head + plain_tokens(self._tokenizer, task) + self._tail for task in tasks]
+        check_length(rows, tasks, self._longest)
+        tokens, mask = padded(rows, self._device)
+        logits = self._lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+        last = mask.sum(dim=1) - 1
+        log_p = logits[torch.arange(len(rows)), last].double().log_softmax(-1)  # [n, V]
+        answers = log_p[:, self._answers]  # [n, answers]
+        self._mass += answers.logsumexp(-1).exp().tolist()
+        answer_score = torch.linspace(0.0, 1.0, len(self._answers), dtype=torch.float64)
+        score = (answers.softmax(-1).cpu() * answer_score).sum(-1).clamp(0.0, 1.0)
+        return list(score.tolist())
+
+    def notes(self) -> list[str]:
+        """Return how much of the probability the answers had."""
+        if not self._mass:
+            return []
+        mass = sum(self._mass) / len(self._mass)
+        note = f"the answers had {100 * mass:.1f} % of the model's probability on average"
+        little = "; that is little: does the prompt fit the model?"
+        return [note + (little if mass < MIN_ANSWER_MASS else "")]
+
+    def _answer(self, tail: str, answer: str) -> int:
+        """Return the token that an answer begins with after the prompt."""
+        ids = self._tokenizer.encode(tail + answer)
+        if ids[: len(self._tail)] != self._tail or len(ids) == len(self._tail):
+            raise UserError(
+                f'--answers: "{answer}" and the end of the template form one token; begin it '
+                "with a blank, and end the template without one"
+            )
+        return ids[len(self._tail)]
+
+
+class TextClassifierJudge(Judge):
+    """The probability of a class, of a classifier that AutoModelForSequenceClassification loads.
+
+    Raises a UserError where there is no model, no tokenizer or no such class.
+    """
+
+    def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
+        with loading():
+            folder = hf_folder.resolve(path)
+            words = tokenizer.read(folder)
+            self._tokenizer = tokenizer.require(words, folder, "--judge sequence-classifier")
+            self._first, self._last = hf_folder.fixed_ids(folder, self._tokenizer)
+            self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
+        self._label, self._device, self._longest = label, device, positions_of(folder)
+        self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
+        class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
+
+    @torch.no_grad()
+    def score(self, tasks: Sequence[Task]) -> list[float | None]:
+        """Return the class's probability of each text."""
+        rows = [[self._first, *plain_tokens(self._tokenizer, task), self._last] for task in tasks]
+        check_length(rows, tasks, self._longest)
+        tokens, mask = padded(rows, self._device)
+        logits = self._lm(input_ids=tokens, attention_mask=mask).logits
+        return list(class_probability(logits, self._label, "").tolist())
+
+
+def positions_of(folder: Path) -> int | None:
+    """Return how many tokens a model can read, None where it does not say."""
+    config = hf_folder.read_config(folder)
+    longest = config.get("n_positions", config.get("max_position_embeddings"))
+    return longest if isinstance(longest, int) else None
+
+
+def _head_tokens(vocabulary: tokenizer.Vocabulary, head: str) -> list[int]:
+    """Return the tokens before the text, after those that the tokenizer puts first (as <s>)."""
+    bare, whole = vocabulary.encode(head), list(vocabulary.tokenizer.encode(head).ids)
+    for n in range(len(whole) - len(bare) + 1):
+        if whole[n : n + len(bare)] == bare and (bare or n == len(whole)):
+            return whole[: n + len(bare)]
+    return bare
+
+
+def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task) -> list[int]:
+    """Return the tokens of a task's text; names of special tokens in it are read as plain text."""
+    vocabulary.tokenizer.encode_special_tokens = True
+    try:
+        return vocabulary.encode((task.prefix or "") + (task.text or ""))
+    finally:
+        vocabulary.tokenizer.encode_special_tokens = False
+
+
+def check_length(rows: list[list[int]], tasks: Sequence[Task], longest: int | None) -> None:
+    """Raise a UserError where a text is longer than the model can read."""
+    for row, task in zip(rows, tasks, strict=True):
+        if longest is not None and len(row) > longest:
+            raise UserError(
+                f"task {task.id}: {len(row)} tokens with the prompt, and the model reads "
+                f"{longest}; choose another judge or a shorter template"
+            )
+
+
+def padded(rows: list[list[int]], device: str) -> tuple[Any, Any]:
+    """Return tokens and mask, int64 [n, longest], padded behind."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return tokens, (torch.arange(longest, device=device) < lengths).long()

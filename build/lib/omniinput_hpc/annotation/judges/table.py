@@ -1,0 +1,117 @@
+"""The table of judges, and the command line's options that make one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from omniinput_hpc.annotation.judges import Judge
+from omniinput_hpc.annotation.judges.rule import RuleJudge
+from omniinput_hpc.annotation.tasks import Kind, TaskSet, key_path, read_key
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import read_text
+
+Options = argparse.Namespace
+MAX_TEMPLATE_BYTES = 1 << 20
+
+
+def _causal_lm(options: Options, device: str) -> Judge:
+    from omniinput_hpc.annotation.judges.language import LanguageModelJudge
+
+    template = read_text(options.template, "template", MAX_TEMPLATE_BYTES).removesuffix("\n")
+    return LanguageModelJudge(options.model, template, options.answers, options.dtype, device)
+
+
+def _sequence_classifier(options: Options, device: str) -> Judge:
+    from omniinput_hpc.annotation.judges.language import TextClassifierJudge
+
+    return TextClassifierJudge(options.model, options.label, options.dtype, device)
+
+
+def _image_classifier(options: Options, device: str) -> Judge:
+    from omniinput_hpc.annotation.judges.networks import PictureClassifierJudge
+
+    return PictureClassifierJudge(options.model, options.label, device, options.factory)
+
+
+@dataclass(frozen=True)
+class JudgeKind:
+    """A row of the table of judges: what tasks it scores, and options that it requires.
+
+    `build` makes it of checked options and a device; it is None for FID, which gives no scores but
+    a number per bin (`judges.fid`).
+    """
+
+    tasks: Kind
+    required: tuple[str, ...]
+    build: Callable[[Options, str], Judge] | None
+
+
+JUDGES = {
+    "causal-lm": JudgeKind("text", ("model", "template"), _causal_lm),
+    "sequence-classifier": JudgeKind("text", ("model", "label"), _sequence_classifier),
+    "image-classifier": JudgeKind("image", ("model", "label"), _image_classifier),
+    "fid": JudgeKind("image", ("model", "reference"), None),
+}
+"""By name; any other name is a rule, module:function."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of judges."""
+    add, kinds = parser.add_argument, f"module:function, {', '.join(JUDGES)}"
+    add("--judge", required=True, metavar="KIND", help=kinds)
+    add("--name", help="of the score file (default: the kind's, or the function's)")
+    of = "what a rule's function takes"
+    add("--of", choices=["values", "shown"], default="values", help=of)
+    add("--model", metavar="PATH", help="folder, or hub name")
+    factory = "of a network on pictures, with weights --model"
+    add("--factory", metavar="module:function", help=factory)
+    add("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
+    add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (no yes)")
+    add("--label", type=int, help="the class whose probability is the score")
+    add("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add("--batch", type=int, default=16, help="tasks at once (default 16)")
+
+
+def check(options: Options) -> None:
+    """Raise a UserError where the judge is not known, or lacks an option that it requires."""
+    kind = JUDGES.get(options.judge)
+    if kind is None and ":" not in options.judge:
+        raise UserError(f"--judge {options.judge}: expected module:function, {', '.join(JUDGES)}")
+    for name in kind.required if kind else ():
+        if getattr(options, name) is None:
+            raise UserError(f"--judge {options.judge} requires --{name}")
+    if options.batch < 1:
+        raise UserError("--batch must be 1 or more")
+
+
+def make_judge(options: Options, tasks: TaskSet) -> Judge:
+    """Return the judge that checked options name.
+
+    Raises a UserError where a file is missing, or is not of such a judge or such tasks, or there is
+    no such function.
+    """
+    kind = JUDGES.get(options.judge)
+    if kind is None:
+        by_values = options.of == "values"
+        key = read_key(key_path(tasks.path), tasks.tasks_id) if by_values else None
+        return RuleJudge(options.judge, options.of, key)
+    if tasks.kind != kind.tasks:
+        raise UserError(
+            f"--judge {options.judge} scores {kind.tasks}s; {tasks.path} holds {tasks.kind}s"
+        )
+    assert kind.build is not None  # FID has its own command
+    return kind.build(options, choose_device(options.device))
+
+
+def choose_device(requested: str) -> str:
+    """Return the device; torch keeps the threads that the environment gives it."""
+    import torch
+
+    if requested == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here")
+    return "cuda" if requested != "cpu" and torch.cuda.is_available() else "cpu"

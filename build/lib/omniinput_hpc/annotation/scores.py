@@ -1,0 +1,316 @@
+"""Score files: ``RUN.scores.NAME.jsonl``, one append-only file per annotator or judge.
+
+Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``, and ``"judge"``,
+``"undo"`` and ``"nonce"`` where they are not empty (see `Score`); the last line per id counts, and
+a null score withdraws the earlier ones. A line is on the disk (fsync) before `ScoreFile.append`
+returns. Needs neither torch nor MPI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from omniinput_hpc.annotation.jsonl import (
+    MAX_FILE_LINES,
+    Flag,
+    NonNegative,
+    Text,
+    UnitScore,
+    checked,
+    line_of,
+    parse_object,
+    read_bytes,
+)
+from omniinput_hpc.annotation.tasks import TaskSet, stem_of
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile.lock import Owner, RunLock
+from omniinput_hpc.text import duration, printable
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One line of a score file.
+
+    Attributes
+    ----------
+    id : of the task
+    score : in [0, 1]; None withdraws the earlier scores of the task
+    seconds : time taken, None where it is not known
+    when : ISO 8601 with the zone
+    guideline : version of the guideline text that was in view, None where there was none
+    annotator : name of the person or judge
+    judge : what kind of judge and which, None for a person
+    undo : whether this line only undoes the last change
+    nonce : of the request, so that one sent twice counts once
+    """
+
+    id: Text
+    score: UnitScore | None
+    seconds: NonNegative | None = None
+    when: Text
+    guideline: Text | None = None
+    annotator: Text
+    judge: Text | None = None
+    undo: Flag = False
+    nonce: Text | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The score file of one annotator or judge, with all its lines, in order.
+
+    `judge` is what kind of judge, None for a person. `notes` are what a user should know and is no
+    error: a last line that was cut short, for instance.
+    """
+
+    path: Path
+    annotator: str
+    judge: str | None
+    lines: Sequence[Score] = field(repr=False)
+    notes: Sequence[str] = ()
+
+    def latest(self) -> dict[str, Score]:
+        """Return the line that counts, by id; ids whose score was withdrawn are left out."""
+        last = {line.id: line for line in self.lines}
+        return {id_: line for id_, line in last.items() if line.score is not None}
+
+    def by_id(self) -> dict[str, float]:
+        """Return the score that counts, by id."""
+        return {id_: line.score for id_, line in self.latest().items() if line.score is not None}
+
+
+def check_name(name: str) -> str:
+    """Return an annotator's name, which becomes part of a file's name, or raise a UserError."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"the annotator's name {json.dumps(name[:60])} must be 1 to 40 letters, digits, "
+            '"_" or "-", a letter or digit first'
+        )
+    return name
+
+
+def scores_path(tasks_path: Path, name: str) -> Path:
+    """Return ``RUN.scores.NAME.jsonl`` beside ``RUN.tasks.jsonl``."""
+    return tasks_path.with_name(f"{stem_of(tasks_path)}.scores.{check_name(name)}.jsonl")
+
+
+def find_scores(tasks_path: Path) -> list[Path]:
+    """Return the score files beside a task file, sorted by name."""
+    stem = re.escape(f"{stem_of(tasks_path)}.scores.")
+    name = re.compile(rf"{stem}{_NAME.pattern}\.jsonl")
+    return sorted(path for path in tasks_path.parent.iterdir() if name.fullmatch(path.name))
+
+
+def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
+    """Read a score file, also while it is being written; its ids must be of the task set, if given.
+
+    Raises
+    ------
+    UserError
+        No such file, a damaged line, a score outside [0, 1], an id that the task set does not hold,
+        lines of more than one annotator, a name that is none (see `check_name`). A last line that
+        was cut short was never acknowledged: it is left out and named in `Scores.notes`. A whole
+        one counts, also without its newline, which `ScoreFile` would add.
+    """
+    data = read_bytes(path, "score file")
+    if data.count(b"\n") > MAX_FILE_LINES:
+        raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for scores")
+    *whole, tail = data.split(b"\n")
+    notes = []
+    if tail and _is_whole(tail):
+        whole.append(tail)
+    elif tail:
+        notes.append(f"{path}: the last line is cut short and is left out")
+    rows = [(f"{path}, line {n}", line) for n, line in enumerate(whole, 1) if line.strip()]
+    lines = [checked(Score, parse_object(line, where), where) for where, line in rows]
+    names = sorted({check_name(line.annotator) for line in lines})
+    if len(names) > 1:
+        raise UserError(f"{path} holds lines of several annotators ({', '.join(names)})")
+    if tasks is not None:
+        ids = tasks.ids
+        for (where, _), line in zip(rows, lines, strict=True):
+            if line.id not in ids:
+                problem = f"{tasks.path} holds no task with the id {line.id}"
+                raise UserError(f"{where}: {problem}; are these the scores of another task file?")
+    judge = next((printable(line.judge) for line in lines if line.judge), None)
+    name = names[0] if names else path.name.removesuffix(".jsonl").rpartition(".")[2]
+    return Scores(path, check_name(name), judge, lines, notes)
+
+
+def now() -> str:
+    """Return the time as it is written."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class _ScoreLock(RunLock):
+    """The lock of a score file: `RunLock` with a message for annotators."""
+
+    def refusal(self, owner: Owner, age: float) -> str:
+        return (
+            f"{self.output} is being written by another process: {owner.description} (last "
+            f"heartbeat {duration(max(age, 0))} ago). End it, or choose another name; if you know "
+            f"that it has ended, remove {self.path}"
+        )
+
+
+class NotSaved(UserError):
+    """A score could not be written, and does not count."""
+
+
+class ScoreFile(AbstractContextManager["ScoreFile"]):
+    """A score file open for writing, as a context manager; one process at a time can hold it.
+
+    It is created if missing, and takes ids of `tasks`. A last line that was cut short is completed
+    or cut off: it was never acknowledged.
+
+    Raises
+    ------
+    UserError
+        Another process writes the file, or what it holds is damaged (see `read_scores`).
+    """
+
+    def __init__(self, path: Path, tasks: TaskSet) -> None:
+        self.path, self._ids, self._broken = path, tasks.ids, False
+        self._lock = _ScoreLock(path)
+        self._lock.take()
+        with ExitStack() as undo:  # on any error the lock is released
+            undo.callback(self._lock.release)
+            try:
+                self.note = _repair_last_line(path)
+                self.scores = read_scores(path, tasks) if path.exists() else None
+                self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+                undo.callback(os.close, self._descriptor)
+                _sync_folder(path.parent)
+            except OSError as error:
+                raise UserError(f"{path} cannot be written: {error.strerror}") from None
+            undo.pop_all()
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the file and release the lock."""
+        os.close(self._descriptor)
+        self._lock.release()
+
+    def heartbeat(self) -> None:
+        """Keep the lock fresh; call it often (see `RunLock`)."""
+        self._lock.heartbeat()
+
+    def append(self, *scores: Score) -> None:
+        """Write scores; they are on the disk when this returns, all of them or none.
+
+        Raises
+        ------
+        NotSaved
+            The disk is full, the file was moved or replaced, or another process took over its lock.
+            Where a part of a line could not be taken back, so does every later call: the next
+            line would be joined to it.
+        UserError
+            An id that is not of the task set, or a score outside [0, 1].
+        """
+        for score in scores:
+            if score.id not in self._ids:
+                raise UserError(f"no task has the id {score.id}")
+            if score.score is not None and not 0.0 <= score.score <= 1.0:
+                raise UserError(f"the score {score.score} is not from 0 to 1")
+        if self._broken:
+            raise NotSaved(f"not saved: a write to {self.path} failed and left a part; start again")
+        if not self._lock.keep():
+            raise NotSaved(f"not saved: {self._lock.lost()}")
+        data = b"".join(line_of(_without_defaults(score)) for score in scores)
+        size = self._size()
+        try:
+            written = os.write(self._descriptor, data)
+            if written == len(data):
+                os.fsync(self._descriptor)
+                return
+            reason = "the disk is full"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self._broken = True
+            reason += f", and the part that was written stays ({error.strerror}); start again"
+        raise NotSaved(f"not saved in {self.path}: {reason}")
+
+    def _size(self) -> int:
+        """Return the file's size; `NotSaved` if its path does not lead to it any more."""
+        opened = os.fstat(self._descriptor)
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            raise NotSaved(f"not saved: {self.path} was moved or removed; start again") from None
+        if (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
+            raise NotSaved(f"not saved: {self.path} was replaced by another file; start again")
+        return opened.st_size
+
+
+def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> list[tuple[Path, int]]:
+    """Write a new score file for each annotator; return path and number of lines of each.
+
+    Where there is a file of that name, raises a UserError, and nothing is written.
+    """
+    if not any(lines.values()):
+        raise UserError(f"there is no score of {tasks.path} to add")
+    paths = {name: scores_path(tasks.path, name) for name in lines}
+    existing = [path for path in paths.values() if path.exists() and path.stat().st_size]
+    if existing:
+        raise UserError(
+            f"{existing[0]} exists already; move it away, or choose another name by --annotator"
+        )
+    for name, scores in lines.items():
+        with ScoreFile(paths[name], tasks) as file:
+            file.append(*scores)
+    return [(paths[name], len(scores)) for name, scores in lines.items()]
+
+
+def _without_defaults(score: Score) -> dict[str, object]:
+    """Return a line's object; the last three fields are left out where they are empty."""
+    optional = ("judge", "undo", "nonce")
+    return {k: v for k, v in asdict(score).items() if k not in optional or v}
+
+
+def _repair_last_line(path: Path) -> str:
+    """Add the newline that a whole last line lacks, or cut off a partial one; say what was done."""
+    if not path.exists():
+        return ""
+    data = read_bytes(path, "score file")
+    tail = data.rpartition(b"\n")[2]
+    if not tail:
+        return ""
+    with path.open("r+b") as file:
+        if _is_whole(tail):
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+            done = "completed"
+        else:
+            file.truncate(len(data) - len(tail))
+            done = "cut off; no acknowledged score is lost"
+        file.flush()
+        os.fsync(file.fileno())
+    return f"{path}: its last line was not whole ({len(tail)} bytes), and is {done}"
+
+
+def _is_whole(tail: bytes) -> bool:
+    """Whether a last line without its newline is an object, of which only that is missing."""
+    try:
+        parse_object(tail, "")
+    except UserError:
+        return False
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

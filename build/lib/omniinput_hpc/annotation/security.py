@@ -1,0 +1,171 @@
+"""Checks of every request to the page: its host, its token, its origin and its size.
+
+The server listens on loopback, which all users of a login node share: the token in the printed
+address keeps the others out. It becomes a cookie that no other site's pages can send. ``Host`` must
+name loopback (else another site could point its own name here), and ``Origin`` the same host.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY_BYTES = 4096
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
+
+
+class Guard:
+    """ASGI middleware: refuses requests that fail a check, adds `HEADERS` to every answer.
+
+    Parameters
+    ----------
+    app : the guarded application
+    token : of this annotator
+    cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
+        annotators may tunnel to one laptop
+    authenticated : called with the client's address of each request that has shown the token
+    """
+
+    def __init__(
+        self, app: ASGIApp, token: str, cookie: str, authenticated: Callable[[Any], None]
+    ) -> None:
+        self._app, self._token, self._cookie = app, token, cookie
+        self._authenticated = authenticated
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, and pass it on or refuse it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        new_cookie, refused = self._check(scope)
+        if refused is None:
+            self._authenticated(scope.get("client"))
+            body = await _whole_body(receive, Headers(scope=scope))
+            if body is None:
+                refused = (413, "the request is too large")
+
+        async def guarded_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *_RAW_HEADERS, *new_cookie]
+            await send(message)
+
+        if refused is not None:
+            await _answer(guarded_send, *refused)
+            return
+
+        sent = False
+
+        async def replay() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, guarded_send)
+
+    def _check(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
+        """Return the cookie to set, and status and reason of a refusal (None: accepted)."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
+            return [], (403, "this page is served under 127.0.0.1 and localhost only")
+        origin = headers.get("origin")
+        if scope["method"] not in ("GET", "HEAD"):
+            json_body = headers.get("content-type", "").partition(";")[0] == "application/json"
+            if origin is None or not json_body:
+                return [], (403, "only the page itself may write")
+        if origin is not None and origin != f"http://{host}":
+            return [], (403, "the request comes from another site")
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        if scope["path"] == "/" and self._is_token(given):
+            cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
+            return [(b"set-cookie", cookie.encode())], None
+        if self._is_token(_cookies(headers).get(self._cookie, "")):
+            return [], None
+        return [], (403, "open the address with the token that the server printed")
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _cookies(headers: Headers) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
+    """Return the body, None where it is larger than `MAX_BODY_BYTES`."""
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        return None
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return body
+        body += bytes(message.get("body", b""))
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return body
+
+
+async def _answer(send: Any, status: int, message: str) -> None:
+    body = json.dumps({"error": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:
+    """Return this user's token of a task set and annotator, and whether it could be stored.
+
+    It is stored where only this user can read it, so that an open page still works after the server
+    was started again. `renew` makes a new one: where somebody else holds the page's port, an open
+    page has sent them the old one.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    file = Path(state) / "omniinput_hpc" / f"{name}.token"
+    token = secrets.token_urlsafe(24)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if renew:
+            file.unlink(missing_ok=True)
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            stored = file.read_text(encoding="ascii", errors="replace").strip()
+            private = file.stat().st_uid == os.getuid() and not file.stat().st_mode & 0o077
+            if private and len(stored) == len(token) and stored.isascii():
+                return stored, True
+            file.unlink()
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as handle:
+            handle.write(token)
+    except OSError:
+        return token, False
+    return token, True

@@ -1,0 +1,263 @@
+"""The page where one annotator scores: Starlette and uvicorn on loopback (extra `annotate`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import uvicorn
+from markdown_it import MarkdownIt
+from pydantic import Field
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from omniinput_hpc.annotation.connections import ACCEPTED_AT_ONCE, ConnectionLimit
+from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
+from omniinput_hpc.annotation.scores import NotSaved
+from omniinput_hpc.annotation.security import Guard
+from omniinput_hpc.annotation.session import Session
+from omniinput_hpc.annotation.tasks import Kind, TaskSet
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import read_text
+
+PORTS = range(20_000, 30_000)
+"""Below the ports that operating systems assign by themselves."""
+MAX_GUIDELINE_BYTES = 1 << 20
+BACKLOG = 1024
+"""Connections that may wait to be taken."""
+_PAGE = Path(__file__).with_name("page")
+_STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+_Nonce = Annotated[
+    str, Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"), expected("8 to 64 letters and digits")
+]
+_Seconds = Annotated[
+    float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number from 0 on")
+]
+
+
+@dataclass(frozen=True)
+class Guideline:
+    """Instructions for annotators: a version, which is a hash of the text, and the text as HTML."""
+
+    version: str
+    html: str
+
+
+def read_guideline(path: Path | None, kind: Kind) -> Guideline:
+    """Return the guideline in a Markdown file; without one, the package's for this kind of task.
+
+    HTML in the file is shown as text, and pictures are left out: the page loads nothing. Raises a
+    UserError where it cannot be read.
+    """
+    text = read_text(path or _PAGE / f"guideline.{kind}.md", "guideline", MAX_GUIDELINE_BYTES)
+    markdown = MarkdownIt("commonmark", {"html": False}).disable(["image", "link", "autolink"])
+    return Guideline(hashlib.sha256(text.encode()).hexdigest()[:12], str(markdown.render(text)))
+
+
+class _Json(Response):
+    """JSON in ASCII, which can carry lone surrogates."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+@dataclass(frozen=True)
+class _ScoreRequest:
+    """Body of /api/score."""
+
+    id: Text
+    score: UnitScore
+    nonce: _Nonce
+    seconds: _Seconds | None = None
+
+
+@dataclass(frozen=True)
+class _UndoRequest:
+    """Body of /api/undo."""
+
+    nonce: _Nonce
+
+
+class _Page:
+    """The page's files and its requests; a position is a task's place in the annotator's order."""
+
+    def __init__(self, session: Session, tasks: TaskSet, guideline: Guideline, name: str) -> None:
+        self._session = session
+        self._files = {file: (_PAGE / file).read_text(encoding="utf-8") for file in _STATIC}
+        html = (_PAGE / "page.html").read_text(encoding="utf-8")
+        html = html.replace("{annotator}", escape(name)).replace("{guideline}", guideline.html)
+        self._html = html.replace("{session}", escape(cookie_name(tasks, name)), 1)
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self._index),
+            *(Route(f"/{file}", self._static) for file in _STATIC),
+            Route("/api/first", self._first),
+            Route("/api/item/{position:int}", self._item),
+            Route("/api/after/{position:int}", self._after),
+            Route("/api/score", self._score, methods=["POST"]),
+            Route("/api/undo", self._undo, methods=["POST"]),
+        ]
+
+    async def _index(self, request: Request) -> Response:
+        return HTMLResponse(self._html)
+
+    async def _static(self, request: Request) -> Response:
+        file = request.url.path[1:]
+        return Response(self._files[file], media_type=_STATIC[file])
+
+    async def _first(self, request: Request) -> Response:
+        return self._next_unscored(-1)
+
+    async def _item(self, request: Request) -> Response:
+        return _Json(self._session.view(int(request.path_params["position"])))
+
+    async def _after(self, request: Request) -> Response:
+        return self._next_unscored(int(request.path_params["position"]))
+
+    def _next_unscored(self, position: int) -> Response:
+        return _Json(self._session.view(self._session.unscored_after(position)))
+
+    async def _score(self, request: Request) -> Response:
+        body = checked(_ScoreRequest, await _body(request), "the request")
+        return _Json(self._session.score(body.id, body.score, body.seconds, body.nonce))
+
+    async def _undo(self, request: Request) -> Response:
+        body = checked(_UndoRequest, await _body(request), "the request")
+        return _Json(self._session.undo(body.nonce))
+
+
+def make_app(
+    session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
+) -> Starlette:
+    """Return the application of one annotator."""
+    limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
+    guard = Middleware(Guard, token=token, cookie=cookie, authenticated=limit.authenticated)
+    app = Starlette(
+        routes=_Page(session, tasks, guideline, annotator).routes,
+        middleware=[guard],
+        exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
+        lifespan=_heartbeats(session),
+    )
+    app.state.connection_limit = limit
+    return app
+
+
+def cookie_name(tasks: TaskSet, annotator: str) -> str:
+    """Return the name of the cookie of a task set and annotator."""
+    return f"omniinput-{tasks.tasks_id}-{annotator}"
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    return parse_object(await request.body(), "the request")
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    return _Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    """Answer where the disk or the file system failed: as `NotSaved`, so that the page says it."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return _Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
+
+
+def _heartbeats(session: Session) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async def repeat() -> None:
+            while True:
+                session.heartbeat()
+                await asyncio.sleep(5)
+
+        task = asyncio.create_task(repeat())
+        yield
+        task.cancel()
+
+    return lifespan
+
+
+def default_ports(name: str) -> list[int]:
+    """Return the ports that are tried without --port: a hash of the name, and those after it."""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    return [PORTS[(first + i) % len(PORTS)] for i in range(50)]
+
+
+def bind(port: int | None, name: str) -> socket.socket:
+    """Return a listening socket on loopback.
+
+    The default port is the first free one of `default_ports`: an annotator's port stays the same
+    when servers are started again, so that open pages and tunnels still work. Where the port asked
+    for is taken, raises a UserError.
+    """
+    defaults = default_ports(name)
+    for candidate in [port] if port is not None else [*defaults, 0]:
+        # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", candidate))
+            listening.listen(BACKLOG)
+        except (OSError, OverflowError) as error:
+            listening.close()
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if port is None and taken:
+                continue
+            problem = f"cannot be used: {'it is taken' if taken else error}"
+            raise UserError(f"port {candidate} {problem}; choose another --port") from None
+        return listening
+    raise AssertionError("port 0 is never taken")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's own; as many connections as before may wait, however few are taken at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)
+
+
+def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
+    """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM.
+
+    `app` is what `make_app` returns; its connections are limited (see `connections`).
+    """
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        http=app.state.connection_limit.protocol(),
+        backlog=ACCEPTED_AT_ONCE,
+        h11_max_incomplete_event_size=16384,
+        proxy_headers=False,
+    )
+    server = _Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # for the time before uvicorn's own handlers, and for its raising the signal again at its end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    announce()
+    server.run(sockets=[listening])

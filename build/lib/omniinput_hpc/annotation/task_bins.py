@@ -1,0 +1,151 @@
+"""The bins that tasks are drawn from: they must be such that their scores can be analysed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.annotation.choose import Chosen
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.density.wide_bins import spans_of
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
+from omniinput_hpc.estimators.run_data import RunData
+
+MAX_TASK_BINS = 100_000
+
+
+def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
+    """Return the edges of whole bins from lower to upper, float64 [B + 1], or a UserError."""
+    if not (np.isfinite([lower, upper, width]).all() and width > 0 and upper > lower):
+        raise UserError(f"--range {lower:g} {upper:g} --width {width:g}: no bins in that range")
+    n = (upper - lower) / width
+    if n > MAX_TASK_BINS:
+        asked = f"--range {lower:g} {upper:g} --width {width:g}"
+        raise UserError(
+            f"{asked}: {n:.3g} bins, more than {MAX_TASK_BINS:,}; take a larger --width"
+        )
+    if round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
+        raise UserError(f"--range {lower:g} {upper:g} is no whole number of bins of {width:g}")
+    return np.asarray(lower + np.arange(round(n) + 1) * width)
+
+
+@dataclass(frozen=True)
+class TaskBins:
+    """The bins that inputs of a run are to be drawn from.
+
+    Attributes
+    ----------
+    path, fingerprint : of the run file, and of its model
+    edges : float64 [B + 1], of these bins
+    run_edges : float64, of the run's own, narrower ones
+    walkers : of the run
+    """
+
+    path: str
+    fingerprint: str
+    edges: FloatArray
+    run_edges: FloatArray
+    walkers: int
+
+
+def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskBins:
+    """Return bins whose edges are edges of the run's bins as well, as the analysis requires.
+
+    Where they are not, a UserError says which would be.
+    """
+    edges, fine = bin_edges(lower, upper, width), run.edges
+    try:
+        spans = spans_of(fine, edges)
+    except EstimateError:
+        step = float(fine[1] - fine[0])
+        raise UserError(
+            f"--range {lower:g} {upper:g} --width {width:g}: scores can be analysed in bins that "
+            f"are made of the run's own, and those of {run.path} go from {fine[0]:g} to "
+            f"{fine[-1]:g} in steps of {step:g}; take {_nearest_bins(fine, lower, upper, width)}"
+        ) from None
+    # the run's own numbers: 0.1 + 2 * 0.7 and 1.5 differ, and outputs lie on edges
+    edges = fine[[*(span.start for span in spans), spans[-1].stop]]
+    return TaskBins(str(run.path), run.fingerprint, edges, fine, run.walkers)
+
+
+def _nearest_bins(fine: FloatArray, lower: float, upper: float, width: float) -> str:
+    """Return the options that are nearest to those asked for, and fit the run's bins."""
+    n_fine, step = len(fine) - 1, float(fine[1] - fine[0])
+    share = min(max(1, round(width / step)), n_fine)  # the run's bins in one of these
+    first = min(max(0, round((lower - fine[0]) / step)), n_fine - share)
+    n_bins = min(max(1, round((upper - lower) / (share * step))), (n_fine - first) // share)
+    low, high = fine[first], fine[first + n_bins * share]
+    return f"--range {low:.9g} {high:.9g} --width {share * step:.9g}"
+
+
+def check_together(wanted: Sequence[TaskBins]) -> None:
+    """Check that the scores of each model's runs can be analysed together.
+
+    One run's analysis takes the scores of all runs of its model, in bins that cover all of their
+    ranges. A UserError says which ranges do not go together.
+    """
+    for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):
+        same = [one for one in wanted if one.fingerprint == fingerprint]
+        names = ", ".join(one.path for one in same)
+        lower, upper = min(one.edges[0] for one in same), max(one.edges[-1] for one in same)
+        width = same[0].edges[1] - same[0].edges[0]
+        offset = [(one.edges[0] - lower) / width for one in same]
+        if any(abs(n - round(n)) > 1e-3 for n in offset):
+            raise UserError(
+                f"the ranges of {names}, runs of one model, differ by no whole number of bins of "
+                f"{width:g}, so that their scores could not be analysed together; move one --range"
+            )
+        edges = lower + width * np.arange(round((upper - lower) / width) + 1)
+        if not any(_made_of(one.run_edges, edges) for one in same):
+            raise UserError(
+                f"{names} are runs of one model, and none of them has bins from {lower:g} to "
+                f"{upper:g}, in which their scores would be analysed; narrow a --range"
+            )
+
+
+def _made_of(fine: FloatArray, edges: FloatArray) -> bool:
+    """Whether all edges are among the finer ones, as the analysis asks it."""
+    try:
+        spans_of(fine, edges)
+    except EstimateError:
+        return False
+    return True
+
+
+def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Chosen]]) -> list[str]:
+    """Return a note on each model of whose tasks no curve would take a bin, were all scored.
+
+    Parameters
+    ----------
+    wanted : a run's bins each, which have passed `check_together`
+    chosen : what was drawn from each
+    """
+    notes = []
+    for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):
+        same = [i for i, one in enumerate(wanted) if one.fingerprint == fingerprint]
+        inputs: dict[int, set[bytes]] = defaultdict(set)
+        lanes: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        first = wanted[same[0]].edges
+        for i in same:
+            for item in chosen[i]:
+                b = round((item.bin_lower - first[0]) / (first[1] - first[0]))
+                inputs[b].add(item.x.tobytes())
+                lanes[b].add((i, item.lane))
+        if any(len(inputs[b]) >= FEWEST_INPUTS and len(lanes[b]) >= FEWEST_LANES for b in inputs):
+            continue
+        best = max(inputs, key=lambda b: len(inputs[b]))
+        walkers = sum(wanted[i].walkers for i in same)
+        remedy = "raise --per-bin, or lower --fewest-inputs and --fewest-lanes"
+        if walkers < FEWEST_LANES:
+            remedy = f"there are {walkers} walkers in all; lower --fewest-lanes"
+        notes.append(
+            f"note: in the tasks of {', '.join(wanted[i].path for i in same)} no bin has "
+            f"{FEWEST_INPUTS} distinct inputs from {FEWEST_LANES} lanes, which a curve requires "
+            f"(the best has {len(inputs[best])} from {len(lanes[best])}): {remedy} of "
+            "precision_recall.py later"
+        )
+    return notes

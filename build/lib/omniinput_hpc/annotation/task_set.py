@@ -1,0 +1,217 @@
+"""A blind task set of the inputs drawn from one or several runs: repeats, gold, random order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omniinput_hpc.annotation import tasks as task_files
+from omniinput_hpc.annotation.choose import (
+    BinReport,
+    Chosen,
+    choose,
+    describe_draw,
+)
+from omniinput_hpc.annotation.display import Display, shown_of
+from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
+from omniinput_hpc.annotation.png import file_data_uri
+from omniinput_hpc.annotation.scores import find_scores
+from omniinput_hpc.annotation.task_bins import TaskBins
+from omniinput_hpc.annotation.tasks import DrawMethod, KeyItem, Kind, Task
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.run_data import RunData
+
+
+@dataclass(frozen=True)
+class HowDrawn:
+    """How inputs are drawn: how many in each bin, of which width, by which method and seed."""
+
+    per_bin: int
+    width: float
+    method: DrawMethod
+    seed: int
+
+
+@dataclass(frozen=True)
+class DrawnRun:
+    """The drawn inputs of one run.
+
+    Attributes
+    ----------
+    chosen, reports : inputs, and what was found in each bin (see `choose.choose`)
+    shown : how they are shown
+    about : the run's entry in the key's header (see `tasks.KeyRun`)
+    """
+
+    chosen: Sequence[Chosen]
+    reports: Sequence[BinReport]
+    shown: Display
+    about: dict[str, Any]
+
+
+def draw_from(
+    run: RunData,
+    density: Density,
+    bins: TaskBins,
+    z_range: tuple[float, float],
+    how: HowDrawn,
+    number: int = 0,
+) -> DrawnRun:
+    """Draw inputs of a run, the `number`-th of a set, in the bins of a range of z.
+
+    Raises a UserError where the bins hold no samples, or it is not known how the model's inputs are
+    shown.
+    """
+    shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
+    chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
+    about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
+    about |= {"created": run.created} if run.created else {}
+    return DrawnRun(chosen, reports, shown, about)
+
+
+def key_header(drawn_runs: Sequence[DrawnRun], how: HowDrawn) -> dict[str, Any]:
+    """Return the header of the key of a set (see `tasks.Key`), without its tasks_id."""
+    ranges = [drawn.about["range"] for drawn in drawn_runs]
+    return {
+        "law": how.method,
+        "law_in_words": describe_draw(how.method),
+        "runs": [drawn.about for drawn in drawn_runs],
+        "width": how.width,
+        "range": [min(low for low, _ in ranges), max(high for _, high in ranges)],
+        "per_bin": how.per_bin,
+        "duplicates": sum(r.samples - r.distinct for drawn in drawn_runs for r in drawn.reports),
+        "seed": how.seed,
+    }
+
+
+@dataclass(frozen=True)
+class GoldItem:
+    """A text or picture (a data URI) of known score."""
+
+    shown: str
+    score: float
+
+
+def common_kind(drawn_runs: Sequence[DrawnRun]) -> Kind:
+    """Return what all runs' inputs are shown as; a UserError if texts and pictures would mix."""
+    kinds = {run.shown.kind for run in drawn_runs}
+    if len(kinds) > 1:
+        raise UserError("texts and pictures cannot be mixed in one task set")
+    return kinds.pop()
+
+
+@dataclass(frozen=True)
+class _GoldText:
+    text: Text
+    score: UnitScore
+
+
+@dataclass(frozen=True)
+class _GoldPicture:
+    png: Text
+    score: UnitScore
+
+
+def read_gold(path: Path, kind: Kind) -> list[GoldItem]:
+    """Read gold items: JSON lines ``{"text", "score"}``, or ``{"png": FILE, "score"}``.
+
+    Paths are relative to the file.
+    """
+    found = []
+    for where, value in read_objects(path, "file of gold items"):
+        if kind == "text":
+            item = checked(_GoldText, value, where)
+            found.append(GoldItem(item.text, item.score))
+        else:
+            picture = checked(_GoldPicture, value, where)
+            found.append(GoldItem(file_data_uri(path.parent / picture.png), picture.score))
+    return found
+
+
+def write_task_set(
+    path: Path,
+    drawn_runs: Sequence[DrawnRun],
+    header: dict[str, Any],
+    repeats: float = 0.1,
+    gold: Sequence[GoldItem] = (),
+    seed: int = 1,
+) -> int:
+    """Write a task file and its key; return the number of tasks.
+
+    Parameters
+    ----------
+    path : of the task file
+    drawn_runs : one for each run of the key's header
+    header : of the key file (see `tasks.Key`), without its tasks_id
+    repeats : this share of the drawn items is shown a second time under another id
+    gold : items of known score
+    seed : of ids and order
+
+    Raises
+    ------
+    UserError
+        There are scores for the task file already, even where the file itself was moved away, or
+        kinds would be mixed.
+    """
+    scores = find_scores(path) if path.parent.is_dir() else []
+    if scores:
+        raise UserError(
+            f"{path} has scores already ({scores[0].name}); move them away or choose another "
+            "--output: ids would change, and the scores would be of no use"
+        )
+    kind = common_kind(drawn_runs)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, *_entropy(header)]))
+    items = [item for run, drawn in enumerate(drawn_runs) for item in _items_of(run, drawn, rng)]
+    n_drawn = len(items)
+    for i in rng.permutation(n_drawn)[: round(repeats * n_drawn)]:
+        task, item = items[i]
+        id_ = _new_id(rng)
+        items.append((replace(task, id=id_), replace(item, id=id_, draws=0, repeats=item.id)))
+    for one in gold:
+        id_ = _new_id(rng)
+        key = KeyItem(id_, None, None, None, None, 0, [], None, gold=one.score)
+        items.append((_task(id_, kind, one.shown, None), key))
+    mixed = [items[i] for i in rng.permutation(len(items))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tasks = [task for task, _ in mixed]
+    header = {"tasks_id": task_files.tasks_id_of(task.id for task in tasks), **header}
+    # the key first: a task file without its key would be of no use
+    task_files.write_key(task_files.key_path(path), header, [key for _, key in mixed])
+    task_files.write_tasks(path, kind, tasks)
+    return len(mixed)
+
+
+def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple[Task, KeyItem]]:
+    """Return a task and a key item for each drawn input of a run."""
+    if not drawn.chosen:
+        return []
+    shown, items = drawn.shown, []
+    seen_n = shown.show(np.stack([c.x for c in drawn.chosen]))
+    for c, seen in zip(drawn.chosen, seen_n, strict=True):
+        id_ = _new_id(rng)
+        key = KeyItem(id_, run, c.bin_lower, c.z, c.log_weight, c.draws, c.x.tolist(), c.lane)
+        items.append((_task(id_, shown.kind, seen, shown.prefix), key))
+    return items
+
+
+def _entropy(header: dict[str, Any]) -> list[int]:
+    """Return numbers that differ between runs, so that their ids do."""
+    runs = [{k: v for k, v in run.items() if k != "created"} for run in header["runs"]]
+    digest = hashlib.sha256(repr(runs).encode()).digest()
+    return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
+
+
+def _new_id(rng: np.random.Generator) -> str:
+    return rng.bytes(8).hex()
+
+
+def _task(id_: str, kind: Kind, shown: str, prefix: str | None) -> Task:
+    if kind == "text":
+        return Task(id_, text=shown, prefix=prefix)
+    return Task(id_, png=shown, prefix=prefix)

@@ -1,0 +1,70 @@
+"""Shared by all commands that run on ranks: input files, messages, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+import tomli_w
+
+from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
+from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
+from omniinput_hpc.runfile import reader
+
+log = logging.getLogger("omniinput_hpc")
+
+Command = Callable[[World, Sequence[str] | None], int]
+
+
+def main(command: Command, argv: Sequence[str] | None, world: World | None = None) -> int:
+    """Run a command on this rank and return its exit code, the same on all ranks of the world.
+
+    A `UserError` or `StopRun` is raised by all ranks together. Anything else is a failure of one
+    rank, which ends all of them at once.
+    """
+    world = world or World()
+    leave_at_once_when_aborted()
+    _start_logging(world.rank)
+    try:
+        return command(world, argv)
+    except UserError as error:
+        if world.rank == 0:
+            print(f"omniinput_hpc: {error}", file=sys.stderr, flush=True)
+        world.barrier()
+        return EXIT_BAD_INPUT
+    except StopRun as stop:
+        log.info("stopped early (%s); %s", stop, stop.outcome)
+        world.barrier()
+        return EXIT_STOPPED
+    except SystemExit as leaving:  # --help
+        return int(leaving.code or 0)
+    except BaseException as error:
+        world.abort(error)
+    return EXIT_FAILURE
+
+
+def read_input(args: argparse.Namespace) -> str:
+    """Return the resolved input file as TOML; given a run file, the input stored in it."""
+    if args.input.suffix not in (".h5", ".hdf5"):
+        return to_toml(input_file.load(args.input, args.set))
+    with reader.open_run(args.input) as run:
+        source = f"{args.input} (stored input)"
+        here = [f"run.output={str(args.input)!r}", *args.set]
+        return to_toml(input_file.parse(run.config_toml, source, here))
+
+
+def to_toml(config: Config) -> str:
+    """Return an input file's text with every key that has a value."""
+    return tomli_w.dumps(config.model_dump(exclude_none=True))
+
+
+def _start_logging(rank: int) -> None:
+    """Log to stderr with the rank in every line; ranks other than 0 log warnings only."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"[rank {rank}] %(message)s"))
+    log.handlers = [handler]
+    log.propagate = False
+    log.setLevel(logging.INFO if rank == 0 else logging.WARNING)

@@ -1,0 +1,137 @@
+"""Bring back the rounds of a damaged run file: ``omniinput_hpc RUN.h5 --salvage NEW.h5``.
+
+The old file is read by the side file RUN.h5.checkpoint, also where HDF5 cannot open it any more,
+and is not changed. NEW.h5 is resumed like any run. It holds all rounds of the old file; where the
+last ones or its walkers are damaged, those up to the side file's checkpoint. Exit code 0:
+`--verify` finds nothing in NEW.h5; 1: NEW.h5 is there, a line for each finding; 2: nothing was
+written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from omniinput_hpc.cli.verify import verify_file
+from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
+from omniinput_hpc.parallel.alone import Ranks
+from omniinput_hpc.runfile import layout, lock, salvage, side_checkpoint, untrusted_hdf5
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import amount
+
+SUFFIXES = (".h5", ".hdf5")
+
+
+def run(world: Ranks, path: Path, new: Path) -> int:
+    """Salvage a run file on rank 0, print what came of it, and return the exit code.
+
+    Raises a UserError where nothing can be brought back, or the new file cannot be written.
+    """
+    world.on_rank_0(lambda: _check_paths(path, new))
+    with lock.hold(path, world, key="") as held, lock.hold(new, world, key="") as held_new:
+
+        def heartbeat() -> None:
+            held.heartbeat()
+            held_new.heartbeat()
+
+        def still_free() -> None:
+            for one in (held, held_new):
+                if not one.keep():
+                    raise UserError(str(one.lost()))
+            _check_paths(path, new)
+
+        def bring_back() -> bool:
+            _check_paths(path, new)  # once more: another job may have been there
+            notes, findings = salvage_file(path, new, heartbeat, still_free)
+            for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
+                print(line)
+            with open_run(new) as there:
+                rounds = f"{there.rounds} of {there.rounds_planned} rounds"
+            verdict = f"{len(findings)} line(s) of what is wrong" if findings else "all agrees"
+            print(f"{path} -> {new}: {rounds}; {verdict}", flush=True)
+            return not findings
+
+        return EXIT_COMPLETE if world.on_rank_0(bring_back) else EXIT_FAILURE
+
+
+def salvage_file(
+    path: Path,
+    new: Path,
+    heartbeat: Callable[[], object] = lambda: None,
+    before_naming: Callable[[], object] = lambda: None,
+) -> tuple[list[str], list[str]]:
+    """Salvage a run file; return notes, and what `--verify` finds in the new one, a line each.
+
+    `heartbeat` is called for each round that is copied or verified, and `before_naming` when the
+    new file is about to get its name. Raises a UserError where nothing can be brought back.
+    """
+    candidate, notes = new.with_name(new.name + ".salvaged"), []
+    try:
+        with salvage.OldFile(path) as old:
+            _check_room(old, new.parent)
+            old.check_identity(heartbeat)
+            salvage.write_new(old, candidate, heartbeat)
+            states = old.states()
+            found = [verify_file(candidate, heartbeat=heartbeat)[1]]
+            while found[-1] and len(found) < len(states):
+                salvage.put_state(old, candidate, states[len(found)])
+                found.append(verify_file(candidate, heartbeat=heartbeat)[1])
+            best = min(range(len(found)), key=lambda i: len(found[i]))  # the newest of equals
+            if best != len(found) - 1:
+                salvage.put_state(old, candidate, states[best])
+            if best > 0 or old.unreadable:
+                notes.append(_dropped(old, states[best], found[0][0] if best > 0 else ""))
+        _check_readable(path, candidate)
+        before_naming()
+        os.replace(candidate, new)
+        layout.sync(new.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{new} cannot be made: {reason}") from None
+    finally:
+        for left in (candidate, layout.partial_of(candidate)):
+            left.unlink(missing_ok=True)
+    with open_run(new) as there:
+        side_checkpoint.keep(layout.checkpoint_of(new), side_checkpoint.of_run(there))
+    return notes, found[best]
+
+
+def _check_room(old: salvage.OldFile, folder: Path) -> None:
+    needed, free = layout.size_in_bytes(old.side.geometry), layout.free_bytes(folder)
+    if needed > free:
+        raise UserError(
+            f"{old.path}: a new file takes {amount(needed)}, and {folder} has {amount(free)} free"
+        )
+
+
+def _check_readable(path: Path, candidate: Path) -> None:
+    try:
+        open_run(candidate, tried=True).close()
+    except UserError as error:
+        raise UserError(
+            f"{path}: what its side file says makes no run file, so nothing was written ({error})"
+        ) from None
+
+
+def _dropped(old: salvage.OldFile, kept: salvage.State, finding: str) -> str:
+    """Say what of the old file a new one does not hold, and why; `finding` is the newest's."""
+    what = "its walkers are those of the side file"
+    if kept.rounds < old.claimed:
+        what = f"rounds {kept.rounds} to {old.claimed - 1} are sampled again on resume"
+    reasons = [
+        old.unreadable,
+        finding and f"with the newest ones --verify would find: {finding}",
+    ]
+    return f"{what}, since {', and '.join(reason for reason in reasons if reason)}"
+
+
+def _check_paths(path: Path, new: Path) -> None:
+    if not untrusted_hdf5.is_file(path):
+        raise UserError(f"{path}: no such run file")
+    if new.suffix not in SUFFIXES:
+        raise UserError(f"--salvage {new}: a run file's name ends in {' or '.join(SUFFIXES)}")
+    if os.path.lexists(new):
+        raise UserError(f"--salvage {new} exists; choose another name, or move it away")
+    if not os.path.isdir(new.parent):
+        raise UserError(f"--salvage {new}: {new.parent} is not a folder")

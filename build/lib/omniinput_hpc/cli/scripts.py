@@ -1,0 +1,190 @@
+"""What the offline verbs share (and so analysis/): how they fail, and their common arguments.
+
+Needs neither MPI nor torch. Estimators are imported where they are used: a script that needs none
+starts without waiting for scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
+
+if TYPE_CHECKING:
+    from omniinput_hpc.results.curves import CurveOptions
+
+
+def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
+    """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
+    try:
+        return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
+    except (UserError, EstimateError) as error:
+        message = str(error)
+        if getattr(error, "can_be_read", False):
+            message += "; --damaged reads it all the same"
+    except OSError as error:
+        message = f"{error.filename}: " if error.filename else ""
+        message += str(error.strerror or error)
+    except MemoryError as error:
+        message = f"there is not enough memory for these files: {error}"
+    print(f"error: {message}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def count(text: str, least: int = 0) -> int:
+    """Return a whole number of at least `least` from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        problem = f"expected a whole number of at least {least}, found {text!r}"
+        raise argparse.ArgumentTypeError(problem)
+    return value
+
+
+def positive_count(text: str) -> int:
+    """Return a whole number of at least 1 from the command line."""
+    return count(text, 1)
+
+
+def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str = "") -> None:
+    """Raise a UserError where --output (None: not given) would replace what is read, or any run.
+
+    `ending` is what its name must end with.
+    """
+    if output is None:
+        return
+    if not output.name.endswith(ending):
+        raise UserError(f"--output {output}: the name must end with {ending}")
+    read = [path for path in inputs if path is not None]
+    if any(output.resolve() == path.resolve() for path in read):
+        raise UserError(f"--output {output} is a file that is read; choose another name")
+    if output.suffix in (".h5", ".hdf5"):
+        raise UserError(f"--output {output} is named as a run file is; choose another name")
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra. The package is on no index: a clone has it."""
+    return f"python -m pip install '.[{extra}]' in the folder of the repository"
+
+
+@contextmanager
+def with_extra(name: str) -> Iterator[None]:
+    """Turn a library that is missing into a `UserError` that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error.name} is not installed: {how_to_install(name)}") from None
+
+
+def new_parser(
+    program: str,
+    description: str | None,
+    example: str,
+    files: str = "the run file",
+    nargs: int | str | None = None,
+    of_tasks: bool = False,
+) -> argparse.ArgumentParser:
+    """Return a parser of arguments that begin with ``run``, or with a task file, ``tasks``.
+
+    `program` is what was called: a script of analysis/, or a verb with the command's name. The help
+    ends with an example, given as its arguments. Of run files there is --damaged as well, whose
+    value `on_damage` is for `reader.open_run`.
+    """
+    called = f"python analysis/{program}" if program.endswith(".py") else program
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog=f"example:\n  {called} {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_version(parser)
+    if of_tasks:
+        help_ = "tasks, from choose.py"
+        parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
+    else:
+        parser.add_argument("run", type=Path, nargs=nargs, metavar="RUN.h5", help=files)
+        _add_damaged(parser)
+    return parser
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add --version."""
+    from omniinput_hpc import __version__
+
+    version = f"omniinput_hpc {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show it and exit")
+
+
+def _add_damaged(parser: argparse.ArgumentParser) -> None:
+    from omniinput_hpc.runfile import checked_datasets
+
+    parser.add_argument(
+        "--damaged",
+        dest="on_damage",
+        action="store_const",
+        const=checked_datasets.warn,
+        default=checked_datasets.refuse,
+        help="read a file with changed bits too, and only warn of what does not fit its checksum",
+    )
+
+
+def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:
+    """Add --range LOW HIGH, of outputs; its help is `words`."""
+    ends = ("LOW", "HIGH")
+    parser.add_argument("--range", type=float, nargs=2, metavar=ends, help=words, **options)
+
+
+def add_shown_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of scripts that show inputs of each bin."""
+    from omniinput_hpc.results.representatives import PER_BIN
+
+    add_range(parser, "show inputs with outputs from LOW to HIGH")
+    add = parser.add_argument
+    add("--width", type=float, help="width of their bins (default: at most 12 bins)")
+    add("--per-bin", type=int, default=PER_BIN, help="inputs shown a bin (default: %(default)s)")
+    add("--mask", action="store_true", help="mask addresses and phone numbers")
+    render = "show a python model's inputs by its own render; runs its code"
+    add("--render", action="store_true", help=render)
+
+
+def add_score_options(
+    parser: argparse.ArgumentParser, rule: bool = False, required: bool = True
+) -> None:
+    """Add the options of scripts that read scores, or that score by a rule."""
+    from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
+
+    add, source = parser.add_argument, parser.add_mutually_exclusive_group(required=required)
+    if rule:
+        called = "a Python function that scores inputs, int64 [n, D], from 0 to 1"
+        source.add_argument("--rule", metavar="MODULE:FUNCTION", help=called)
+    files = "score files, RUN.scores.NAME.jsonl, one per annotator"
+    source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
+    add_key(parser)
+    side = "which outputs are the model's confident ones (default: low)"
+    add("--side", choices=["low", "high"], default="low", help=side)
+    inputs, number = "scored inputs that a bin must have (default: %(default)s)", positive_count
+    add("--fewest-inputs", type=number, default=FEWEST_INPUTS, metavar="N", help=inputs)
+    lanes = "independent lanes that these must come from (default: %(default)s)"
+    add("--fewest-lanes", type=number, default=FEWEST_LANES, metavar="N", help=lanes)
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add --key."""
+    beside_scores = "key of the tasks (default: beside the scores)"
+    parser.add_argument("--key", type=Path, metavar="FILE", help=beside_scores)
+
+
+def curve_options(options: argparse.Namespace) -> CurveOptions:
+    """Return what was given for the arguments of `add_score_options`."""
+    from omniinput_hpc.results.curves import CurveOptions
+
+    rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
+    return CurveOptions(rule, options.scores or [], options.key, options.side, fewest)

@@ -1,0 +1,54 @@
+"""What `--verify` finds in the files beside a run file: its second checkpoint, rescored samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import rescored, side_checkpoint
+from omniinput_hpc.runfile.checked_datasets import OnDamage
+from omniinput_hpc.runfile.layout import checkpoint_of
+from omniinput_hpc.runfile.reader import RunReader
+
+Add = Callable[[str, str], None]
+"""Takes the name of a check, and what it found."""
+
+
+def check_checkpoint(run: RunReader, notes: list[str], add: Add) -> None:
+    """Check the second copy of the checkpoint, if there is one; append a note on it."""
+    path = checkpoint_of(run.path)
+    if not os.path.exists(path):
+        return
+    try:
+        side = side_checkpoint.read(run.path)
+    except UserError as error:
+        add("second checkpoint", f"{error}; the run's next start writes it anew")
+        return
+    if side.is_of(side_checkpoint.of_run(run, with_slabs=False)):
+        notes.append(f"{path}: of {side.rounds} rounds and {side.burn_in} of burn-in")
+    else:
+        notes.append(f"{path} is not of this file as it is; the run's next start writes it anew")
+
+
+def _add_to(damage: list[str]) -> OnDamage:
+    return lambda _, words: damage.append(words)
+
+
+def check_rescored(run: RunReader, notes: list[str], add: Add) -> None:
+    """Compare the files of rescored samples beside a run with their checksums; append notes."""
+    check = "rescored samples"
+    for path in rescored.beside(run.path):
+        damage: list[str] = []
+        try:
+            with rescored.open_rescored(path, _add_to(damage)) as side:
+                if not side.belongs_to(run):
+                    notes.append(f"{path} is of another run's samples; no script reads it")
+                    continue
+                for round_ in range(side.rounds):
+                    side.z(round_)
+                notes.append(f"{path}: of {side.rounds} rounds")
+        except UserError as error:
+            add(check, str(error))
+        for words in damage:
+            add(check, f"{path}: {words}; move it away, and rescore the run again")

@@ -1,0 +1,435 @@
+"""Check that a run file is consistent: ``omniinput_hpc --verify RUN.h5 [--rescore 1000]``.
+
+Every committed round is read, one at a time, compared with its checksums, and what must agree is
+compared: counters, moves and histograms, swaps, walkers, samples, the state that a run resumes
+from; and so are the files of rescored samples beside it. With ``--rescore`` the model evaluates
+some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, one line for
+each finding; 2: no run file. The file of a live run can be verified, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import models
+from omniinput_hpc.cli import side_files
+from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
+from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.parallel.alone import Ranks
+from omniinput_hpc.runfile import consistency
+from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun, OnDamage
+from omniinput_hpc.runfile.reader import RunReader, open_run
+from omniinput_hpc.runfile.records import Checkpoint, RecordedRound
+from omniinput_hpc.tempering import ladder
+
+LINES_PER_CHECK = 5
+MAX_ATTEMPTS = 50
+
+
+class Findings:
+    """What is wrong: the first few lines of each check, and how many more there are."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._count: Counter[str] = Counter()
+
+    def add(self, check: str, text: str) -> None:
+        """Add what a check found."""
+        self._count[check] += 1
+        if self._count[check] <= LINES_PER_CHECK:
+            self._lines.append(f"{check}: {text}")
+
+    def extend(self, found: Iterable[tuple[str, str]], where: str = "") -> None:
+        """Add pairs of a check's name and what it found; `where` begins each text."""
+        for check, text in found:
+            self.add(check, where + text)
+
+    def lines(self) -> list[str]:
+        """Return all lines."""
+        more = [
+            f"{check}: and {n - LINES_PER_CHECK} more like these"
+            for check, n in self._count.items()
+            if n > LINES_PER_CHECK
+        ]
+        return self._lines + more
+
+
+def run(world: Ranks, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
+    """Verify a run file on rank 0, print what was found, and return the exit code.
+
+    The model evaluates `n_rescored` samples again (0: none, and no model is needed); `assignments`
+    override the stored input for it (``--set model.path=...``). Raises a UserError where the file
+    is no run file, or the model cannot be built.
+    """
+
+    def verify() -> bool:
+        notes, findings = verify_file(path, n_rescored, assignments)
+        for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
+            print(line)
+        verdict = f"{len(findings)} line(s) of what is wrong" if findings else "all agrees"
+        print(f"{path}: {verdict}", flush=True)
+        return not findings
+
+    return EXIT_COMPLETE if world.on_rank_0(verify) else EXIT_FAILURE
+
+
+def verify_file(
+    path: Path,
+    n_rescored: int = 0,
+    assignments: Sequence[str] = (),
+    heartbeat: Callable[[], object] = lambda: None,
+) -> tuple[list[str], list[str]]:
+    """Verify a run file; return notes and findings, a line each (see `run`).
+
+    `heartbeat` is called for each round.
+    """
+    findings = Findings()
+    try:
+        reader, last, damage = _open(path)
+    except BrokenRun as error:
+        return [], [f"layout: {error}"]
+    with reader as run:
+        notes, source = _summary(run), f"{path} (stored input)"
+        try:
+            config = input_file.parse(run.config_toml, source)
+            _ = config.sampler.n_walkers  # a run file's input holds the number
+        except UserError as error:
+            return notes, [*(f"checksums: {words}" for words in damage), f"stored input: {error}"]
+        checks: list[Callable[[], None]] = [
+            lambda: side_files.check_checkpoint(run, notes, findings.add),
+            lambda: _check_header(run, config, findings),
+            lambda: _check_rounds(run, config, last, findings, heartbeat),
+            lambda: side_files.check_rescored(run, notes, findings.add),
+        ]
+        if n_rescored and run.rounds:
+            chosen = input_file.parse(run.config_toml, source, assignments)
+            checks.append(lambda: notes.extend(_rescore(run, chosen, n_rescored, findings)))
+        for check in checks:
+            try:
+                check()
+            except (OSError, BrokenRun) as error:
+                findings.add("reading", f"the file cannot be read to its end: {error}")
+        findings.extend(("checksums", words) for words in damage)
+    return notes, findings.lines()
+
+
+def _open(path: Path) -> tuple[RunReader, Checkpoint | None, list[str]]:
+    """Open a file, and read what a live run will soon overwrite, all of it of the same round.
+
+    What does not fit its checksum comes last; it gets longer while the file is read.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        damage: list[str] = []
+        with ExitStack() as undo, suppress(BeingWritten):
+            # What is impossible the checks below find, with the words of the same functions.
+            run = undo.enter_context(open_run(path, _add_to(damage), lambda *_: None))
+            last = run.stored()
+            with open_run(path, lambda *_: None, tried=True) as again:
+                if again.last_round == run.last_round:
+                    undo.pop_all()  # stays open
+                    return run, last, damage
+    raise UserError(f"{path} is being written too fast to be verified; wait until the run ends")
+
+
+def _add_to(damage: list[str]) -> OnDamage:
+    return lambda _, words: damage.append(words)
+
+
+def _summary(run: RunReader) -> list[str]:
+    g = run.geometry
+    lines = [
+        f"{run.path}: {run.rounds} of {g.rounds} rounds and {run.burn_in_committed} of burn-in "
+        f"committed; {g.n_rungs} rungs of {g.n_walkers} walkers, "
+        f"{run.rounds * g.n_rungs * g.samples_per_round:,} samples"
+    ]
+    if not run.is_settled:
+        lines.append("a counter is behind its checksum, as after a kill: a resume settles that")
+    if not g.checksums:
+        lines.append(
+            "it has no checksums (an older version made it): changed bits are found only where "
+            "numbers contradict each other"
+        )
+    return lines
+
+
+def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
+    """Compare layout, counters, ladder and bins with the stored input, and with checksums."""
+    g = run.geometry
+    run.check_header()
+    for name, stored, expected in (
+        ("rounds", g.rounds, config.run.rounds),
+        ("rungs", g.n_rungs, len(config.beta_k)),
+        ("walkers", g.n_walkers, config.sampler.walkers),
+        ("bins", g.n_bins, len(config.bins.edges) - 1),
+        ("samples a rung and round", g.samples_per_round, config.samples_per_round),
+    ):
+        if stored != expected:
+            findings.add("layout", f"{stored} {name}, but the stored input says {expected}")
+    flat_k = np.isnan(config.beta_k)  # flat-histogram rungs
+    tuned = config.ladder is not None and config.ladder.tune
+    same = np.array_equal(run.beta_k, config.beta_k, equal_nan=True)
+    if not (np.array_equal(np.isnan(run.beta_k), flat_k) if tuned else same):
+        findings.add("layout", "ladder/beta is not the stored input's ladder")
+    if not np.array_equal(run.edges, config.bins.edges):
+        findings.add("layout", "bins/edges are not the stored input's bins")
+    burn_in = config.run.burn_in
+    if run.burn_in_committed > burn_in or (run.rounds and run.burn_in_committed != burn_in):
+        findings.add(
+            "counters",
+            f"{run.burn_in_committed} burn-in rounds committed before {run.rounds} counted ones, "
+            f"of {burn_in}",
+        )
+
+
+def _check_rounds(
+    run: RunReader,
+    config: Config,
+    last: Checkpoint | None,
+    findings: Findings,
+    heartbeat: Callable[[], object],
+) -> None:
+    """Check every committed round, then the sums over them, and the state to resume from."""
+    g = run.geometry
+    total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
+    walker_kw = None
+    for number in range(run.rounds):
+        round_ = run.round(number)
+        run.check_round(number)
+        total_kb += round_.counts_kb
+        found = chain(
+            _histogram(run, config, round_),
+            _moves(run, config, round_),
+            _swaps(run, config, round_),
+            _walkers(run, config, round_, walker_kw),
+            _samples(run, round_),
+        )
+        findings.extend(found, f"round {number}, ")
+        walker_kw = round_.walker_kw
+        heartbeat()
+    if last is not None:
+        if run.rounds:
+            findings.extend(_cumulative(run, total_kb, last))
+        findings.extend(_state(run, config, walker_kw, last))
+
+
+Lines = Iterator[tuple[str, str]]
+"""Pairs of a check's name and what it found."""
+
+
+def _stacked(state: Checkpoint, name: str) -> NDArray[Any]:
+    """Return a field of all rungs' states, [K, ...]."""
+    return np.stack([getattr(rung, name) for rung in state.rungs])
+
+
+def _histogram(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
+    moves = config.sampler.moves_per_round * run.walkers
+    for k, words in consistency.counted(round_.counts_kb, round_.outside_k2, moves):
+        yield "histogram", f"rung {k}: {words}"
+
+
+def _moves(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
+    moves = config.sampler.moves_per_round * run.walkers
+    attempted_kn, accepted_kn = round_.attempted_kn, round_.accepted_kn
+    attempted_k = attempted_kn.sum(axis=1)
+    for k in np.flatnonzero(attempted_k != moves):
+        yield "moves", f"rung {k}: {attempted_k[k]:,} moves attempted, not {moves:,}"
+    for rung, words in consistency.accepted(attempted_kn, accepted_kn):
+        yield "moves", f"rung {rung}: {words} moves"
+
+
+def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
+    n, k = config.sampler.exchanges, run.geometry.n_rungs
+    if config.sampler.method == "ancestral":
+        n = 0  # independent draws are not exchanged
+    first = (round_.number + config.run.burn_in) * n
+    due_k = np.zeros(k - 1, dtype=np.int64)
+    for parity in range(2):
+        pairs = ladder.pairs(k, parity)
+        n_due = (first + n - parity + 1) // 2 - (first - parity + 1) // 2
+        due_k[pairs.start : pairs.stop : pairs.step] = n_due * run.walkers
+    attempted_k, accepted_k = round_.swaps_attempted_k, round_.swaps_accepted_k
+    for i in np.flatnonzero(attempted_k != due_k):
+        yield "swaps", f"rungs {i} and {i + 1}: {attempted_k[i]} attempted, not {due_k[i]}"
+    for rung, words in consistency.accepted(attempted_k, accepted_k):
+        yield "swaps", f"rungs {rung} and {rung + 1}: {words}"
+    trips_v = round_.round_trips_v
+    for walker in np.flatnonzero((trips_v < 0) | (trips_v > n)):
+        yield "round trips", f"walker {walker}: {trips_v[walker]} in {n} exchanges"
+
+
+def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the lanes in which not every walker of the lane occurs once; walkers int32 [K, W]."""
+    k, w = walker_kw.shape
+    expected_kw = np.arange(k)[:, None] * w + np.arange(w)
+    return np.flatnonzero((np.sort(walker_kw, axis=0) != expected_kw).any(axis=0))
+
+
+def _walkers(
+    run: RunReader, config: Config, round_: RecordedRound, before_kw: NDArray[np.int32] | None
+) -> Lines:
+    """Check where walkers are at each sampled move; `before_kw`: after the round before."""
+    g = run.geometry
+    lanes = misplaced_lanes(round_.walker_kw)
+    if lanes.size:
+        yield "walkers", f"exchange/walker: walkers lost or doubled in lanes {_some(lanes)}"
+    walker_ktw = round_.samples_walker.reshape(g.n_rungs, -1, g.n_walkers)
+    for t in range(walker_ktw.shape[1]):
+        lanes = misplaced_lanes(walker_ktw[:, t])
+        if lanes.size:
+            yield "walkers", f"samples/walker, sample {t}: lost or doubled in lanes {_some(lanes)}"
+            return
+    in_first_segment = config.sampler.steps // config.samples.every
+    if before_kw is not None and np.any(walker_ktw[:, :in_first_segment] != before_kw[:, None]):
+        yield "walkers", "samples/walker: not the walkers that the round before left there"
+
+
+def _samples(run: RunReader, round_: RecordedRound) -> Lines:
+    """Check the samples rung by rung: values, finite outputs, and no more than were counted."""
+    g = run.geometry
+    counts_kb, outside_k2, z_ks = round_.counts_kb, round_.outside_k2, round_.samples_z
+    for k in range(g.n_rungs):
+        x_sd = run.round(round_.number, range(k, k + 1)).samples_x[0]
+        for words in consistency.inputs(x_sd, g.n_values):
+            yield "samples", f"rung {k}: {words}"
+        for words in consistency.outputs(z_ks[k]):
+            yield "samples", f"rung {k}: {words}"
+        if not np.isfinite(z_ks[k]).all():
+            continue
+        bin_s = bin_of(z_ks[k].astype(np.float64), run.edges)
+        sampled_b = np.bincount(bin_s + 1, minlength=g.n_bins + 2)
+        counted_b = np.concatenate([outside_k2[k, :1], counts_kb[k], outside_k2[k, 1:]])
+        n_uncounted = int(np.maximum(sampled_b - counted_b.astype(np.int64), 0).sum())
+        if n_uncounted:
+            yield "samples", f"rung {k}: {n_uncounted} outputs that the histogram did not count"
+
+
+def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -> Lines:
+    lane_kb = _stacked(last, "lane_counts_gb").sum(axis=1)
+    for k in np.flatnonzero((lane_kb != total_kb).any(axis=1)):
+        yield (
+            "cumulative histogram",
+            f"rung {k}: histogram/lane_counts hold {lane_kb[k].sum():,} counts, the rounds "
+            f"{total_kb[k].sum():,} (or they are in other bins)",
+        )
+    for rung, words in consistency.sums_of_z(_stacked(last, "z_sum_b"), total_kb, run.edges):
+        yield "sums of z", f"rung {rung}: histogram/z_sum: {words}"
+
+
+def _state(
+    run: RunReader, config: Config, walker_kw: NDArray[np.int32] | None, state: Checkpoint
+) -> Lines:
+    """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
+    n_values, x_kwd, z_kw = run.geometry.n_values, _stacked(state, "x"), _stacked(state, "z")
+    state_walker_kw = _stacked(state, "walker_w")
+    for words in (*consistency.inputs(x_kwd, n_values), *consistency.outputs(z_kw)):
+        yield "state", words
+    if not np.isin(
+        _stacked(state, "direction_w"), (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)
+    ).all():
+        yield "state", "a direction is none of 0, 1, 2"
+    lanes = misplaced_lanes(state_walker_kw)
+    if lanes.size:
+        yield "state", f"walkers lost or doubled in lanes {_some(lanes)}"
+        return
+    if walker_kw is None:
+        return
+    if not np.array_equal(state_walker_kw, walker_kw):
+        yield "state", "state/walker are not those that exchange/walker of the last round has"
+    elif config.sampler.moves_per_round % config.samples.every == 0:
+        yield from _last_samples(run, walker_kw, x_kwd, z_kw)
+
+
+def _last_samples(
+    run: RunReader, v_kw: NDArray[np.int32], x_kwd: NDArray[Any], z_kw: NDArray[np.float32]
+) -> Lines:
+    """Compare the walkers' state with the last sample of each; no move came after it."""
+    g, newest = run.geometry, slice(-run.geometry.n_walkers, None)
+    x_vd = np.empty((g.n_rungs * g.n_walkers, g.n_sites), dtype=g.x_dtype)
+    z_v = np.empty(len(x_vd), dtype=np.float32)
+    seen_v = np.zeros(len(x_vd), dtype=bool)
+    for k in range(g.n_rungs):
+        rung = run.round(run.rounds - 1, range(k, k + 1))
+        v = rung.samples_walker[0, newest]
+        if not np.all((v >= 0) & (v < len(x_vd))):
+            return  # the check of walkers has reported it
+        x_vd[v] = rung.samples_x[0, newest]
+        z_v[v] = rung.samples_z[0, newest]
+        seen_v[v] = True
+    differs_kw = (x_vd[v_kw] != x_kwd).any(axis=-1) | (z_v[v_kw] != z_kw)
+    walkers = v_kw[differs_kw & seen_v[v_kw]]
+    if walkers.size:
+        yield "state", f"x or z are not those of the last samples of walkers {_some(walkers)}"
+
+
+def _some(numbers: NDArray[Any]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown if len(numbers) <= 10 else f"{shown}, ... ({len(numbers)} in all)"
+
+
+def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
+    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each."""
+    from omniinput_hpc.models import device as devices  # imports torch
+    from omniinput_hpc.models.batches import evaluate
+    from omniinput_hpc.models.checked import try_out
+    from omniinput_hpc.sampling.anchors import zero_inputs
+
+    about = models.preflight(config)
+    if about["fingerprint"] != run.fingerprint:
+        findings.add("model", "its files or options have changed since the run")
+    device = devices.choose("auto", 0, config.run.threads)
+    model = models.build(config, device, about.get("folder"))
+    if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
+        findings.add(
+            "model",
+            f"{model.n_sites} sites of {model.n_values} values; the run's has {run.n_sites} "
+            f"of {run.n_values}",
+        )
+        return []
+    try_out(
+        model, zero_inputs(run.walkers, run.n_sites, device), f"the model ({config.model.kind})"
+    )
+    tolerance = models.closeness(config)
+    largest, n_other_bin, n_done = 0.0, 0, 0
+    for (number, k), samples in choose_samples(run, n).items():
+        round_ = run.round(number, range(k, k + 1))
+        x_nd = round_.samples_x[0, samples]
+        if x_nd.max() >= run.n_values:  # `_samples` has reported it
+            continue
+        stored_n = round_.samples_z[0, samples].astype(np.float64)
+        z_n = evaluate(model, x_nd, run.walkers, device).astype(np.float64)
+        error_n = np.abs(z_n - stored_n)
+        for i in np.flatnonzero(~(error_n <= tolerance * np.maximum(1.0, np.abs(stored_n)))):
+            findings.add(
+                "rescored",
+                f"round {number}, rung {k}, sample {samples[i]}: stored z = {stored_n[i]:.7g}, "
+                f"the model gives {z_n[i]:.7g}",
+            )
+        largest = max(largest, float(error_n.max()))
+        n_other_bin += int(np.sum(bin_of(z_n, run.edges) != bin_of(stored_n, run.edges)))
+        n_done += len(samples)
+    return [
+        f"rescored {n_done:,} samples on {device}: largest difference {largest:.2g} (tolerance "
+        f"{tolerance:g} x max(1, |z|)), {n_other_bin} in another bin than before"
+    ]
+
+
+def choose_samples(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
+    """Return the samples to rescore by (round, rung): of each n-th part the same random one."""
+    g = run.geometry
+    total = run.rounds * g.n_rungs * g.samples_per_round
+    n = min(n, total)
+    edge = np.array([i * total // n for i in range(n + 1)], dtype=np.int64)
+    flat = np.random.default_rng(1).integers(edge[:-1], edge[1:])
+    part, sample = np.divmod(flat, g.samples_per_round)
+    starts = np.flatnonzero(np.diff(part, prepend=-1))
+    groups = zip(part[starts].tolist(), np.split(sample, starts[1:]), strict=True)
+    return {divmod(p, g.n_rungs): samples for p, samples in groups}

@@ -1,0 +1,273 @@
+"""The input file as types: every table and key that a run may have.
+
+Reading, checking and the messages are in `input_file`; this package only says what is allowed.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
+from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
+from omniinput_hpc.config.models import (
+    CausalLm,
+    FunctionName,
+    ImageClassifier,
+    Model,
+    PythonModel,
+    SequenceClassifier,
+)
+from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
+from omniinput_hpc.histogram import MAX_BINS
+
+__all__ = [
+    "Analysis",
+    "Bins",
+    "CausalLm",
+    "Config",
+    "ImageClassifier",
+    "KernelTable",
+    "Ladder",
+    "Mixture",
+    "PythonModel",
+    "Run",
+    "Sampler",
+    "Samples",
+    "SequenceClassifier",
+    "Table",
+    "WangLandau",
+]
+
+
+class Run(Table):
+    """``[run]``: where, how long, on what."""
+
+    output: str = Field(
+        min_length=1,
+        description='The run file, a name that ends with ".h5", relative to the current directory.',
+    )
+    seed: int = Field(ge=0, le=2**32 - 1, description="Of all random numbers.")
+    rounds: int = Field(
+        ge=1,
+        le=2**31 - 1,
+        description="Counted rounds. A round is the unit of work that is committed to the run "
+        "file; the number may be raised later.",
+    )
+    burn_in: int = Field(
+        0, ge=0, le=2**31 - 1, description="Rounds run first and not counted; all tuning is here."
+    )
+    threads: int = Field(1, ge=1, le=1024, description="Threads per rank, on a CPU.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description='Where the model is evaluated. `"auto"`: on a GPU where there is one.'
+    )
+    writer: Literal["auto", "mpio", "gather"] = Field(
+        "auto",
+        description='Who writes the run file: all ranks (`"mpio"`), or rank 0 (`"gather"`). See '
+        "[running.md](running.md).",
+    )
+
+    @field_validator("output")
+    @classmethod
+    def _is_hdf5(cls, value: str) -> str:
+        if not value.endswith((".h5", ".hdf5")):
+            raise ValueError('expected a file name that ends with ".h5"')
+        return value
+
+
+class Bins(Table):
+    """``[bins]``: the histogram of z, half-open bins of equal width, the last one closed."""
+
+    lower: Finite = Field(description="Where the first bin begins, in units of z.")
+    upper: Finite = Field(description="Where the last bin ends.")
+    width: Positive = Field(description="Of each bin; upper - lower is a whole number of widths.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Bins:
+        if self.lower >= self.upper:
+            raise ValueError(f"lower = {self.lower:g} must be below upper = {self.upper:g}")
+        bins = (self.upper - self.lower) / self.width
+        if bins > MAX_BINS:
+            raise ValueError(f"{bins:.3g} bins are too many; widen width")
+        if round(bins) < 1 or abs(bins - round(bins)) > 1e-6 * max(1.0, bins):
+            raise ValueError(
+                f"the range from {self.lower:g} to {self.upper:g} is no whole number of bins "
+                f"of width {self.width:g}"
+            )
+        largest = max(abs(self.lower), abs(self.upper))
+        apart = float(np.spacing(np.float32(largest)))
+        if self.width < apart:
+            raise ValueError(
+                f"width = {self.width:g} is finer than outputs are: z is float32, whose numbers "
+                f"around {largest:g} are {apart:g} apart; widen width, or let the model subtract a "
+                "constant from z"
+            )
+        return self
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Bin edges, float64 [B + 1]: lower + i * width."""
+        n_bins = round((self.upper - self.lower) / self.width)
+        return np.asarray(self.lower + np.arange(n_bins + 1) * self.width, dtype=np.float64)
+
+
+class Samples(Table):
+    """``[samples]``: how often a walker's configuration is recorded."""
+
+    every: WholePositive = Field(
+        description="Moves between two recorded samples of a walker; 1 for `ancestral`."
+    )
+
+
+class Analysis(Table):
+    """``[analysis]``: what to make of the run; sampling does not read it."""
+
+    side: Literal["low", "high"] | None = Field(
+        None,
+        description="The end of z where the model is confident: low for a loss, high for a logit. "
+        "Low where it is left out.",
+    )
+    rule: FunctionName | None = Field(
+        None,
+        description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
+        "[n] in [0, 1].",
+    )
+    test_data: str | None = Field(
+        None,
+        description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
+        "to draw beside the density.",
+    )
+
+
+class Config(Table):
+    """The whole input file."""
+
+    run: Run = Field(description="Where, how long, on what.")
+    model: Model = Field(
+        description="What is sampled. Which keys there are depends on `kind`; unknown kinds and "
+        "keys are refused."
+    )
+    sampler: Sampler = Field(description="The method, and the lengths of a round.")
+    ladder: Ladder | None = Field(
+        None,
+        description="The inverse temperatures: listed, or spaced between two ends. Required, "
+        'except for `sampler.method = "wang-landau"`.',
+    )
+    wang_landau: WangLandau | None = Field(
+        None,
+        description='Optional, for `sampler.method = "wang-landau"`: how S(z) is learned in '
+        "burn-in.",
+    )
+    kernel: Kernel = Field(
+        Metropolis(),
+        description="How a walker moves. Which keys there are depends on `name`. Left out: "
+        "`metropolis`.",
+    )
+    bins: Bins = Field(
+        description="The histogram of z: half-open bins of equal width, the last one closed."
+    )
+    samples: Samples = Field(description="How often inputs are recorded.")
+    analysis: Analysis | None = Field(
+        None,
+        description="Optional: what `jobscripts/local.sh` analyses the run with. It may change "
+        "between two starts of one run.",
+    )
+
+    @field_validator("kernel", mode="before")
+    @classmethod
+    def _has_a_name(cls, table: Any) -> Any:
+        return with_default_name(table)
+
+    @model_validator(mode="after")
+    def _samples_fit_a_round(self) -> Config:
+        moves = self.sampler.moves_per_round
+        if self.samples.every > moves:
+            raise ValueError(
+                f"samples.every = {self.samples.every} is more than the {moves} moves of a round "
+                "(sampler.steps * sampler.exchanges), so that nothing would be recorded"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> Config:
+        method = self.sampler.method
+        if self.wang_landau is not None and method != "wang-landau":
+            raise ValueError(f'[wang_landau] is for sampler.method = "wang-landau", not "{method}"')
+        if self.ladder is None and method != "wang-landau":
+            raise ValueError("ladder: missing")
+        if method == "wang-landau" and self.run.burn_in < 4:
+            raise ValueError(
+                f"run.burn_in = {self.run.burn_in}: Wang-Landau learns S(z) in burn-in; give it "
+                "at least 4 rounds, better some dozens"
+            )
+        if method == "ancestral":
+            self._fits_ancestral()
+        _ = self.windows  # raises what is wrong with them
+        if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
+            raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')
+        return self
+
+    def _fits_ancestral(self) -> None:
+        if self.samples.every != 1:
+            raise ValueError(
+                f'samples.every = {self.samples.every}: sampler.method = "ancestral" records '
+                "every draw, since each carries its probability; set samples.every = 1"
+            )
+        if self.ladder is not None and self.ladder.kappa is not None:
+            raise ValueError('ladder.kappa has no meaning with sampler.method = "ancestral"')
+
+    @property
+    def windows(self) -> list[tuple[int, int]]:
+        """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
+
+        Raises a ValueError where a window holds no bin, or neighbours share none.
+        """
+        if self.sampler.method != "wang-landau":
+            return []
+        options, edges = self.wang_landau or WangLandau(), self.bins.edges
+        n_bins = len(edges) - 1
+        if isinstance(options.windows, int):
+            return _equal_windows(n_bins, options.windows, options.overlap)
+        windows = []
+        for low, high in options.windows:
+            first = int(np.searchsorted(edges, low - 1e-9 * self.bins.width))
+            end = int(np.searchsorted(edges, high + 1e-9 * self.bins.width, side="right")) - 1
+            if first < 0 or end <= first:
+                raise ValueError(f"wang_landau.windows: [{low:g}, {high:g}] holds no bin of [bins]")
+            windows.append((first, end))
+        for one, other in pairwise(windows):
+            if other[0] >= one[1]:
+                raise ValueError("wang_landau.windows: neighbouring windows share no whole bin")
+        return windows
+
+    @property
+    def beta_k(self) -> NDArray[np.float64]:
+        """The betas of all rungs, float64 [K]: flat-histogram rungs first, as NaN."""
+        flat = np.full(len(self.windows), np.nan)
+        return np.concatenate([flat, self.ladder.beta_k]) if self.ladder is not None else flat
+
+    @property
+    def samples_per_round(self) -> int:
+        """Recorded samples of a rung in a round: S = W * (steps * exchanges // every)."""
+        return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
+
+    def with_walkers(self, n_walkers: int) -> Config:
+        """Return the same with another number of walkers per rung."""
+        sampler = self.sampler.model_copy(update={"walkers": n_walkers})
+        return self.model_copy(update={"sampler": sampler})
+
+
+def _equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:
+    """Cut bins into windows of equal width; neighbours share `overlap` of their width."""
+    if n_windows == 1:
+        return [(0, n_bins)]
+    width = n_bins / (1 + (n_windows - 1) * (1 - overlap))
+    step = width * (1 - overlap)
+    windows = [(round(i * step), min(n_bins, round(i * step + width))) for i in range(n_windows)]
+    if step < 1 or any(b[0] >= a[1] for a, b in pairwise(windows)):
+        raise ValueError(f"wang_landau.windows = {n_windows} is too many for {n_bins} bins")
+    return windows

@@ -1,0 +1,133 @@
+"""The page about the input file, from the descriptions of its keys.
+
+``python -m omniinput_hpc.config.describe docs/input-file.md`` writes it; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import tomli_w
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.config.table import tables_in, tag_of
+
+HEAD = """\
+# The input file
+
+Every table and key that an input file may have. The page is written by
+`python -m omniinput_hpc.config.describe docs/input-file.md` from the program's own checks.
+
+An input file is [TOML](https://toml.io): tables in brackets, and in each of them lines
+`key = value`. All of it is checked before anything starts; all mistakes are listed at once, each
+with its key, what was expected, and the nearest known name. An unknown key is a mistake.
+
+- `--set table.key=value` on the command line overrides a key; it may be given several times. The
+  value is written as in TOML; what is no TOML value is taken as a text.
+- Keys without a default are required.
+- The resolved input is stored in the run file, which can be given in place of the input file.
+- In a resumed run `run.rounds` may be larger, and `run.output`, `threads`, `device`, `writer`,
+  `model.path` (the files must be the same) and all of `[analysis]` may change. Nothing else may.
+
+New words are explained in the [glossary](glossary.md); a complete file is
+[inputs/toy.toml](../inputs/toy.toml).
+"""
+WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+def page() -> str:
+    """Return the page, Markdown."""
+    parts = [HEAD]
+    for name, field in Config.model_fields.items():
+        tables = tables_in(field.annotation)
+        parts.append(f"## [{name}]\n\n{field.description}\n")
+        for table in tables:
+            parts.append(_heading(name, table, len(tables) > 1) + _rows(table))
+            parts.extend(
+                f"#### [{name}.{key}]\n\n{_rows(inner)}"
+                for key, value in table.model_fields.items()
+                for inner in tables_in(value.annotation)
+                if get_origin(value.annotation) is not list
+            )
+    return "\n".join(parts)
+
+
+def _heading(name: str, table: type[BaseModel], several: bool) -> str:
+    """Return the heading of one of a table's kinds, and what it is; nothing of the only one."""
+    if not several:
+        return ""
+    key, tag = tag_of(table)
+    description = table.model_fields[key].description
+    return f'### [{name}] {key} = "{tag}"\n\n{description}\n\n'
+
+
+def _rows(table: type[BaseModel]) -> str:
+    """Return the Markdown table of a table's keys; the key of its kind is in the heading."""
+    keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
+    if not keys:
+        return "It has no further keys.\n"
+    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for key, field in keys.items():
+        cells = (f"`{key}`", _value(field), _default(field), field.description or "")
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _value(field: FieldInfo) -> str:
+    """Return what a key takes, in words: its type and bounds."""
+    return _words(field.annotation) + _bounds(field.metadata)
+
+
+def _words(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(parts[0]) + _bounds(parts[1:])
+    if origin is Literal:
+        return ", ".join(f'`"{p}"`' if isinstance(p, str) else f"`{p}`" for p in parts)
+    if origin in (Union, UnionType):
+        return " or ".join(_words(part) for part in parts if part is not type(None))
+    if origin is list:
+        return "list of tables" if tables_in(parts[0]) else f"list ({_words(parts[0])})"
+    if origin is dict or tables_in(annotation):
+        return "table"
+    return WORDS[annotation]
+
+
+def _bounds(metadata: Any) -> str:
+    # A Field inside Annotated has a list of its own.
+    items = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
+    return ",".join(
+        f" {sign} {_number(getattr(item, name))}"
+        for item in items
+        for name, sign in BOUNDS.items()
+        if hasattr(item, name)
+    )
+
+
+def _number(bound: Any) -> str:
+    return f"{bound:,}".removesuffix(".0")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value is PydanticUndefined:
+        return "none"
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, dict):
+        keys = ", ".join(f"{k} = {v}" for k, v in value.items())
+        return f"`{{ {keys} }}`" if value else "`{}`"
+    return f"`{tomli_w.dumps({'v': value})[4:].strip()}`"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8") if sys.argv[1:] else print(page())

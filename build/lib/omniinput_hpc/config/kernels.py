@@ -1,0 +1,214 @@
+"""``[kernel]``: one table a kernel, told apart by ``name``.
+
+To add a kernel, write its table here, add it to `KERNELS`, and write the file that its
+`implementation` names (CONTRIBUTING.md has an example).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from omniinput_hpc.config.table import NotNegative, Positive, Range, Table, WholePositive
+
+STEP_SIZES = (1e-3, 1e6)
+"""Smallest and largest step size of the discrete Langevin proposal."""
+
+MAX_PARTS = 64
+"""Of a mixture."""
+Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
+
+
+class KernelTable(Table):
+    """What all kernels' tables have, and what the layout of the run file needs of them."""
+
+    implementation: ClassVar[str]  # "module:class", imported when it is built: it needs torch
+    name: str
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Name of each kind of move that is counted on its own."""
+        return (self.name,)
+
+    @property
+    def n_tuned(self) -> int:
+        """How many numbers the kernel tunes in burn-in."""
+        return 0
+
+
+class Metropolis(KernelTable):
+    """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
+
+    implementation: ClassVar = "omniinput_hpc.kernels.metropolis:Metropolis"
+    name: Literal["metropolis"] = Field(
+        "metropolis",
+        description="Uniformly chosen sites get uniformly chosen other values. Language models: "
+        "the same sites in all walkers of a rung.",
+    )
+    sites: WholePositive = Field(1, description="How many sites a move changes.")
+
+
+class GibbsWithGradients(KernelTable):
+    """``[kernel] name = "gibbs-with-gradients"``."""
+
+    implementation: ClassVar = "omniinput_hpc.kernels.gibbs_with_gradients:GibbsWithGradients"
+    name: Literal["gibbs-with-gradients"] = Field(
+        description="A site and its new value are drawn by the gradient of z."
+    )
+
+
+class DiscreteLangevin(KernelTable):
+    """``[kernel] name = "discrete-langevin"``: all sites at once."""
+
+    implementation: ClassVar = "omniinput_hpc.kernels.discrete_langevin:DiscreteLangevin"
+    name: Literal["discrete-langevin"] = Field(
+        description="All sites at once, drawn by the gradient of z."
+    )
+    ordered: bool = Field(
+        False,
+        description="Whether values are ordered (grey levels): near ones are proposed more often.",
+    )
+    step_size: float = Field(
+        1.0,
+        ge=STEP_SIZES[0],
+        le=STEP_SIZES[1],
+        description="Larger steps change more sites. Burn-in tunes it to 57 % acceptance.",
+    )
+    proposal_beta: Range | None = Field(
+        None,
+        description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
+        "rung's own.",
+    )
+
+    @field_validator("proposal_beta")
+    @classmethod
+    def _is_a_range(cls, value: list[float] | None) -> list[float] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError(f"expected [low, high], found low = {value[0]:g} above {value[1]:g}")
+        return value
+
+    @property
+    def n_tuned(self) -> int:
+        """Two: the step size, and how often it was adapted."""
+        return 2
+
+
+class ProposalWeights(Table):
+    """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
+
+    site: NotNegative = Field(0.0, description="One site is drawn anew.")
+    block: NotNegative = Field(0.0, description="A block of neighbouring sites is drawn anew.")
+    suffix: NotNegative = Field(0.0, description="All sites from one on are drawn anew.")
+    flip: NotNegative = Field(0.0, description="One site gets a uniformly chosen other value.")
+
+    @model_validator(mode="after")
+    def _some(self) -> ProposalWeights:
+        if not any(getattr(self, name) for name in ProposalWeights.model_fields):
+            raise ValueError("expected a weight above 0")
+        return self
+
+
+class LmConditional(KernelTable):
+    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
+
+    implementation: ClassVar = "omniinput_hpc.kernels.lm_conditional:LmConditional"
+    name: Literal["lm-conditional"] = Field(
+        description="Spans of tokens are drawn anew from a language model's own conditional "
+        "probabilities; needs forward passes only."
+    )
+    weights: ProposalWeights = Field(
+        ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
+        description="How often each kind of span is chosen, relative to the others; what is "
+        "not named is not used.",
+    )
+    block_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` block, drawn log-uniformly; 2 to 8 where it is left "
+        "out.",
+    )
+    suffix_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` suffix, drawn log-uniformly; where it is left out 1 to "
+        "`length`, and a tenth of them the whole input.",
+    )
+
+    @field_validator("block_lengths", "suffix_lengths")
+    @classmethod
+    def _ascend(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError(f"expected [shortest, longest], found {value}")
+        return value
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The four kinds of moves."""
+        return tuple(ProposalWeights.model_fields)
+
+
+PART_WEIGHT: float = Field(
+    1.0, description="How often this part is chosen, relative to the other parts."
+)
+
+KERNELS: tuple[type[KernelTable], ...] = (
+    Metropolis,
+    GibbsWithGradients,
+    DiscreteLangevin,
+    LmConditional,
+)
+"""One row a kernel. The types below, and so the checks and docs/input-file.md, follow from it."""
+
+
+def _part(table: type[KernelTable]) -> type[KernelTable]:
+    """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
+    weight: Any = (Positive, PART_WEIGHT)
+    return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
+
+
+def with_default_name(table: Any) -> Any:
+    """Return a ``[kernel]`` table as read, its name being "metropolis" where it has none."""
+    return {"name": "metropolis", **table} if isinstance(table, dict) else table
+
+
+if TYPE_CHECKING:
+
+    class Part(KernelTable):
+        """Any kernel's table with a weight, as far as a type checker needs to know."""
+
+        weight: float
+
+else:
+    _PARTS = [_part(table) for table in KERNELS]
+    Part = Annotated[reduce(or_, _PARTS), Field(discriminator="name")]
+
+
+class Mixture(KernelTable):
+    """``[kernel] name = "mixture"``: each move is one of the parts, drawn by weight."""
+
+    name: Literal["mixture"] = Field(description="Each move is one of the parts.")
+    parts: list[Part] = Field(
+        min_length=1,
+        max_length=MAX_PARTS,
+        description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and a `weight` (1.0), "
+        "how often it is chosen, relative to the other parts.",
+    )
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of all parts' moves, numbered, in order."""
+        return tuple(
+            f"{index}:{name}" for index, part in enumerate(self.parts) for name in part.part_names
+        )
+
+    @property
+    def n_tuned(self) -> int:
+        """How many numbers all parts tune together."""
+        return sum(part.n_tuned for part in self.parts)
+
+
+if TYPE_CHECKING:
+    Kernel = KernelTable
+else:
+    Kernel = Annotated[reduce(or_, (*KERNELS, Mixture)), Field(discriminator="name")]

@@ -1,0 +1,261 @@
+"""``[sampler]``, ``[ladder]`` and ``[wang_landau]``: the method, a round's lengths, the rungs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
+from omniinput_hpc.errors import UserError
+
+ROUNDING = 1e-12
+"""How far from a whole number a beta is that number, as a share of the largest beta."""
+MAX_RUNGS = 1 << 14
+"""Betas and windows, at most."""
+MAX_WALKERS = 1 << 24
+MAX_SHOWN = 8
+"""Betas in a message."""
+
+
+class Sampler(Table):
+    """``[sampler]``: walkers per rung, and the lengths of a round."""
+
+    method: Literal["parallel-tempering", "wang-landau", "ancestral"] = Field(
+        "parallel-tempering", description="See [methods.md](methods.md)."
+    )
+    walkers: int | Literal["auto"] = Field(
+        description='Walkers per rung, evaluated as one batch, at least 1. `"auto"`: 16, doubled '
+        "(to 4,096 at most) for as long as a rung then moves 10 % more of them a second on every "
+        "rank and all fits into 80 % of the free memory; the number found is stored in the run "
+        "file."
+    )
+    steps: WholePositive = Field(description="Moves of every walker between two exchanges.")
+    exchanges: WholePositive = Field(description="Exchanges per round.")
+
+    @field_validator("walkers", mode="before")
+    @classmethod
+    def _whole_or_auto(cls, value: Any) -> Any:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value != "auto" and not (whole and value >= 1):
+            raise ValueError(f'expected a whole number of at least 1, or "auto", found {value!r}')
+        if whole and value > MAX_WALKERS:
+            raise ValueError(f"expected at most {MAX_WALKERS:,} walkers, found {value:,}")
+        return value
+
+    @property
+    def n_walkers(self) -> int:
+        """W; a `UserError` where it is "auto" and the number is not known yet."""
+        if self.walkers == "auto":
+            raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
+        return self.walkers
+
+    @property
+    def moves_per_round(self) -> int:
+        """Kernel moves of every walker in a round."""
+        return self.steps * self.exchanges
+
+
+class Ladder(Table):
+    """``[ladder]``: the betas, listed, or spaced between two ends."""
+
+    betas: Annotated[list[Finite], Field(min_length=1, max_length=MAX_RUNGS)] | None = Field(
+        None,
+        description="Inverse temperatures, ascending, in units of 1/z. beta > 0 prefers low "
+        "outputs, beta < 0 high ones; with 0.0 among them the density is absolute.",
+    )
+    lowest: Finite | None = Field(
+        None,
+        description="In place of `betas`: the lowest beta of a ladder that is spaced by rule; "
+        "with `highest`, `rungs` and `spacing`.",
+    )
+    highest: Finite | None = Field(None, description="The highest beta of a spaced ladder.")
+    rungs: Annotated[int, Field(ge=2, le=MAX_RUNGS)] | None = Field(
+        None, description="How many betas a spaced ladder has."
+    )
+    spacing: Literal["linear", "geometric"] | None = Field(
+        None, description="Equal differences, or equal ratios."
+    )
+    first: Positive | None = Field(
+        None,
+        description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
+    )
+    anchors: bool | None = Field(
+        None,
+        description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
+        "(the model's own distribution; m predicted tokens) from the model before every exchange. "
+        "The latter requires that the model's conditional weights are probabilities: where they "
+        "are not, `true` is refused, and without the key that rung is not drawn.",
+    )
+    tune: bool = Field(
+        False,
+        description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
+        "equally often.",
+    )
+    kappa: list[NotNegative] | None = Field(
+        None,
+        description="Gaussian rungs, to bridge two phases: the log-weight is "
+        "-beta z - kappa (z - z0)^2 / 2. One entry a rung.",
+    )
+    z0: list[Finite] | None = Field(None, description="The centres of Gaussian rungs.")
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> Ladder:
+        spaced = {k: getattr(self, k) for k in ("lowest", "highest", "rungs", "spacing")}
+        given = [key for key, value in spaced.items() if value is not None]
+        if self.betas is not None:
+            extra = given + (["first"] if self.first is not None else [])
+            if extra:
+                raise ValueError(f"give either betas or {', '.join(extra)}, not both")
+        elif len(given) < len(spaced):
+            missing = [key for key in spaced if key not in given]
+            raise ValueError(
+                f"give betas, or all of {', '.join(spaced)}: missing {', '.join(missing)}"
+            )
+        beta_k = self._spaced()
+        self._check_gaussian(len(beta_k))
+        if not np.all(np.diff(beta_k) > 0) and self.kappa is None:
+            raise ValueError(
+                "expected betas in strictly ascending order, found "
+                + ", ".join(f"{beta:g}" for beta in beta_k[:MAX_SHOWN])
+                + (", ..." if len(beta_k) > MAX_SHOWN else "")
+            )
+        return self
+
+    def _check_gaussian(self, n_rungs: int) -> None:
+        for name, given in (("kappa", self.kappa), ("z0", self.z0)):
+            if (given is None) != (self.kappa is None and self.z0 is None):
+                raise ValueError("a Gaussian ensemble requires both kappa and z0, a list each")
+            if given is not None and len(given) != n_rungs:
+                raise ValueError(f"{name} has {len(given)} entries for {n_rungs} rungs")
+        if self.kappa is not None and self.tune:
+            raise ValueError("tune = true moves betas of canonical rungs only: remove kappa and z0")
+
+    def _spaced(self) -> NDArray[np.float64]:
+        if self.betas is not None:
+            return np.array(self.betas, dtype=np.float64)
+        assert self.lowest is not None and self.highest is not None and self.rungs is not None
+        if self.lowest >= self.highest:
+            raise ValueError(f"lowest = {self.lowest:g} must be below highest = {self.highest:g}")
+        if self.spacing == "linear":
+            if self.first is not None:
+                raise ValueError('first belongs to spacing = "geometric"')
+            return np.linspace(self.lowest, self.highest, self.rungs)
+        if self.lowest < 0:
+            raise ValueError("geometric spacing requires lowest >= 0; list the betas instead")
+        if self.lowest > 0:
+            if self.first is not None:
+                raise ValueError("first is for lowest = 0 only")
+            return np.geomspace(self.lowest, self.highest, self.rungs)
+        if self.first is None or self.first >= self.highest or self.rungs < 3:
+            raise ValueError(
+                "geometric spacing from 0 requires at least 3 rungs and first, the smallest "
+                "positive beta, below highest"
+            )
+        return np.concatenate([[0.0], np.geomspace(self.first, self.highest, self.rungs - 1)])
+
+    @property
+    def with_anchors(self) -> bool:
+        """Whether rungs are drawn from directly where that is possible."""
+        return self.anchors is not False
+
+    @property
+    def beta_k(self) -> NDArray[np.float64]:
+        """The betas, ascending, float64 [K]; see `without_rounding`."""
+        return without_rounding(self._spaced())
+
+
+def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return betas, float64 [K], those put on a whole number that differ from it by rounding.
+
+    A density is absolute, and a rung is drawn from directly, where beta is exactly 0, or exactly m,
+    a number of tokens: both are whole. Spacing by rule gives -2.2e-16 in their place.
+    """
+    gaps = np.diff(beta_k)
+    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose stay as they are
+    whole_k = np.rint(beta_k) + 0.0  # no -0.0
+    near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
+    return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class WangLandau(Table):
+    """``[wang_landau]``: learning S(z) in burn-in, one rung a window of z."""
+
+    flatness: Share = Field(
+        0.8, description="ln f is halved when the rarest bin has this share of the mean count."
+    )
+    ln_f_first: float = Field(
+        1.0,
+        gt=0,
+        le=10,
+        description="The first increment of S, at most bins / (10 walkers), since the walkers "
+        "share S.",
+    )
+    ln_f_last: float = Field(
+        1e-4, gt=0, le=1, description="Learning ends when the increment has come down to this."
+    )
+    schedule: Literal["1/t", "halving"] = Field(
+        "1/t",
+        description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
+        "5 % of the bins, then as bins / moves.",
+    )
+    windows: (
+        Annotated[list[Range], Field(max_length=MAX_RUNGS)]
+        | Annotated[int, Field(ge=1, le=MAX_RUNGS)]
+    ) = Field(
+        1,
+        description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
+        "overlap.",
+    )
+    overlap: Share = Field(
+        0.5,
+        description="The share of a window that its neighbour has too, where `windows` is a "
+        "number.",
+    )
+    proposal: Literal["slope", "range", "directional"] = Field(
+        "slope",
+        description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
+        '`proposal_beta`: `"range"`, or, while learning, `"directional"`.',
+    )
+    proposal_beta: Range | None = Field(
+        None, description="`[low, high]`, the range that beta is drawn from."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> WangLandau:
+        if self.ln_f_last > self.ln_f_first:
+            raise ValueError(
+                f"ln_f_last = {self.ln_f_last:g} is above ln_f_first = {self.ln_f_first:g}"
+            )
+        if (self.proposal == "slope") != (self.proposal_beta is None):
+            raise ValueError(
+                'proposal_beta = [low, high] belongs to proposal = "range" and "directional", '
+                "which require it"
+            )
+        if self.proposal_beta is not None and self.proposal_beta[0] >= self.proposal_beta[1]:
+            raise ValueError("proposal_beta = [low, high]: low must be below high")
+        if isinstance(self.windows, list):
+            self._check_windows(self.windows)
+        return self
+
+    @staticmethod
+    def _check_windows(windows: list[list[float]]) -> None:
+        if not windows:
+            raise ValueError("windows is empty; leave it out for one window over all bins")
+        for low, high in windows:
+            if low >= high:
+                raise ValueError(f"windows: [{low:g}, {high:g}] is empty: low must be below high")
+        for (low, high), (low_next, high_next) in pairwise(windows):
+            if not (low < low_next and high < high_next):
+                raise ValueError("windows: expected ascending windows")
+            if low_next >= high:
+                raise ValueError(
+                    f"windows: [{low:g}, {high:g}] and [{low_next:g}, {high_next:g}] do not "
+                    "overlap, so that walkers could never exchange; let them share some bins"
+                )

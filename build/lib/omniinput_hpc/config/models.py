@@ -1,0 +1,186 @@
+"""``[model]``: one table a family of models, told apart by ``kind``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+
+from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.plugins import split_name
+
+DTYPES = Literal["float32", "bfloat16", "float16"]
+DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
+NOISE = Field(
+    False,
+    description="Whether z may differ from one evaluation of an input to the next. A run whose "
+    "model turns out so ends with a message; `true` samples it all the same: then no input has an "
+    "output of its own, and every figure says so.",
+)
+NO_PROGRAMS = (
+    "programs of torch.export (.pt2) are not read: give the network by factory = "
+    '"module:function" and its weights as a .safetensors file'
+)
+HUGGING_FACE_PATH = (
+    "A local Hugging Face folder with safetensors, or the name of a model that was downloaded "
+    "before (`hf download NAME` on a login node). A run never uses the network."
+)
+
+
+def _function_name(value: str) -> str:
+    split_name(value)
+    return value
+
+
+FunctionName = Annotated[str, AfterValidator(_function_name)]
+
+
+class CausalLm(Table):
+    """``[model] kind = "causal-lm"``: a Hugging Face decoder."""
+
+    kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
+    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    length: int = Field(
+        ge=2,
+        le=MAX_SITES,
+        description="Tokens of an input, so many sites; a prefix is not counted.",
+    )
+    dtype: DTYPES = Field("float32", description=DTYPE)
+    prefix: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
+        | None
+    ) = Field(
+        None,
+        description="Fixed tokens in front of every input: a text, or token ids. With a prefix z "
+        "is the mean over all tokens of the input; without one the first token is not predicted.",
+    )
+    tokens: Literal["all", "no-special"] = Field(
+        "all",
+        description='Which tokens a site may hold. `"no-special"` leaves out special tokens and '
+        "the padding of the vocabulary, so that the space is smaller; probabilities stay those "
+        "among all tokens.",
+    )
+    noise: bool = NOISE
+
+
+class SequenceClassifier(Table):
+    """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2."""
+
+    kind: Literal["sequence-classifier"] = Field(
+        description="A Hugging Face encoder with classes, as DistilBERT on SST-2."
+    )
+    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    length: int = Field(
+        ge=3,
+        le=MAX_SITES,
+        description="Tokens of an input, [CLS] and [SEP] included. All others are sites; any "
+        "token is allowed at them ([PAD] too), and the attention mask is all ones.",
+    )
+    target: int = Field(ge=0, le=2**31 - 1, description="The class, counted from 0.")
+    output: Literal["logit", "difference", "log-softmax"] = Field(
+        "logit",
+        description="What z is of the class `target`: its logit, its logit minus the other "
+        "class's (of two), or its log-softmax.",
+    )
+    sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
+    dtype: DTYPES = Field("float32", description=DTYPE)
+    noise: bool = NOISE
+
+
+class ImageClassifier(Table):
+    """``[model] kind = "image-classifier"``: a network that gives one number per class."""
+
+    kind: Literal["image-classifier"] = Field(
+        description="A network that gives one number per class. The sites are the pixels' grey "
+        "levels: rows, then columns, then channels."
+    )
+    path: str = Field(
+        min_length=1,
+        description="A folder with model.json (the architecture: `cnn`, `mlp` or `resnet`) and "
+        "model.safetensors; with `factory`, a safetensors file.",
+    )
+    target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
+        "logit",
+        description="What z is: the logit or the log-softmax of class `label`, or, of an "
+        "energy-based model, the log-likelihood up to its constant.",
+    )
+    label: int = Field(0, ge=0, le=2**31 - 1, description="The class, counted from 0.")
+    sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
+    factory: FunctionName | None = Field(
+        None,
+        description='`"module:function"` of your own that returns a `torch.nn.Module`. The '
+        "network takes float32 [W, channels, height, width] in [0, 1]. The current directory is "
+        "importable.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the factory."
+    )
+    shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
+        None, description="Of a factory's network: [height, width] or [height, width, channels]."
+    )
+    n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
+        None, description="Of a factory's network: the number of grey levels of a pixel."
+    )
+    noise: bool = NOISE
+
+    @field_validator("path")
+    @classmethod
+    def _is_no_program(cls, value: str) -> str:
+        if value.endswith(".pt2"):
+            raise ValueError(NO_PROGRAMS)
+        return value
+
+    @model_validator(mode="after")
+    def _one_description(self) -> ImageClassifier:
+        if self.factory is not None:
+            if self.shape is None or self.n_values is None:
+                raise ValueError(
+                    "a factory also requires shape = [height, width] or [height, width, channels], "
+                    "and n_values, the number of grey levels"
+                )
+            return self
+        if self.shape is not None or self.n_values is not None:
+            raise ValueError("shape and n_values are in the folder's model.json; leave them out")
+        if self.options:
+            raise ValueError("options belong to a factory")
+        return self
+
+
+class PythonModel(Table):
+    """``[model] kind = "python"``: an object made by the user's own ``module:function``."""
+
+    kind: Literal["python"] = Field(description="An object made by a function of your own.")
+    factory: FunctionName = Field(
+        description='`"module:function"`; `function(device=..., **options)` returns the model. '
+        "The current directory is importable."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the factory."
+    )
+    rounding: Positive | None = Field(
+        None,
+        description="By how much z of one input may differ from one evaluation to the next, by "
+        "rounding alone; left out: by what float32 allows.",
+    )
+    noise: bool = NOISE
+
+
+Model = Annotated[
+    CausalLm | ImageClassifier | PythonModel | SequenceClassifier, Field(discriminator="kind")
+]
+
+
+SomeTable = TypeVar("SomeTable", bound=Table)
+
+
+def read_options(options: type[SomeTable], table: Mapping[str, Any]) -> SomeTable:
+    """Return the ``[model]`` table of a run file, or raise a `UserError` that names the key."""
+    try:
+        return options.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("model", *first["loc"])))
+        raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}") from None

@@ -1,0 +1,22 @@
+"""The two ways a run can end early: a user's mistake, or a request to stop."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """A mistake in the user's input; its text is the whole message, and the exit code is 2."""
+
+
+class StopRun(Exception):
+    """The ranks agreed to stop; everything committed is in the file, and the exit code is 75.
+
+    outcome : what became of the rounds, and what to do, for the user
+    """
+
+    outcome = "everything committed is safe: run again to resume"
+
+
+EXIT_COMPLETE = 0
+EXIT_FAILURE = 1
+EXIT_BAD_INPUT = 2
+EXIT_STOPPED = 75

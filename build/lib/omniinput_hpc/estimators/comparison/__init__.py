@@ -1,0 +1,1 @@
+"""Comparisons: with exact truth, between two models, between two samplers."""

@@ -1,0 +1,177 @@
+"""Which of two models is better: their precision-recall curves over the recall that both reach.
+
+Both curves carry draws of their joint errors (see `jackknife.draw_together`); the runs are
+independent, so that any draw of one goes with any of the other. Everything is computed for each
+pair of draws, over the common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025,
+section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
+from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+
+N_RECALL_POINTS = 201
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """Two models' curves over the log recall that both reach, a minus b and a over b.
+
+    Attributes
+    ----------
+    lower, upper : float, common range of log recall
+    log_recall_x : float64 [201]
+    precision_ax, precision_bx : float64 [201]
+    difference_x : Interval of [201], precision of a minus that of b
+    cumulative_x : Interval of [201], ratio of the areas from `lower` up to there
+    aupr_a, aupr_b, aupr_difference, aupr_ratio : Interval, over the common range
+    """
+
+    lower: float
+    upper: float
+    log_recall_x: FloatArray
+    precision_ax: FloatArray
+    precision_bx: FloatArray
+    difference_x: Interval
+    cumulative_x: Interval
+    aupr_a: Interval
+    aupr_b: Interval
+    aupr_difference: Interval
+    aupr_ratio: Interval
+
+
+def _interval(value: FloatArray | float, draws: FloatArray) -> Interval:
+    """Return the interval of a quantity [...] from its draws [M, ...]."""
+    value = np.asarray(value, dtype=np.float64)
+    unknown = ~np.isfinite(draws).all(axis=0) | ~np.isfinite(value)
+    usable = np.where(unknown, 0.0, draws)
+    low, high = np.quantile(usable, TAILS, axis=0)
+    return Interval(
+        value,
+        np.where(unknown, -np.inf, np.fmin(low, value)),
+        np.where(unknown, np.inf, np.fmax(high, value)),
+        np.where(unknown, np.inf, usable.std(axis=0)),
+    )
+
+
+def _at(x: FloatArray, precision_t: FloatArray, log_recall_t: FloatArray) -> FloatArray:
+    """Return the precision at log recalls x; NaN for a curve without a right input."""
+    known = np.isfinite(precision_t) & np.isfinite(log_recall_t)
+    if not known.any():
+        return np.full(len(x), np.nan)
+    return np.asarray(np.interp(x, log_recall_t[known], precision_t[known]))
+
+
+def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
+    """Return the area from the first x up to each [M, X]; the first: the precision itself."""
+    steps = 0.5 * (precision_mx[:, 1:] + precision_mx[:, :-1]) * np.diff(x)
+    return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
+
+
+def _on_grid(
+    curve_and_draws: Sequence[tuple[FloatArray, FloatArray]], x: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return a curve's precision at x [X] and area between its ends, and those of its draws [M]."""
+    p = np.array([_at(x, *one) for one in curve_and_draws])
+    areas = np.array([curves.area(*one, x[0], x[-1]) for one in curve_and_draws])
+    return p[0], areas[0], p[1:], areas[1:]
+
+
+def compare_models(
+    a: Curve, b: Curve, shift: float = 0.0, shift_error: float = 0.0, seed: int = 1
+) -> ModelComparison:
+    """Compare two models' curves over their common range of log recall.
+
+    The curves are those of independent runs, from rules or from people's scores. `shift` is what to
+    add to b's log recall to have it on a's scale (see `normalization`), 0 where both are absolute;
+    `seed` that of the pairing of draws.
+
+    Raises
+    ------
+    EstimateError
+        The curves have no log recall in common.
+    """
+    curve_a = (a.precision_t, a.log_recall_t)
+    curve_b = (b.precision_t, b.log_recall_t + shift)
+    ends = curves.common_range(curves.curve_range(*curve_a), curves.curve_range(*curve_b))
+    if not ends[1] > ends[0]:
+        raise EstimateError(
+            "the two curves share no range of log recall: the models cannot be compared; sample "
+            "further up or down, or score more bins"
+        )
+    rng = np.random.default_rng(seed)
+    x = np.linspace(*ends, N_RECALL_POINTS)
+    n = min(len(a.draws.precision_t), len(b.draws.precision_t))
+    # The draws of both curves may come from the same random numbers: they are paired anew.
+    pair_m = rng.permutation(len(b.draws.precision_t))[:n]
+    shift_m = shift + shift_error * rng.normal(size=n)
+    draws_a = zip(a.draws.precision_t[:n], a.draws.log_recall_t[:n], strict=True)
+    recall_bm = b.draws.log_recall_t[pair_m] + shift_m[:, None]
+    draws_b = zip(b.draws.precision_t[pair_m], recall_bm, strict=True)
+    p_ax, area_a, p_amx, area_am = _on_grid([curve_a, *draws_a], x)
+    p_bx, area_b, p_bmx, area_bm = _on_grid([curve_b, *draws_b], x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
+        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS)
+        ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
+    return ModelComparison(
+        *ends,
+        x,
+        p_ax,
+        p_bx,
+        _interval(p_ax - p_bx, p_amx - p_bmx),
+        _interval(ratio_x, growing_mx),
+        _interval(area_a, area_am),
+        _interval(area_b, area_bm),
+        _interval(area_a - area_b, area_am - area_bm),
+        _interval(ratio, ratio_m),
+    )
+
+
+def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
+    """Return the ranges of x where something holds, in words."""
+    edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
+    return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
+
+
+def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
+    """Return a sentence: which model is better, in which range, or that the data cannot tell."""
+    d, x = found.difference_x, found.log_recall_x
+    where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
+    if not np.isfinite(found.aupr_difference.error):
+        return f"The data cannot tell which model is better {where}: the errors are not known."
+    if found.aupr_difference.excludes(0.0):
+        better, worse = (name_a, name_b) if found.aupr_difference.value > 0 else (name_b, name_a)
+        size = abs(float(found.aupr_difference.value))
+        text = f"{better} is better than {worse} {where}: its mean precision is {size:.4g} higher"
+    else:
+        text = f"The data cannot tell which model is better {where}"
+    parts = [
+        f"{name} is the more precise one at {', '.join(found_ranges)}"
+        for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
+        if found_ranges
+    ]
+    if parts:
+        return f"{text}; by 95% bands at each recall {', and '.join(parts)}."
+    return f"{text}; at no single recall do the 95% bands tell them apart."
+
+
+def describe(found: ModelComparison, name_a: str, name_b: str) -> list[str]:
+    """Return the plain lines that the script prints."""
+    return [
+        f"common range of ln recall: {found.lower:.3f} to {found.upper:.3f}",
+        f"AUPR of {name_a}: {found.aupr_a}",
+        f"AUPR of {name_b}: {found.aupr_b}",
+        f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}",
+        f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
+        f"{found.aupr_ratio}",
+        verdict(found, name_a, name_b),
+    ]

@@ -1,0 +1,295 @@
+"""Normalizing two models' densities, so that they can be compared.
+
+A run without beta = 0 knows its density up to a constant factor. Let log g_A and log g_B be known
+up to c_A and c_B; a *shift* is an estimate of c_A - c_B: what to add to log g_B to have it on the
+scale of log g_A. There are four estimates:
+
+- cross-model (OmniInput, Liu et al., TMLR 2025, Eq. 5 and 6): X is the set of inputs that both
+  models put in Z = [z-, z+]. Its size, by run A in units of exp(c_A) and by run B in units of
+  exp(c_B), is one and the same number, so that shift = ln |X|_A - ln |X|_B, and H(z) / |X| can be
+  compared. Samples of a ladder are not uniform over the inputs: both H and |X| count each sample
+  by w = 1 / sum_k N_k exp(f_k - beta_k z); an input that was met twice counts twice.
+- Bennett's acceptance ratio (J. Comput. Phys. 22, 245 (1976), Eq. 12) between the mixtures of
+  rungs M(x) = sum_k N_k exp(f_k - beta_k z(x)) of both runs, over all samples of both.
+- absolute: with beta = 0 on both ladders c_A = c_B = 0.
+- entire distribution (the same paper, section 2.3): the area of each is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.comparison.input_counts import (
+    Common,
+    Pairs,
+    count_common,
+    log_count_in,
+    log_mean_mixture,
+)
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import (
+    Interval,
+    Replicates,
+    estimate,
+    from_first_run,
+    from_second_run,
+)
+
+MAX_ERRORS_APART = 3.0
+"""Standard errors between two normalizations beyond which they are said to disagree."""
+
+
+def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
+    """Return the function by which ln M changes without lane group j, linear between the bins."""
+    bins = np.flatnonzero(density.count_b)
+    z_b, part = density.z_b[bins], density.n_k > 0
+    assert density.rung_weights is not None  # see pairs_of
+    log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
+    # the replicate's free energies follow from its density: exp(-f_k) = sum_b g_b w_kb
+    f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
+    log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
+    change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
+    return lambda z: np.asarray(np.interp(z, z_b, change_b))
+
+
+def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) -> float:
+    """Return ln(Z_A / Z_B) of two unnormalized distributions m_A, m_B from samples of both.
+
+    Solves sum_{i in A} 1 / (1 + exp(d_i + L - c)) = sum_{j in B} 1 / (1 + exp(c - L - d_j)) with
+    L = ln(n_A / n_B) for c (Bennett 1976, Eq. 12; Shirts et al., Phys. Rev. Lett. 91, 140601).
+
+    Parameters
+    ----------
+    d_a, d_b : float64 [n_A], [n_B], ln m_A - ln m_B at the samples of each; +inf in d_a where
+        m_B = 0, -inf in d_b where m_A = 0
+    start : a solution near by, which saves evaluations
+
+    Raises
+    ------
+    EstimateError
+        They do not overlap: no sample of one is possible under the other.
+    """
+    finite_a, finite_b = d_a[np.isfinite(d_a)], d_b[np.isfinite(d_b)]
+    if not (finite_a.size and finite_b.size):
+        raise EstimateError("no sample of one run lies inside the bins of the other model")
+    offset = np.log(len(d_a) / len(d_b))
+
+    def balance(c: float) -> float:
+        """Return the left side minus the right side, which grows with c."""
+        return float(expit(c - offset - finite_a).sum() - expit(offset + finite_b - c).sum())
+
+    low = min(finite_a.min(), finite_b.min()) + offset - 40.0
+    high = max(finite_a.max(), finite_b.max()) + offset + 40.0
+    if start is not None and balance(start - 1.0) < 0.0 < balance(start + 1.0):
+        low, high = start - 1.0, start + 1.0
+    return float(brentq(balance, low, high, xtol=1e-11))
+
+
+def _known_replicates(density: Density) -> IntArray:
+    """Return the lane groups without which the density is known, int64; none of a single group."""
+    known_j = np.isfinite(density.log_g_jb[:, density.count_b > 0]).any(axis=1)
+    return np.flatnonzero(known_j & (len(density.lanes_g) > 1))
+
+
+def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicates:
+    """Return the shift by `bennett_ratio`, which may raise, over all samples of both runs."""
+    own_a, other_a = log_mean_mixture(a, pairs_a.own_i), log_mean_mixture(b, pairs_a.other_i)
+    own_b, other_b = log_mean_mixture(b, pairs_b.own_i), log_mean_mixture(a, pairs_b.other_i)
+    d_a, d_b = own_a - other_a, other_b - own_b
+    c = bennett_ratio(d_a, d_b)
+    # Z_A = exp(-c_A): see log_mean_mixture with f_k of absolute densities, which sum to 1.
+    a_j, b_j = np.full(len(a.lanes_g), np.nan), np.full(len(b.lanes_g), np.nan)
+    for j in _known_replicates(a):
+        keep, change = pairs_a.group_i != j, _mixture_change(a, j)
+        rest = (d_a + change(pairs_a.own_i))[keep]
+        a_j[j] = -bennett_ratio(rest, d_b + change(pairs_b.other_i), c)
+    for j in _known_replicates(b):
+        keep, change = pairs_b.group_i != j, _mixture_change(b, j)
+        rest = (d_b - change(pairs_b.own_i))[keep]
+        b_j[j] = -bennett_ratio(d_a - change(pairs_a.other_i), rest, c)
+    return Replicates(np.asarray(-c), a_j, b_j)
+
+
+def absolute_shift(a: Density, b: Density) -> Replicates:
+    """Return the shift of two absolute densities: 0, without an error; else an EstimateError."""
+    for density, name in ((a, "first"), (b, "second")):
+        if not density.absolute:
+            raise EstimateError(f"the {name} run's ladder has no moves at beta = 0 in its bins")
+    return Replicates(np.asarray(0.0), np.zeros(len(a.lanes_g)), np.zeros(len(b.lanes_g)))
+
+
+def entire_shift(a: Density, b: Density) -> Replicates:
+    """Return the shift that makes both areas 1; an EstimateError says `why_not_entire`."""
+    for density, name in ((a, "first"), (b, "second")):
+        reason = why_not_entire(density)
+        if reason is not None:
+            raise EstimateError(f"the {name} run does not cover the entire distribution: {reason}")
+    total_a = from_first_run(logsumexp(a.log_g_b), logsumexp(a.log_g_jb, axis=1), len(b.lanes_g))
+    total_b = from_second_run(logsumexp(b.log_g_b), logsumexp(b.log_g_jb, axis=1), len(a.lanes_g))
+    return total_a - total_b
+
+
+def why_not_entire(density: Density) -> str | None:
+    """Return why a density's area must not be called 1; None where it may.
+
+    Counts outside the bins are inputs that the area lacks. Without beta = 0 between the ladder's
+    ends the bulk of the inputs lies beyond what was sampled: log g still rises there.
+    """
+    outside = int(density.outside_k2.sum())
+    if outside:
+        uniform_k = density.beta_k == 0.0
+        if uniform_k.any() and density.share_inside < 1.0:
+            return f"{1.0 - density.share_inside:.3g} of all inputs lie outside the bins"
+        share = outside / (outside + int(density.count_b.sum()))
+        return f"{share:.3g} of the moves of all rungs fell outside the bins"
+    if density.beta_k.min() > 0 or density.beta_k.max() < 0:
+        high = density.beta_k.min() > 0
+        filled = np.flatnonzero(density.count_b)
+        last = filled[-1] if high else filled[0]
+        share = float(np.exp(density.log_g_b[last] - logsumexp(density.log_g_b)))
+        return (
+            f"the {'high' if high else 'low'} tail was not reached (no beta "
+            f"{'<=' if high else '>='} 0): its last bin, {density.edges[last]:g} to "
+            f"{density.edges[last + 1]:g}, holds {share:.3g} of the area"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One normalization.
+
+    Attributes
+    ----------
+    name : str
+    shift : Replicates, what to add to the second log_g; None where refused
+    ratio : Interval, ln of how many times more inputs the first model puts in Z; None where refused
+    refused : why, "" where it is not
+    """
+
+    name: str
+    shift: Replicates | None
+    ratio: Interval | None
+    refused: str
+
+
+@dataclass(frozen=True)
+class Normalizations:
+    """What `normalize` found.
+
+    Attributes
+    ----------
+    low, high : float, Z
+    rows : the normalizations
+    common : inputs that both put in Z; None where the runs have none
+    log_count_a, log_count_b : Replicates, ln of the number of inputs in Z in either run's own units
+    differences : (name, name, Interval): of ln ratios by two normalizations from the same data
+    """
+
+    low: float
+    high: float
+    rows: tuple[Row, ...]
+    common: Common | None
+    log_count_a: Replicates
+    log_count_b: Replicates
+    differences: tuple[tuple[str, str, Interval], ...]
+
+    def best(self) -> Row:
+        """Return the normalization to use: of those that are not refused, the one least in error.
+
+        Raises
+        ------
+        EstimateError
+            All are refused.
+        """
+        usable = [row for row in self.rows if row.ratio is not None]
+        if not usable:
+            reasons = "; ".join(f"{row.name}: {row.refused}" for row in self.rows)
+            raise EstimateError(f"the models cannot be normalized: {reasons}")
+        return min(usable, key=lambda row: float(row.ratio.error) if row.ratio else np.inf)
+
+
+def normalize(
+    a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
+) -> Normalizations:
+    """Normalize the densities of two models in every way that their runs permit; Z = [low, high].
+
+    Raises
+    ------
+    EstimateError
+        A model has no counts in Z.
+    """
+    if not low < high:
+        raise EstimateError(f"--range {low:g} {high:g}: the first must be below the second")
+    own_a = from_first_run(*log_count_in(a, pairs_a, low, high), len(b.lanes_g))
+    own_b = from_second_run(*log_count_in(b, pairs_b, low, high), len(a.lanes_g))
+    common: list[Common] = []
+
+    def cross() -> Replicates:
+        common.append(count_common(a, b, pairs_a, pairs_b, low, high))
+        return common[0].shift
+
+    ways: list[tuple[str, Callable[[], Replicates]]] = [
+        ("cross-model (Eq. 5, 6)", cross),
+        ("Bennett's ratio", lambda: bennett_shift(a, b, pairs_a, pairs_b)),
+        ("absolute (beta = 0)", lambda: absolute_shift(a, b)),
+        ("entire distribution (area 1)", lambda: entire_shift(a, b)),
+    ]
+    rows, ratios = [], {}
+    for name, way in ways:
+        try:
+            shift = way()
+        except EstimateError as error:
+            rows.append(Row(name, None, None, str(error)))
+            continue
+        ratios[name] = own_a - own_b - shift
+        rows.append(Row(name, shift, estimate(ratios[name], a.lanes_g, b.lanes_g), ""))
+    names = [name for name in ratios if not name.startswith("entire")]
+    differences = tuple(
+        (one, other, estimate(ratios[one] - ratios[other], a.lanes_g, b.lanes_g))
+        for i, one in enumerate(names)
+        for other in names[i + 1 :]
+    )
+    return Normalizations(
+        low, high, tuple(rows), common[0] if common else None, own_a, own_b, differences
+    )
+
+
+def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
+    """Return the plain lines that the script prints."""
+    lines = [
+        f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
+        f"{found.high:g}:",
+        f"  {'normalization':<30}{'ln ratio':>10}{'error':>9}  {'95% interval':<22} ratio",
+    ]
+    for row in found.rows:
+        if row.ratio is None:
+            lines.append(f"  {row.name:<30}refused: {row.refused}")
+            continue
+        r = row.ratio
+        interval = f"{float(r.low):.4f} to {float(r.high):.4f}"
+        lines.append(
+            f"  {row.name:<30}{float(r.value):>10.4f}{float(r.error):>9.4f}  {interval:<22} "
+            f"{np.exp(float(r.value)):.4g}"
+        )
+    if found.common is not None:
+        c = found.common
+        lines.append(
+            f"inputs that both put in the range: {c.samples_a:,} samples of {name_a} "
+            f"({100 * c.share_a:.3g}% of its inputs there), {c.samples_b:,} of {name_b} "
+            f"({100 * c.share_b:.3g}%)"
+        )
+    for one, other, d in found.differences:
+        known = np.isfinite(d.error) and d.error > 0
+        far = known and abs(float(d.value)) > MAX_ERRORS_APART * float(d.error)
+        verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
+        lines.append(
+            f"{one} minus {other}: {float(d.value):+.4f} +- {float(d.error):.4f}: {verdict}"
+        )
+    return lines

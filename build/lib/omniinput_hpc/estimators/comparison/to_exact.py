@@ -1,0 +1,264 @@
+"""A sampled result against exact values in the same bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.density.wide_bins import spans_of
+from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
+
+MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact values in the bins of a run.
+
+    Attributes
+    ----------
+    log_g_b : float64 [B], -inf where no input lies in the bin
+    r_b : float64 [B], exact mean score; NaN where there is none, or the file has no column r
+    """
+
+    log_g_b: FloatArray
+    r_b: FloatArray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a sampled density differs from the exact one, over bins with at least ``fewest`` inputs.
+
+    Attributes
+    ----------
+    fewest : float
+    n_bins : bins that both have
+    n_missing : bins of the truth without a count
+    largest_delta : largest abs(log_g - exact)
+    rms_z : root mean square of (log_g - exact) / error, over bins whose error is known
+    largest_error : largest standard error of log_g
+    chi_square : mean of ((log_g - exact) / error)^2 over bins with an interval (at least 50
+        effective counts): chi-square per bin
+    expected, spread : its mean and standard deviation if the errors are right, correlations of the
+        bins included; NaN where lanes are too few to tell
+    n_independent : how many independent bins those bins are worth
+    """
+
+    fewest: float
+    n_bins: int
+    n_missing: int
+    largest_delta: float
+    rms_z: float
+    largest_error: float
+    chi_square: float
+    expected: float
+    spread: float
+    n_independent: float
+
+    def __str__(self) -> str:
+        """Return one plain line."""
+        if not self.n_bins + self.n_missing:
+            return f"truth >= {self.fewest:,.0f} inputs: no such bin"
+        missing = f", {self.n_missing} bins missed" if self.n_missing else ""
+        return (
+            f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
+            f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
+            f"standard error {self.largest_error:.4f}; chi-square per bin {self.chi_square:.2f}, "
+            f"expected {self.expected:.2f} +- {self.spread:.2f} (errors of bins are correlated: "
+            f"worth {self.n_independent:.0f} independent bins)"
+        )
+
+
+def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
+    """Return exact values in wider bins."""
+    spans = spans_of(fine, edges)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_right_b = np.where(
+            np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
+        )
+        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
+        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
+    return Exact(log_g_b, r_b)
+
+
+def offset(density: Density, exact: Exact) -> float:
+    """Return what to add to a relative log_g to bring it to the exact scale (0 if absolute).
+
+    The mean difference, each bin weighted by 1 / error^2.
+    """
+    if density.absolute:
+        return 0.0
+    error = density.log_g_error_b
+    use = np.isfinite(density.log_g_b) & np.isfinite(exact.log_g_b)
+    known = use & np.isfinite(error) & (error > 0)
+    if not use.any():
+        raise EstimateError("the run and the exact file have no bin in common")
+    weight = 1.0 / error[known] ** 2 if known.any() else np.ones(int(use.sum()))
+    chosen = known if known.any() else use
+    return float(np.average(exact.log_g_b[chosen] - density.log_g_b[chosen], weights=weight))
+
+
+def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison:
+    """Compare over the bins that truly hold at least ``fewest`` inputs."""
+    wanted = exact.log_g_b >= np.log(fewest) - 1e-9
+    both = wanted & np.isfinite(density.log_g_b)
+    delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
+    error = density.log_g_error_b[both]
+    known = np.isfinite(error) & (error > 0)
+    score = delta[known] / error[known]
+    rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
+    firm = (density.effective_b[both] >= MIN_EFFECTIVE_COUNT)[known]
+    n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
+    expected, spread = _chi_square_moments(len(density.lanes_g), n_independent)
+    return Comparison(
+        fewest,
+        int(both.sum()),
+        int((wanted & ~both).sum()),
+        float(np.abs(delta).max()) if both.any() else np.nan,
+        float(rms),
+        float(error.max()) if both.any() else np.nan,
+        float(np.mean(score[firm] ** 2)) if firm.any() else np.nan,
+        expected,
+        spread,
+        n_independent,
+    )
+
+
+def independent_bins(density: Density, bins: IntArray) -> float:
+    """Return how many independent bins some bins are worth: B^2 / sum_bc rho_bc^2.
+
+    rho_bc is the correlation of log_g between bins over the replicates; of J of them, chance alone
+    gives squares of 1 / (J - 1), which is taken off. (A full chi-square would need the inverse of
+    the bins' covariance, which J replicates do not have.)
+    """
+    theta_jb = density.log_g_jb[:, bins]
+    n_groups = len(theta_jb)
+    if n_groups < 3 or not len(bins) or not np.isfinite(theta_jb).all():
+        return np.nan
+    theta_jb = theta_jb - theta_jb.mean(axis=0)
+    theta_jb = theta_jb / np.sqrt((theta_jb**2).sum(axis=0))
+    squares = float(np.sum((theta_jb @ theta_jb.T) ** 2))  # = sum over pairs of bins of r^2
+    n, chance = len(bins), 1.0 / (n_groups - 1)
+    pairs = max(0.0, (squares - n - n * (n - 1) * chance) / (1.0 - chance))
+    return n * n / (n + pairs)
+
+
+def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, float]:
+    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees."""
+    nu = n_groups - 1
+    if nu < 5:
+        return np.nan, np.nan
+    variance = 2.0 * nu**2 * (nu - 1) / ((nu - 2) ** 2 * (nu - 4))
+    return nu / (nu - 2), float(np.sqrt(variance / n_independent))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How sampled values with 95% bands differ from exact ones.
+
+    Attributes
+    ----------
+    n : values compared
+    largest : largest abs(sampled - exact)
+    held : share of the bands that hold the exact value
+    """
+
+    n: int
+    largest: float
+    held: float
+
+    def __str__(self) -> str:
+        """Return a part of a line."""
+        return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
+
+
+def coverage(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Coverage:
+    """Compare values [n] that are finite with exact ones; rounding does not count."""
+    known = np.isfinite(value) & np.isfinite(exact)
+    if not known.any():
+        return Coverage(0, np.nan, np.nan)
+    near = 1e-9 * np.maximum(1.0, np.abs(exact))
+    held = (low - near <= exact) & (exact <= high + near)
+    largest = float(np.abs(value - exact)[known].max())
+    return Coverage(int(known.sum()), largest, float(held[known].mean()))
+
+
+@dataclass(frozen=True)
+class ExactCurve:
+    """The exact precision-recall curve and the sampled one's distance from it.
+
+    Attributes
+    ----------
+    precision_t, log_recall_t : float64 [T]
+    aupr : float, between its own ends
+    lower, upper : float, the range of log recall that both curves cover (NaN if none)
+    aupr_common, sampled_common : float, both curves' AUPR over that range
+    r : Coverage, of bins that truly hold 1,000 inputs or more and have 50 effective counts
+    precision, log_recall : Coverage, at thresholds that truly accept 1,000 inputs or more
+    """
+
+    precision_t: FloatArray
+    log_recall_t: FloatArray
+    aupr: float
+    lower: float
+    upper: float
+    aupr_common: float
+    sampled_common: float
+    r: Coverage
+    precision: Coverage
+    log_recall: Coverage
+
+    def __str__(self) -> str:
+        """Return plain lines."""
+        return (
+            f"against the truth, r(z) in bins of {MIN_TRUE_INPUTS:,} inputs or more: {self.r}\n"
+            f"precision where {MIN_TRUE_INPUTS:,} or more are accepted: {self.precision}\n"
+            f"ln recall there: {self.log_recall}\n"
+            f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
+            f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
+            f"{self.sampled_common:.6f}, difference {self.sampled_common - self.aupr_common:+.6f}"
+        )
+
+
+def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> ExactCurve:
+    """Return the exact curve, and both AUPRs over the common range of log recall.
+
+    A sampled curve of a relative density is moved by `offset` first.
+    """
+    bins = np.flatnonzero(np.isfinite(exact.log_g_b))
+    true = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
+    ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
+    areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
+    return ExactCurve(*true, *areas, *_coverages(density, curve, exact, side))
+
+
+def _coverages(
+    density: Density, curve: Curve, exact: Exact, side: Side
+) -> tuple[Coverage, Coverage, Coverage]:
+    """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
+    firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
+        density.effective_b >= MIN_EFFECTIVE_COUNT
+    )
+    half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
+    r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
+
+    order = slice(None) if side == "low" else slice(None, None, -1)
+    empty = np.isneginf(exact.log_g_b)
+    precision_b, log_recall_b = curves.accumulate(
+        exact.log_g_b, np.where(empty, 0.0, exact.r_b), side
+    )
+    log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
+    at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
+    many = log_all_b[at] >= np.log(MIN_TRUE_INPUTS) - 1e-9
+    shift = offset(density, exact)
+    ends = (curve.trace, curve.bands.low, curve.bands.high)
+    p = [*(values.precision_t for values in ends), precision_b[at]]
+    x = [*(values.log_recall_t + shift for values in ends), log_recall_b[at]]
+    return coverage(*r), coverage(*(v[many] for v in p)), coverage(*(v[many] for v in x))

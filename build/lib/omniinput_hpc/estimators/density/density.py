@@ -1,0 +1,287 @@
+"""The density of a run: log number of inputs per bin, its errors, and whether to believe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from scipy.special import gammaincinv, logsumexp
+
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
+from omniinput_hpc.estimators.density import bin_width
+from omniinput_hpc.estimators.density.facts import (
+    LogDensity,
+    broken_facts,
+    ends_that_never_met,
+    gaps,
+    swaps_that_never_happened,
+)
+from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.density.terms import Terms, join_terms
+from omniinput_hpc.estimators.density.wham import solve
+from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.run_data import RunData
+
+MIN_EFFECTIVE_COUNT = 50.0  # effective counts: below, a bin has an upper bound and no interval
+
+
+@dataclass(frozen=True)
+class Density(Observed):
+    """The density of states of one run, or of several of one model, and its jackknife replicates.
+
+    Attributes
+    ----------
+    f_k : float64 [K], free energies that go with log_g_b; 0 for ancestral runs
+    log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
+    log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
+    block_error_b : float64 [B], the same over blocks of rounds; inf if not known
+    log_g_jb : float64 [G, B], without lane group j; NaN where that could not be solved
+    absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
+    verdict : Verdict
+    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
+        is meaningful there; NaN elsewhere, and where the run has not converged
+    floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
+        their errors are not known, and curves leave them out; -inf if there are none
+    """
+
+    f_k: FloatArray
+    log_g_b: FloatArray
+    log_g_error_b: FloatArray
+    block_error_b: FloatArray
+    log_g_jb: FloatArray
+    absolute: bool
+    verdict: Verdict = field(repr=False)
+    log_g_upper_b: FloatArray
+    floor: float = -np.inf
+
+    @property
+    def believed_b(self) -> BoolArray:
+        """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
+        return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
+
+    def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
+        """Return log sum_k n_k p_k(x_i) [n], p_k the distribution of rung k over inputs.
+
+        With weights exp(-log_mixture), samples pooled from all rungs represent the uniform
+        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
+
+        Parameters
+        ----------
+        z_i : float64 [n]
+        log_q_ik : float64 [n, K], log q_k(x_i), of ancestral runs
+
+        Raises
+        ------
+        ValueError
+            Samples of an ancestral run without log_q_ik, or a density of several runs.
+        """
+        if self.rung_weights is None or (self.ancestral and log_q_ik is None):
+            raise ValueError("the distributions of the rungs at these samples are not known")
+        part = self.n_k > 0
+        log_w_ki = self.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
+        log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
+        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[part], axis=0))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What all replicates share."""
+
+    label_k: Sequence[str]
+    weight_k: FloatArray
+    absolute: bool
+
+    def solve(
+        self, terms: Sequence[Terms], keep_p: BoolArray, f_k: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
+        system = join_terms(terms, keep_p)
+        solution = solve(
+            system.counts_kb,
+            system.log_w_kb,
+            weight_k=self.weight_k,
+            f_k=f_k,
+            known_f_k=system.known_f_k,
+            label_k=self.label_k,
+        )
+        shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
+        return solution.log_g_b + shift, solution.f_k - shift
+
+    def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> tuple[FloatArray, str]:
+        """Return log_g_jb [J, B], each without part j, and why one could not be solved.
+
+        Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
+        then not known. The text is empty where all could.
+        """
+        why = ""
+        size_p = terms[0].size_p
+        n_parts, n_bins = len(size_p), join_terms(terms, size_p > 0).counts_kb.shape[1]
+        log_g_jb = np.full((n_parts, n_bins), np.nan)
+        for j in range(n_parts if n_parts > 1 else 0):
+            try:
+                log_g_jb[j] = self.solve(terms, np.arange(n_parts) != j, f_k)[0]
+            except EstimateError as error:
+                why = why or str(error)  # the row stays NaN: jackknife_error makes that inf
+        return log_g_jb, why
+
+
+def density_of_run(run: RunData) -> Density:
+    """Estimate the density of a run from its committed rounds: see `density_of_runs`."""
+    return density_of_runs([run])
+
+
+def density_of_runs(runs: Sequence[RunData]) -> Density:
+    """Estimate one density from the committed rounds of all runs of one model.
+
+    Each rung's counts weigh as 1 / its statistical inefficiency. Group j of lanes (block j of
+    rounds) of the whole is that of every run.
+
+    Raises
+    ------
+    EstimateError
+        No committed round, no counts inside the bins, rungs that share no bin, no convergence;
+        runs of different models or bins, or with the same seed.
+    """
+    observed = observe(runs)
+    lanes = observed.lanes
+    everything = np.ones(len(lanes[0].size_p), dtype=bool)
+    absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
+    problem = _Problem(observed.label_k, observed.weight_k, absolute)
+    log_g_b, f_k = problem.solve(lanes, everything)
+    log_g_jb, why = problem.without_each(lanes, f_k)
+    below_b = observed.edges[:-1] < observed.cold.floor
+    log_g_error_b, log_g_upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, observed, observed.effective_b, below_b
+    )
+    block_error_b = _block_errors(problem, observed, f_k)
+    block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    facts = _facts(runs, observed, LogDensity(
+        observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
+        observed.count_b, observed.log_inputs,
+    ), absolute)  # fmt: skip
+    firm_b = observed.fewest_b >= WELL_FILLED
+    verdict = check_convergence(
+        log_g_error_b[firm_b],
+        block_error_b[firm_b],
+        observed.n_blocks,
+        observed.rhat_k,
+        observed.tau_k,
+        observed.rung_label_k,
+        facts
+        + _what_is_missing(log_g_jb, why, observed)
+        + _too_wide(runs, observed, f_k, log_g_error_b),
+    )
+    return Density(
+        **{one.name: getattr(observed, one.name) for one in fields(Observed)},
+        f_k=observed.rung_f_k(f_k),
+        log_g_b=log_g_b,
+        log_g_error_b=log_g_error_b,
+        block_error_b=block_error_b,
+        log_g_jb=log_g_jb,
+        absolute=absolute,
+        verdict=verdict,
+        log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),
+        floor=observed.cold.floor,
+    )
+
+
+def _facts(
+    runs: Sequence[RunData], observed: Observations, found: LogDensity, absolute: bool
+) -> list[str]:
+    """Return what a density contradicts or cannot know, as sentences for the verdict."""
+    reasons = broken_facts(found, runs) if absolute else []
+    for run in runs:
+        if run.samples_log_q() is None:  # chains
+            reasons += gaps(run.counts_kb(), run.edges)
+            label_k = weights_of_run(run).label_k
+            never = swaps_that_never_happened(run.swaps_k2(), label_k)
+            reasons += never or ends_that_never_met(run, label_k)
+    return reasons
+
+
+def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) -> FloatArray:
+    """Return the standard errors of log g over blocks of rounds [B]; inf with too few rounds."""
+    if not observed.blocks:
+        return np.full(len(observed.count_b), np.inf)
+    one_n = np.ones(observed.n_blocks, dtype=np.int64)
+    blocks_b, _ = problem.solve(observed.blocks, one_n > 0, f_k)
+    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k)[0], one_n)
+
+
+def errors_and_bounds(
+    log_g_b: FloatArray,
+    log_g_jb: FloatArray,
+    observed: Observed,
+    effective_b: FloatArray,
+    below_b: BoolArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the errors over lanes and the upper bounds of log_g, float64 [B] each.
+
+    below_b, bool [B], marks bins below the floor of `Density`: error not known, no bound.
+    """
+    error_b = jackknife_error(log_g_b, log_g_jb, observed.lanes_g)
+    error_b = np.maximum(error_b, least_errors(observed, effective_b))
+    error_b[below_b & np.isfinite(log_g_b)] = np.inf
+    upper_b = upper_bounds(log_g_b, error_b, effective_b, len(observed.lanes_g))
+    upper_b[below_b] = np.nan
+    return error_b, upper_b
+
+
+def least_errors(observed: Observed, effective_b: FloatArray) -> FloatArray:
+    """Return what no error of log g is below [B]: 0, or of independent draws what they are worth.
+
+    Chains may know a bin better than by its own counts.
+    """
+    if not observed.ancestral:
+        return np.zeros(len(effective_b))
+    return np.asarray(1.0 / np.sqrt(np.maximum(effective_b, 1e-300)))
+
+
+def upper_bounds(
+    log_g_b: FloatArray, error_b: FloatArray, effective_b: FloatArray, n_groups: int
+) -> FloatArray:
+    """Return 95% upper bounds of log_g [B] where fewer than 50 counts are effective; else NaN.
+
+    The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
+    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)).
+    """
+    few = (effective_b < MIN_EFFECTIVE_COUNT) & np.isfinite(log_g_b)
+    upper_b = np.full(len(log_g_b), np.nan)
+    n = np.maximum(effective_b[few], 1e-3)
+    by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
+    factor = t_quantile(n_groups, 0.9)
+    by_lanes = factor * error_b[few] if np.isfinite(factor) else np.full(len(n), np.inf)
+    upper_b[few] = log_g_b[few] + np.maximum(by_count, np.where(np.isfinite(by_lanes), by_lanes, 0))
+    return upper_b
+
+
+def _too_wide(
+    runs: Sequence[RunData], observed: Observations, f_k: FloatArray, log_g_error_b: FloatArray
+) -> list[str]:
+    """Return whether a single run's bins are too wide, as sentences for the verdict."""
+    if observed.rung_weights is None or observed.ancestral:
+        return []
+    slope_b = bin_width.mixture_slope(observed.rung_weights, observed.n_k, f_k, observed.z_b)
+    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], observed.edges)
+    firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT
+    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, observed.edges)
+    return [reason] if reason else []
+
+
+def _what_is_missing(log_g_jb: FloatArray, why: str, observed: Observations) -> list[str]:
+    """Return why errors or rungs are missing, as sentences for the verdict.
+
+    why : why the equations could not be solved without one of the groups of lanes, if so
+    """
+    reasons = [observed.cold.reason] if observed.cold.reason else []
+    if len(log_g_jb) < 2:
+        reasons.append("the run has one lane only (walkers = 1), so errors are not known")
+    elif why:
+        reasons.append(f"errors are not known: without one of the groups of lanes, {why}")
+    empty = [observed.rung_label_k[k] for k in np.flatnonzero(observed.inside_k == 0)]
+    if empty:
+        reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
+    return reasons

@@ -1,0 +1,201 @@
+"""Facts that a density cannot break, and gaps that it cannot bridge; what does is not converged.
+
+An absolute log g of a bin is at least the log of the number of different inputs that were recorded
+in it, and neither a bin nor all bins together hold more inputs than the space, D ln V. A density
+that breaks one of these by more than its interval is wrong, whatever its errors say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.histogram import bin_of
+
+FALSE_ALARMS = 0.01
+"""How often a right density may break a fact by chance, over all its bins."""
+MAX_SAMPLES = 1_000_000
+"""Recorded samples that are looked at for different inputs."""
+MAX_KEPT = 100_000
+"""Different inputs of a bin that are counted."""
+MIN_TRIP_TIMES = 3
+"""Times the ideal round trip before none means anything: walkers must first get under way."""
+MIN_EXPECTED_TRIPS = 50
+"""Round trips of an ideal ladder before none means anything; real ladders may make a tenth."""
+MIN_ATTEMPTS = 100
+"""Swaps of two rungs that were tried before none accepted means anything: 5 % make 1 in 170."""
+
+
+@dataclass(frozen=True)
+class LogDensity:
+    """A density of which is asked whether it can be.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1]
+    log_g_b, error_b : float64 [B]
+    upper_b : float64 [B], 95% upper bounds where there are too few counts for errors, else NaN
+    log_g_jb : float64 [G, B], jackknife replicates
+    lanes_g : int64 [G]
+    count_b : int64 [B]
+    log_inputs : D ln V
+    """
+
+    edges: FloatArray
+    log_g_b: FloatArray
+    error_b: FloatArray
+    upper_b: FloatArray
+    log_g_jb: FloatArray
+    lanes_g: IntArray
+    count_b: IntArray
+    log_inputs: float
+
+    def half_width_b(self, n_tests: int) -> FloatArray:
+        """Return half an interval [B] that holds in so many bins at once, but for 1 in 100."""
+        factor = t_quantile(len(self.lanes_g), 1.0 - FALSE_ALARMS / max(n_tests, 1))
+        with np.errstate(invalid="ignore"):  # 0 times infinity
+            half_b = np.nan_to_num(factor * self.error_b, nan=np.inf, posinf=np.inf)
+            few_b = np.isfinite(self.upper_b)
+            half_b[few_b] = np.maximum(half_b, self.upper_b - self.log_g_b)[few_b]
+        return half_b
+
+
+def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[str]:
+    """Return how an absolute density contradicts what is known, as sentences for the verdict."""
+    inhabited = np.isfinite(density.log_g_b)
+    half_b = density.half_width_b(int(inhabited.sum()))
+    log_g_b = np.where(inhabited, density.log_g_b, 0.0)
+    highest_b = np.where(inhabited, log_g_b + half_b, np.inf)
+    lowest_b = np.where(inhabited, log_g_b - half_b, -np.inf)
+    total = float(logsumexp(density.log_g_b))
+    error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
+    reasons = []
+    factor = t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS)
+    if np.isfinite(error) and total - factor * error > density.log_inputs + 1e-9:
+        reasons.append(
+            f"impossible: the bins hold exp({total:.6g}) inputs, and the whole space has "
+            f"exp({density.log_inputs:.6g})"
+        )
+    too_many_b = lowest_b > density.log_inputs + 1e-9
+    if too_many_b.any():
+        reasons.append(
+            f"impossible: more inputs than the whole space has in {_bins(too_many_b, density)}"
+        )
+    # A bin's counts are at least as many as its different inputs: few bins are to be looked at.
+    asked_b = inhabited & (highest_b < np.log(np.maximum(density.count_b, 1)))
+    asked_b |= inhabited & (highest_b < 0.0)
+    if asked_b.any():
+        different_b = _different_inputs(runs, density.edges, asked_b, highest_b)
+        too_few_b = asked_b & (highest_b < np.log(np.maximum(different_b, 1)) - 1e-9)
+        if too_few_b.any():
+            worst = int(np.argmax(np.where(too_few_b, -highest_b, -np.inf)))
+            reasons.append(
+                "impossible: fewer inputs than were recorded in "
+                f"{_bins(too_few_b, density)}: ln g = {density.log_g_b[worst]:.4g} at "
+                f"z = {density.edges[worst]:g}, where {different_b[worst]:,} different inputs "
+                "were seen"
+            )
+    return reasons
+
+
+def gaps(counts_kb: IntArray, edges: FloatArray) -> list[str]:
+    """Return between which outputs no rung has been on both sides, as sentences for the verdict.
+
+    counts_kb : int64 [K, B]. Rungs on the two sides of such a gap may still be joined, by
+    normalizers that are known; how many inputs lie in the gap is not.
+    """
+    seen_kb = counts_kb > 0
+    active_kb = seen_kb[seen_kb.any(axis=1)]
+    first_k = active_kb.argmax(axis=1)
+    last_k = counts_kb.shape[1] - 1 - active_kb[:, ::-1].argmax(axis=1)
+    order = np.argsort(first_k, kind="stable")
+    reached = np.maximum.accumulate(last_k[order])
+    sentences = []
+    for end, begin in zip(reached[:-1], first_k[order][1:], strict=True):
+        if begin > end + 1:
+            sentences.append(
+                f"no rung has been on both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
+                "where no walker was: how many inputs lie there is not known; put rungs between"
+            )
+    return sentences
+
+
+def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> list[str]:
+    """Return which neighbouring rungs never swapped, as a sentence for the verdict.
+
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted
+    """
+    never = np.flatnonzero((swaps_k2[:, 0] >= MIN_ATTEMPTS) & (swaps_k2[:, 1] == 0))
+    if not never.size:
+        return []
+    pairs = [f"{label_k[k]} and {label_k[k + 1]}" for k in never[:4]]
+    more = f", and {len(never) - 4} more pairs" if len(never) > 4 else ""
+    return [
+        f"no swap was ever accepted between {'; between '.join(pairs)}{more}, in "
+        f"{swaps_k2[never, 0].min():,} attempts or more: what one of them has not found the other "
+        "cannot bring; put rungs between"
+    ]
+
+
+def ends_that_never_met(run: RunData, label_k: Sequence[str]) -> list[str]:
+    """Return that no walker went from one end of the ladder to the other and back, as a sentence.
+
+    It is asked where an ideal ladder of these rates of swaps, 1 / (2 + 2 Lambda) round trips an
+    exchange (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)), would have made many.
+    """
+    attempted_k, accepted_k = run.swaps_k2().T
+    if not attempted_k.size or not attempted_k.all() or run.round_trips_v().any():
+        return []
+    ideal_rate = 0.5 / (1.0 + float((1.0 - accepted_k / attempted_k).sum()))
+    exchanges = run.rounds * int(run.config["sampler"]["exchanges"])
+    expected = run.walkers * exchanges * ideal_rate
+    trip_times = exchanges * ideal_rate / len(label_k)
+    if trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:
+        return []
+    return [
+        f"no walker went from {label_k[0]} to {label_k[-1]} and back in {exchanges:,} exchanges, "
+        f"where {expected:.0f} round trips could be: what one end of the ladder has found did not "
+        "reach the other; raise sampler.steps, or put rungs where swaps are rare"
+    ]
+
+
+def _different_inputs(
+    runs: Sequence[RunData], edges: FloatArray, asked_b: BoolArray, highest_b: FloatArray
+) -> IntArray:
+    """Return how many different recorded inputs some bins have, at least, int64 [B].
+
+    A bin's are counted until they are more than exp(highest_b), or `MAX_KEPT`.
+    """
+    enough_b = np.minimum(np.exp(np.minimum(highest_b, 30.0)) + 1.0, MAX_KEPT)
+    found: dict[int, set[bytes]] = {int(b): set() for b in np.flatnonzero(asked_b)}
+    n_read = 0
+    for run in runs:
+        for x_ksd, z_ks in run.samples():
+            bin_i = bin_of(z_ks.ravel().astype(np.float64), edges)
+            inside = (bin_i >= 0) & (bin_i < len(asked_b))
+            inside[inside] = asked_b[bin_i[inside]]
+            x_id = np.ascontiguousarray(x_ksd.reshape(-1, x_ksd.shape[-1])[inside])
+            for b, x in zip(bin_i[inside], x_id, strict=True):
+                if len(found[int(b)]) < enough_b[b]:
+                    found[int(b)].add(x.tobytes())
+            n_read += z_ks.size
+            if n_read > MAX_SAMPLES:
+                break
+    different_b = np.zeros(len(asked_b), dtype=np.int64)
+    for b, inputs in found.items():
+        different_b[b] = len(inputs)
+    return different_b
+
+
+def _bins(which_b: BoolArray, density: LogDensity) -> str:
+    """Return the first few of some bins in words."""
+    lower = density.edges[:-1][which_b]
+    first = ", ".join(f"{z:g}" for z in lower[:4])
+    more = ", ..." if len(lower) > 4 else ""
+    return f"{len(lower)} bin(s) (from z = {first}{more})"

@@ -1,0 +1,362 @@
+"""What runs have observed: checked, cut in parts, and weighted for the equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
+from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
+from omniinput_hpc.estimators.density.wham import mean_outputs
+from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
+from omniinput_hpc.estimators.errors.convergence import (
+    ColdRungs,
+    check_cold_rungs,
+    number_of_blocks,
+)
+from omniinput_hpc.estimators.run_data import RunData, require_rounds
+from omniinput_hpc.histogram import bin_of, lane_groups
+
+NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
+
+
+@dataclass(frozen=True)
+class _RunRead:
+    """One run, read once."""
+
+    run: RunData
+    rung_weights: RungWeights
+    ancestral: bool
+    counts_kb: IntArray
+    lane_counts_kgb: IntArray
+    outside_k2: IntArray
+    rhat_k: FloatArray
+    tau_k: FloatArray
+
+    @property
+    def total_k(self) -> FloatArray:
+        total_k = self.counts_kb.sum(axis=1) + self.outside_k2.sum(axis=1)
+        return np.asarray(total_k, dtype=np.float64)
+
+    @property
+    def label_k(self) -> list[str]:
+        """Names of the rows in the equations: a run of independent draws has one."""
+        return ["the ancestral draws"] if self.ancestral else self.rung_weights.label_k
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one run, or several of one model, counted; rungs of several runs follow one another.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1]
+    beta_k : float64 [K]; NaN for flat-histogram rungs
+    z_b : float64 [B], mean output per bin; NaN where count_b is 0
+    count_b : int64 [B], over all rungs
+    effective_b : float64 [B], effective number of independent counts
+    outside_k2 : int64 [K, 2], moves below and above the bins
+    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
+    lanes_g : int64 [G], lanes per group
+    share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
+    log_inputs : log of the number of inputs of the whole space
+    rung_weights : RungWeights of a run; None for several runs
+    ancestral : whether the run's samples are independent draws from normalized distributions
+    """
+
+    edges: FloatArray
+    beta_k: FloatArray
+    z_b: FloatArray
+    count_b: IntArray
+    effective_b: FloatArray
+    outside_k2: IntArray
+    n_k: IntArray
+    lanes_g: IntArray
+    share_inside: float
+    log_inputs: float
+    rung_weights: RungWeights | None
+    ancestral: bool
+
+
+@dataclass(frozen=True)
+class Observations(Observed):
+    """All that a density is estimated from.
+
+    Rows are those of the equations: a rung each, but one for all rungs of independent draws.
+
+    Attributes
+    ----------
+    rhat_k, tau_k : float64 [K], of rungs
+    inside_k : int64 [K], counts inside the bins
+    rung_label_k, label_k : names of the rungs, and of the rows
+    rows_k : int64 [K], each rung's row; -1 for rungs of independent draws
+    weight_k : float64 [rows], 1 / statistical inefficiency
+    lanes, blocks : Terms per run, in groups of lanes and in blocks of rounds (empty if too few)
+    n_blocks : int
+    fewest_b : int64 [B], the smallest count in any group of lanes and any block
+    cold : whether rungs colder than a language model itself have equilibrated; of the worst run
+    """
+
+    rhat_k: FloatArray
+    tau_k: FloatArray
+    inside_k: IntArray
+    rung_label_k: list[str]
+    label_k: list[str]
+    rows_k: IntArray
+    weight_k: FloatArray
+    lanes: list[Terms]
+    blocks: list[Terms]
+    n_blocks: int
+    fewest_b: IntArray
+    cold: ColdRungs
+
+    def rung_f_k(self, f_row: FloatArray) -> FloatArray:
+        """Return f of every rung from f of every row: 0 for normalized distributions."""
+        return np.where(self.rows_k >= 0, f_row[self.rows_k], 0.0)
+
+
+def observe(runs: Sequence[RunData]) -> Observations:
+    """Read and check runs.
+
+    Raises
+    ------
+    EstimateError
+        No committed round, no counts, damage; runs that do not belong together.
+    """
+    _require_alike(runs)
+    reads = [_read(run) for run in runs]
+    edges, n_bins = runs[0].edges, len(runs[0].edges) - 1
+    count_kb = np.concatenate([r.counts_kb for r in reads])
+    count_b = count_kb.sum(axis=0)
+    if not count_b.any():
+        raise EstimateError(
+            f"{runs[0].path}: every move of every rung fell outside the bins "
+            f"({edges[0]:g} to {edges[-1]:g}); widen [bins]"
+        )
+    z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
+    log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
+    n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
+    n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k) for r in reads)
+    cuts = [_cut(r, z_b, n_groups, n_blocks, log_inputs) for r in reads]
+    effective_b, fewest_b, fewest_block_b = np.zeros(n_bins), *np.zeros((2, n_bins), np.int64)
+    for read, (lanes, _, fewest) in zip(reads, cuts, strict=True):
+        fewest_block_b += fewest
+        fewest_b += _groups(read, n_groups).sum(axis=1).min(axis=0)
+        effective_b += _effective(read, lanes, n_groups)
+    one = reads[0] if len(reads) == 1 else None
+    return Observations(
+        edges=edges,
+        beta_k=np.concatenate([r.rung_weights.beta_k for r in reads]),
+        rhat_k=np.concatenate([r.rhat_k for r in reads]),
+        tau_k=np.concatenate([r.tau_k for r in reads]),
+        outside_k2=np.concatenate([r.outside_k2 for r in reads]),
+        inside_k=count_kb.sum(axis=1),
+        n_k=np.concatenate(
+            [r.total_k.astype(np.int64) if r.ancestral else r.counts_kb.sum(axis=1) for r in reads]
+        ),
+        rung_label_k=[label for r in reads for label in r.rung_weights.label_k],
+        label_k=[label for r in reads for label in r.label_k],
+        weight_k=np.concatenate([_weights(r) for r in reads]),
+        lanes=[lanes for lanes, _, _ in cuts],
+        blocks=[blocks for _, blocks, _ in cuts if blocks is not None],
+        lanes_g=np.sum([_sizes(r, n_groups) for r in reads], axis=0),
+        n_blocks=n_blocks,
+        z_b=z_b,
+        count_b=count_b,
+        effective_b=effective_b,
+        fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
+        share_inside=_share_inside(reads),
+        log_inputs=log_inputs,
+        rung_weights=one.rung_weights if one else None,
+        ancestral=bool(one and one.ancestral),
+        rows_k=_rows(reads),
+        cold=max((_cold(r, z_b) for r in reads), key=lambda cold: cold.floor),
+    )
+
+
+def _rows(reads: Sequence[_RunRead]) -> IntArray:
+    """Return each rung's row in the equations [K]; -1 for rungs of independent draws."""
+    row_k, row = [], 0
+    for read in reads:
+        n_rungs = len(read.rung_weights.beta_k)
+        row_k.append(np.full(n_rungs, -1) if read.ancestral else row + np.arange(n_rungs))
+        row += len(read.label_k)
+    return np.concatenate(row_k)
+
+
+def _share_inside(reads: Sequence[_RunRead]) -> float:
+    """Return the share of the uniform rungs' moves inside the bins; NaN without such a rung."""
+    chains = [r for r in reads if not r.ancestral]
+    rungs = [(r, k) for r in chains for k in np.flatnonzero(r.rung_weights.uniform_k)]
+    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r, k in rungs]
+    return float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan
+
+
+def _require_alike(runs: Sequence[RunData]) -> None:
+    """Refuse runs without a committed round, or whose counts cannot be added up."""
+    for run in runs:
+        require_rounds(run)
+    first = runs[0]
+    seeds: dict[object, object] = {}
+    for run in runs:
+        if run.fingerprint != first.fingerprint:
+            raise EstimateError(
+                f"{run.path} was made with another model than {first.path} ({run.fingerprint}, "
+                f"{first.fingerprint}): only runs of one model can be combined"
+            )
+        if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):
+            raise EstimateError(f"{run.path} and {first.path} have different spaces of inputs")
+        if not np.array_equal(run.edges, first.edges):
+            raise EstimateError(
+                f"{run.path} has other bins than {first.path}: only runs with the same [bins] can "
+                "be combined"
+            )
+        seed = run.config.get("run", {}).get("seed")
+        if seed is not None and seed in seeds:
+            raise EstimateError(
+                f"{run.path} and {seeds[seed]} have the same [run] seed, so that their random "
+                "numbers are not independent: only runs with different seeds can be combined"
+            )
+        seeds[seed] = run.path
+
+
+def _read(run: RunData) -> _RunRead:
+    counts_kb, lane_counts_kgb = run.counts_kb(), run.lane_counts_kgb()
+    if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
+        raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
+    if not np.isfinite(run.z_sum_kb()).all():
+        raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
+    weights, ancestral = weights_of_run(run), run.samples_log_q() is not None
+    counts = (counts_kb, lane_counts_kgb, run.outside_k2())
+    return _RunRead(run, weights, ancestral, *counts, *chain_diagnostics(run))
+
+
+def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
+    if read.ancestral:
+        return ColdRungs()
+    run, trips = read.run, int(read.run.round_trips_v().sum())
+    return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
+
+
+def _weights(read: _RunRead) -> FloatArray:
+    """Return 1 / statistical inefficiency of each row."""
+    if read.ancestral:
+        return np.ones(1)
+    moves = read.total_k.max() / (read.run.rounds * read.run.walkers)
+    return np.asarray(1.0 / inefficiency(read.tau_k, moves))
+
+
+def _group(read: _RunRead, n_groups: int) -> IntArray:
+    """Return which group of all runs' a group of this run's belongs to [G of the run]."""
+    own = read.lane_counts_kgb.shape[1]
+    return np.asarray(np.arange(own) * n_groups // own)
+
+
+def _sizes(read: _RunRead, n_groups: int) -> IntArray:
+    """Return the lanes in each group [G]."""
+    group_w = _group(read, n_groups)[lane_groups(read.run.walkers)]
+    return np.asarray(np.bincount(group_w, minlength=n_groups))
+
+
+def _groups(read: _RunRead, n_groups: int) -> IntArray:
+    """Return counts per group of lanes, int64 [G, K, B]."""
+    own = read.lane_counts_kgb.swapaxes(0, 1)
+    if len(own) == n_groups:
+        return np.asarray(own)
+    starts = np.unique(_group(read, n_groups), return_index=True)[1]
+    return np.asarray(np.add.reduceat(own, starts, axis=0))
+
+
+def _cut(
+    read: _RunRead, z_b: FloatArray, n_groups: int, n_blocks: int, log_inputs: float
+) -> tuple[Terms, Terms | None, IntArray]:
+    """Return a run in groups of lanes, in blocks of rounds, and the blocks' smallest counts."""
+    run, size_g = read.run, _sizes(read, n_groups)
+    one_n = np.ones(n_blocks, dtype=np.int64)
+    if read.ancestral:
+        return _sum_draws(read, size_g, n_blocks)
+    log_w_kb = read.rung_weights.at_bins(z_b)
+    space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
+    lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, log_w_kb, space_f_k)
+    if not n_blocks:
+        return lanes, None, np.zeros(len(z_b), dtype=np.int64)
+    used_k = read.total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
+    counts_nkb = run.counts_nkb(n_blocks)
+    blocks = ChainTerms(counts_nkb, used_k, one_n, log_w_kb, space_f_k)
+    return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
+
+
+def _sum_draws(
+    read: _RunRead, size_g: IntArray, n_blocks: int
+) -> tuple[DrawTerms, DrawTerms | None, IntArray]:
+    """Go once through a run's independent draws."""
+    run, n_bins = read.run, read.counts_kb.shape[1]
+    log_share_k = np.log(read.total_k / read.total_k.sum())
+    lane_sums, block_sums = DrawSums(len(size_g), n_bins), DrawSums(max(n_blocks, 1), n_bins)
+    group_w = _group(read, len(size_g))[lane_groups(run.walkers)]
+    length = run.rounds // n_blocks if n_blocks else 0
+    first = run.rounds - length * n_blocks
+    seen_b = np.zeros(n_bins, dtype=np.int64)
+    block_counts_nb = np.zeros((max(n_blocks, 1), n_bins), dtype=np.int64)
+    log_q = run.samples_log_q()
+    assert log_q is not None  # `_read` asked
+    for round_, log_q_ksj in enumerate(log_q):
+        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
+        bin_i = bin_of(z_ks.ravel(), run.edges)
+        inside = (bin_i >= 0) & (bin_i < n_bins)
+        log_v_i = -logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
+        lane_sums.add(group_i[inside], bin_i[inside], log_v_i)
+        counts_b = np.bincount(bin_i[inside], minlength=n_bins)
+        seen_b += counts_b
+        if n_blocks and round_ >= first:
+            block = (round_ - first) // length
+            block_sums.add(np.full(len(log_v_i), block), bin_i[inside], log_v_i)
+            block_counts_nb[block] += counts_b
+    if not np.array_equal(seen_b, read.counts_kb.sum(axis=0)):
+        raise EstimateError(
+            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
+            "run needs"
+        )
+    draws = float(read.total_k.sum())
+    lanes = lane_sums.terms(draws, size_g)
+    if not n_blocks:
+        return lanes, None, seen_b
+    one_n = np.ones(n_blocks, dtype=np.int64)
+    blocks = block_sums.terms(draws * length * n_blocks / run.rounds, one_n)
+    return lanes, blocks, block_counts_nb.min(axis=0)
+
+
+def _effective(read: _RunRead, lanes: Terms, n_groups: int) -> FloatArray:
+    """Return a run's effective number of independent counts per bin [B]."""
+    if isinstance(lanes, DrawTerms):
+        return lanes.effective_b()
+    counts_b = read.counts_kb.sum(axis=0)
+    if n_groups == 1:
+        return np.asarray((read.counts_kb * _weights(read)[:, None]).sum(axis=0))
+    counts_gb = _groups(read, n_groups).sum(axis=1)
+    return np.asarray(counts_b) / dispersion(counts_gb, _sizes(read, n_groups))
+
+
+def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:
+    """Return the variance of counts between groups of lanes over that of independent counts [B].
+
+    It is Pearson's chi-square of the groups' shares over its degrees of freedom, averaged by
+    counts over five bins on either side, and at least 1: bins that were hardly visited take it
+    from their neighbours, since by themselves a few correlated counts look like so many visits.
+    """
+    count_b = counts_gb.sum(axis=0)
+    expected_gb = np.outer(size_g / size_g.sum(), count_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chi_b = ((counts_gb - expected_gb) ** 2 / expected_gb).sum(axis=0) / (len(size_g) - 1)
+    weighted = np.where(count_b > 0, chi_b * count_b, 0.0)
+    window = np.ones(2 * NEIGHBOURS + 1)
+    top, bottom = (
+        np.convolve(np.pad(v, NEIGHBOURS), window, mode="valid")
+        for v in (weighted, count_b.astype(np.float64))
+    )
+    return np.asarray(np.maximum(1.0, top / np.maximum(bottom, 1.0)))

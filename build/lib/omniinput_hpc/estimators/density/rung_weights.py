@@ -1,0 +1,82 @@
+"""The weights that rungs sample by, as functions of the output z."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.histogram import bin_of
+
+ROUNDING = 1e-12
+"""Which share of the largest beta is no more than rounding of 0, as older run files have it."""
+
+
+@dataclass(frozen=True)
+class RungWeights:
+    """Log-weights of all rungs: -beta z - kappa (z - z0)^2 / 2, or frozen ones per bin.
+
+    Attributes
+    ----------
+    beta_k : float64 [K]; NaN marks a flat-histogram rung
+    kappa_k, z0_k : float64 [K]; kappa = 0 is canonical
+    log_weight_kb : float64 [K, B], used for flat-histogram rungs: constant within a bin, -inf
+        outside the rung's window
+    edges : float64 [B + 1]
+    """
+
+    beta_k: FloatArray
+    kappa_k: FloatArray
+    z0_k: FloatArray
+    log_weight_kb: FloatArray
+    edges: FloatArray
+
+    @property
+    def uniform_k(self) -> BoolArray:
+        """Which rungs give all inputs the same weight, bool [K]; rounding of beta left aside."""
+        rounding = ROUNDING * np.abs(self.beta_k[np.isfinite(self.beta_k)]).max(initial=0.0)
+        return np.asarray((np.abs(self.beta_k) <= rounding) & (self.kappa_k == 0.0))
+
+    @property
+    def label_k(self) -> list[str]:
+        """The rungs' names for messages."""
+        names = []
+        rungs = zip(self.beta_k, self.kappa_k, self.z0_k, strict=True)
+        for k, (beta, kappa, z0) in enumerate(rungs):
+            if np.isnan(beta):
+                names.append(f"flat rung {k}")
+            elif kappa:
+                names.append(f"beta = {beta:.6g}, kappa = {kappa:.6g} at z0 = {z0:.6g}")
+            else:
+                names.append(f"beta = {beta:.6g}")
+        return names
+
+    def at(self, z_i: FloatArray) -> FloatArray:
+        """Return log w_k(z_i), float64 [K, n]; -inf where a flat rung's bins end."""
+        z_i = np.asarray(z_i, dtype=np.float64)
+        return self._at(z_i, bin_of(z_i, self.edges))
+
+    def at_bins(self, z_b: FloatArray) -> FloatArray:
+        """Return log w_k of each bin at its mean output z_b, float64 [K, B]; at 0 where NaN."""
+        known_b = np.where(np.isfinite(z_b), z_b, 0.0)
+        return self._at(known_b, np.arange(len(z_b)))
+
+    def _at(self, z_i: FloatArray, bin_i: IntArray) -> FloatArray:
+        flat = np.isnan(self.beta_k)
+        beta = np.where(flat, 0.0, self.beta_k)[:, None]
+        log_w_ki = -beta * z_i
+        if self.kappa_k.any():
+            log_w_ki -= 0.5 * self.kappa_k[:, None] * (z_i - self.z0_k[:, None]) ** 2
+        if flat.any():
+            inside = (bin_i >= 0) & (bin_i < self.log_weight_kb.shape[1])
+            rows = np.full((int(flat.sum()), len(z_i)), -np.inf)
+            rows[:, inside] = self.log_weight_kb[np.ix_(flat, bin_i[inside])]
+            log_w_ki[flat] = rows
+        return log_w_ki
+
+
+def weights_of_run(run: RunData) -> RungWeights:
+    """Return the weights of a run's rungs."""
+    return RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)

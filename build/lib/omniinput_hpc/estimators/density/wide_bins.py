@@ -1,0 +1,91 @@
+"""The density of a run in wider bins, each of several of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
+
+
+def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
+    """Return which of the run's bins make up each wider bin; an EstimateError if none do."""
+    nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
+    index = nearest.astype(np.int64)
+    off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
+    if off.any() or (np.diff(index) < 1).any():
+        bad = edges[np.argmax(off)]
+        raise EstimateError(
+            f"the bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
+            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); take edges and a "
+            "width that are multiples of the run's"
+        )
+    return [slice(a, b) for a, b in pairwise(index)]
+
+
+def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
+    """Return log g of neighbouring bins together, float64 [..., n].
+
+    Parameters
+    ----------
+    log_g : float64 [..., B]; replicates that are not known stay NaN
+    limits : int64 [n + 1], ascending: where each range of bins begins, and the last one ends
+    """
+    with np.errstate(invalid="ignore"):
+        part = log_g[..., limits[0] : limits[-1]]
+        return np.asarray(np.logaddexp.reduceat(part, limits[:-1] - limits[0], axis=-1))
+
+
+def coarsen(density: Density, edges: FloatArray) -> Density:
+    """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
+    fine = density.edges
+    spans = spans_of(fine, edges)
+
+    limits = np.array([s.start for s in spans] + [spans[-1].stop])
+
+    def total(count_b: NDArray[Any]) -> NDArray[Any]:
+        return np.array([count_b[s].sum() for s in spans])
+
+    log_g_b, log_g_jb = join_bins(density.log_g_b, limits), join_bins(density.log_g_jb, limits)
+    z_b = np.full(len(spans), np.nan)
+    for b, s in enumerate(spans):
+        if np.isfinite(log_g_b[b]):
+            share = np.exp(density.log_g_b[s] - log_g_b[b])
+            z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
+    coarse_edges = fine[limits]
+    effective_b = np.array([joined_effective(density, s) for s in spans])
+    error_b, upper_b = errors_and_bounds(
+        log_g_b, log_g_jb, density, effective_b, coarse_edges[:-1] < density.floor
+    )
+    return replace(
+        density,
+        edges=coarse_edges,
+        z_b=z_b,
+        count_b=total(density.count_b),
+        log_g_b=log_g_b,
+        log_g_jb=log_g_jb,
+        log_g_error_b=error_b,
+        effective_b=effective_b,
+        log_g_upper_b=upper_b if density.verdict.converged else np.full(len(spans), np.nan),
+        block_error_b=np.full(len(spans), np.inf),
+    )
+
+
+def joined_effective(density: Density, span: slice) -> float:
+    """Return how many independent counts the sum of some bins' g is worth.
+
+    (sum g)^2 / sum g^2 / n with n counts in a bin, each of which stands for g / n inputs: Kish's
+    number for draws of uneven weights. A bin of few counts and most of the inputs decides.
+    """
+    n_b, log_g_b = density.effective_b[span], density.log_g_b[span]
+    known = (n_b > 0) & np.isfinite(log_g_b)
+    if not known.any():
+        return 0.0
+    share_b = np.exp(log_g_b[known] - logsumexp(log_g_b[known]))
+    return float(1.0 / np.sum(share_b**2 / n_b[known]))

@@ -1,0 +1,1 @@
+"""Error bars and convergence: jackknife over lanes, autocorrelation, R-hat."""

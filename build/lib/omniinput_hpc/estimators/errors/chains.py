@@ -1,0 +1,196 @@
+"""R-hat over lanes and autocorrelation times of z, per rung, from the recorded samples."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from omniinput_hpc.estimators import BoolArray, FloatArray
+from omniinput_hpc.estimators.run_data import RunData
+
+MAX_RHAT = 1.05
+MAX_RHAT_VALUES = 20_000
+"""Values of a rung that R-hat ranks, about: longer series are thinned in time."""
+MAX_KEPT = 4096  # values of a lane that are kept; longer series are averaged over neighbours
+MAX_BYTES = 1 << 27  # held at once, about
+EPS_RELATIVE = float(np.finfo(np.float32).eps)  # z is stored as float32
+
+
+def rank_normalized_rhat(z_tw: FloatArray) -> float:
+    """Return the rank-normalized split R-hat of chains.
+
+    The larger of the split R-hats of normal scores of the values (do chains agree in location?) and
+    of their distances from the median (in scale?): Vehtari, Gelman, Simpson, Carpenter & Buerkner,
+    Bayesian Analysis 16, 667 (2021), section 4. Each chain is cut in two halves; the middle value
+    of an odd number is left out.
+
+    Parameters
+    ----------
+    z_tw : [T, W], W chains of T values
+
+    Returns
+    -------
+    float; 1 for constants (within the rounding of float32), inf if chains are constant and differ,
+    NaN if T < 4
+    """
+    half = len(z_tw) // 2
+    if half < 2:
+        return np.nan
+    chains = np.concatenate([z_tw[:half], z_tw[-half:]], axis=1).astype(np.float64)
+    if chains.std() < EPS_RELATIVE * np.abs(chains).max():
+        return 1.0
+    folded = np.abs(chains - np.median(chains))
+    return max(_rhat(_normal_scores(chains)), _rhat(_normal_scores(folded)))
+
+
+def _normal_scores(values: FloatArray) -> FloatArray:
+    """Return the normal quantiles of the values' ranks, with Blom's offsets."""
+    rank = rankdata(values, method="average").reshape(values.shape)
+    return np.asarray(ndtri((rank - 0.375) / (values.size + 0.25)))
+
+
+def _rhat(x_tc: FloatArray) -> float:
+    """Return R-hat of chains [T, C] (Gelman et al., Bayesian Data Analysis (2013), 11.4)."""
+    if (x_tc == x_tc[0]).all():
+        return 1.0 if (x_tc == x_tc[0, 0]).all() else np.inf
+    within = x_tc.var(axis=0, ddof=1).mean()
+    between = x_tc.mean(axis=0).var(ddof=1)
+    return float(np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within))
+
+
+def lanes_disagree(rhat_k: FloatArray) -> BoolArray:
+    """Return on which rungs the lanes sample different distributions [K]; False where NaN."""
+    return np.asarray(rhat_k > MAX_RHAT)
+
+
+def autocorrelation_time(z_tw: FloatArray) -> float:
+    """Return the integrated autocorrelation time 1/2 + sum_t rho(t), in steps of the series.
+
+    Independent values give 1/2. The sum ends at the first t >= 5 tau(t) (Sokal, Monte Carlo
+    Methods in Statistical Mechanics (1996), section 3). Deviations are taken from the mean over
+    all chains, so that chains which stay apart count as correlated for their whole length.
+
+    Parameters
+    ----------
+    z_tw : [T, W], W chains of one distribution
+
+    Returns
+    -------
+    float; too low where chains are shorter than the true time; 1/2 for constants, NaN if T < 8
+    """
+    n = len(z_tw)
+    if n < 8:
+        return np.nan
+    x = z_tw - z_tw.mean()
+    spectrum = np.fft.rfft(x, 2 * n, axis=0)
+    covariance = np.fft.irfft((np.abs(spectrum) ** 2).sum(axis=1), 2 * n)[:n]
+    if covariance[0] <= x.size * (EPS_RELATIVE * np.abs(z_tw).max()) ** 2:
+        return 0.5
+    rho_t = covariance / covariance[0] * n / np.arange(n, 0, -1)
+    tau_t = np.cumsum(rho_t) - 0.5
+    closed = np.flatnonzero(np.arange(n) >= 5.0 * tau_t)
+    return max(0.5, float(tau_t[closed[0]] if closed.size else tau_t.max()))
+
+
+def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
+    """Return R-hat and the autocorrelation time of z over lanes, per rung.
+
+    A lane's recorded outputs of all rounds are one series of T values. It is read some rounds and
+    rungs at a time, so that memory is bounded. R-hat is that of every s-th value, where the rung
+    has more than 20,000. Where T exceeds 4096 the autocovariances are taken from means over m
+    neighbours each: the sum of all autocovariances, which is T times the variance of the series'
+    mean, is the same for both, and
+
+        tau = (sum over all lags of C(t)) / (2 C(0)) = m tau_means C_means(0) / C(0)
+
+    needs the full series for its variance C(0) alone.
+
+    Returns
+    -------
+    rhat_k : float64 [K], see `rank_normalized_rhat`; NaN where T < 4
+    tau_k : float64 [K], in rounds, at least that of independent samples; NaN where T < 8
+    """
+    n_rungs, walkers = len(run.beta_k), run.walkers
+    rhat_k, tau_k = np.full(n_rungs, np.nan), np.full(n_rungs, np.nan)
+    per_round = run.samples_per_round // walkers
+    length = run.rounds * per_round
+    if not length:
+        return rhat_k, tau_k
+    kept_bytes = 8 * (walkers * min(length, MAX_KEPT) + 2 * MAX_RHAT_VALUES)
+    at_once = max(1, MAX_BYTES // (2 * kept_bytes))
+    for first in range(0, n_rungs, at_once):
+        rungs = slice(first, min(first + at_once, n_rungs))
+        series = _Series(length, rungs.stop - first, walkers)
+        chunk = max(1, MAX_BYTES // (24 * (rungs.stop - first) * run.samples_per_round))
+        for begin in range(0, run.rounds, chunk):
+            z_rks = run.samples_z(slice(begin, min(begin + chunk, run.rounds)), rungs)
+            z_ktw = z_rks.swapaxes(0, 1).reshape(z_rks.shape[1], -1, walkers)
+            series.add(z_ktw.astype(np.float64))
+        rhat_k[rungs] = series.rhat()
+        tau_k[rungs] = series.tau() / per_round
+    return rhat_k, tau_k
+
+
+class _Series:
+    """Running sums of K rungs' W lanes, and every s-th value, fed in order of time.
+
+    Deviations are from each rung's first value, so that squares do not cancel.
+    """
+
+    def __init__(self, length: int, n_rungs: int, walkers: int) -> None:
+        self._length, self._seen = length, 0
+        self._m = -(-length // MAX_KEPT)
+        self._means = np.zeros((n_rungs, length // self._m, walkers))
+        self._sums = np.zeros((2, n_rungs, walkers))  # of x, and of x^2
+        self._stride = max(1, min(length * walkers // MAX_RHAT_VALUES, length // 4))
+        self._thinned: list[FloatArray] = []
+        self._origin: FloatArray | None = None
+        self._largest = np.zeros(n_rungs)
+
+    def add(self, z_ktw: FloatArray) -> None:
+        """Add the next values, float64 [K, t, W]."""
+        if self._origin is None:
+            self._origin = z_ktw[:, :1, :1].copy()
+        x = z_ktw - self._origin
+        n = x.shape[1]
+        self._largest = np.maximum(self._largest, np.abs(z_ktw).max(axis=(1, 2)))
+        time = np.arange(self._seen, self._seen + n)
+        self._thinned.append(z_ktw[:, time % self._stride == 0])
+        self._sums += x.sum(axis=1), (x**2).sum(axis=1)
+        block = time // self._m
+        whole = block < self._means.shape[1]
+        if whole.any():
+            blocks, starts = np.unique(block[whole], return_index=True)
+            self._means[:, blocks] += np.add.reduceat(x[:, whole], starts, axis=1) / self._m
+        self._seen += n
+
+    def rhat(self) -> FloatArray:
+        """Return R-hat [K]."""
+        z_ktw = np.concatenate(self._thinned, axis=1)
+        return np.array([rank_normalized_rhat(z_tw) for z_tw in z_ktw])
+
+    def tau(self) -> FloatArray:
+        """Return the autocorrelation time in steps of the series [K]."""
+        if self._length < 8:
+            return np.full(len(self._largest), np.nan)
+        mean, square = self._sums.sum(axis=2) / (self._length * self._means.shape[2])
+        tau = np.full(len(mean), 0.5)
+        for k, means_tw in enumerate(self._means):
+            variance = square[k] - mean[k] ** 2
+            if variance > (EPS_RELATIVE * self._largest[k]) ** 2:
+                ratio = self._m * means_tw.var() / variance
+                tau[k] = max(0.5, ratio * autocorrelation_time(means_tw))
+        return tau
+
+
+def inefficiency(tau_k: FloatArray, moves_per_round: float) -> FloatArray:
+    """Return each rung's statistical inefficiency g = 1 + 2 tau' = 2 tau, in moves of a lane [K].
+
+    tau' leaves out the half of lag 0. Where moves are not recorded one by one, g is an upper
+    bound, by as much for all rungs. It only weighs rungs against each other: errors come from
+    lanes. Without a known time on all rungs, none is weighed (1).
+    """
+    if not np.isfinite(tau_k).all():
+        return np.ones(len(tau_k))
+    return np.maximum(1.0, 2.0 * tau_k * moves_per_round)

@@ -1,0 +1,190 @@
+"""Whether a run has converged, so that its errors can be believed.
+
+Errors come from groups of lanes, and a second time from blocks of rounds, which are independent
+only if they are much longer than the autocorrelation time. Where both disagree, or lanes sample
+different distributions (R-hat), the run has not converged.
+
+A language model's rungs colder than the model itself start in two halves: lanes from the model's
+own sequences and lanes from repetitions of one token. Swap rates cannot show a barrier that no
+walker crosses; halves that still differ at the end do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
+
+MAX_ERROR_RATIO = 1.5
+MAX_BLOCKS = 16
+MIN_BLOCKS = 4
+MIN_BLOCK_TIMES = 10.0  # length of a block in autocorrelation times
+WELL_FILLED = 10  # counts in every group and in every block
+MAX_HALF_DISTANCE = 5.0
+"""Standard errors between the halves' means from which on the halves count as different."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the errors can be believed, and if not, why.
+
+    Attributes
+    ----------
+    converged : bool
+    reasons : plain sentences, empty if converged
+    ratio : median of lane error / block error over well-filled bins; NaN if not known
+    n_bins : number of those bins
+    n_blocks : blocks of rounds that were used (0 if too few rounds)
+    rhat_k : float64 [K], R-hat of z over lanes; NaN if not known
+    tau_k : float64 [K], autocorrelation time of z, in rounds; NaN if not known
+    """
+
+    converged: bool
+    reasons: tuple[str, ...]
+    ratio: float
+    n_bins: int
+    n_blocks: int
+    rhat_k: FloatArray
+    tau_k: FloatArray
+
+
+def number_of_blocks(rounds: int, tau_k: FloatArray) -> int:
+    """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
+
+    0 where that leaves fewer than 4. Without a known time, one round may be a block.
+    """
+    known = tau_k[np.isfinite(tau_k)]
+    length = max(1, int(np.ceil(MIN_BLOCK_TIMES * known.max()))) if known.size else 1
+    n_blocks = min(MAX_BLOCKS, rounds // length)
+    return n_blocks if n_blocks >= MIN_BLOCKS else 0
+
+
+def check_convergence(
+    lane_error_b: FloatArray,
+    block_error_b: FloatArray,
+    n_blocks: int,
+    rhat_k: FloatArray,
+    tau_k: FloatArray,
+    label_k: Sequence[str],
+    known_reasons: Sequence[str] = (),
+) -> Verdict:
+    """Compare both error estimates and the lanes.
+
+    Parameters
+    ----------
+    lane_error_b, block_error_b : float64 [n], of the bins that are filled well enough
+    n_blocks : int, 0 if there were too few rounds for blocks
+    rhat_k, tau_k : float64 [K], see `chain_diagnostics`
+    label_k : names of the rungs
+    known_reasons : other reasons for which the run has not converged
+    """
+    reasons = list(known_reasons)
+    ratio = np.nan
+    use = np.isfinite(lane_error_b) & np.isfinite(block_error_b)
+    use &= (lane_error_b > 0) & (block_error_b > 0)
+    n_bins = int(use.sum())
+    if n_blocks == 0:
+        longest = np.nanmax(tau_k) if np.isfinite(tau_k).any() else np.nan
+        time = f" (z stays correlated for {longest:.2g} rounds)" if np.isfinite(longest) else ""
+        reasons.append(
+            f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times{time}, so the "
+            "errors could not be checked"
+        )
+    elif n_bins == 0:
+        reasons.append("no bin is filled well enough to check its error")
+    else:
+        ratio = float(np.median(lane_error_b[use] / block_error_b[use]))
+        if not 1.0 / MAX_ERROR_RATIO <= ratio <= MAX_ERROR_RATIO:
+            reasons.append(
+                f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
+                f"(median over {n_bins} bins)"
+            )
+    each = zip(label_k, rhat_k, lanes_disagree(rhat_k), strict=True)
+    bad = [f"{label} ({rhat:.2f})" for label, rhat, disagree in each if disagree]
+    if bad:
+        more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
+        reasons.append(f"lanes disagree (R-hat over {MAX_RHAT}) at {', '.join(bad[:6])}{more}")
+    unknown = int(np.isnan(rhat_k).sum())
+    if unknown:
+        reasons.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
+    return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
+
+
+def half_distances(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
+    """Return how many standard errors the mean outputs of the lanes' halves are apart, float64 [K].
+
+    The error comes from the spread of the groups of lanes within each half (Welch, Biometrika 34,
+    28 (1947)); it is taken to be at least a thousandth of the spread of all rungs' outputs, so that
+    halves without any spread do not differ by rounding. NaN where a half has fewer than 2 groups.
+
+    Parameters
+    ----------
+    counts_kgb : int64 [K, G, B], per group of lanes; the first G / 2 groups are one half
+    z_b : float64 [B], output of each bin; NaN without counts
+    """
+    n_rungs, n_groups, _ = counts_kgb.shape
+    half = n_groups // 2
+    if half < 2:
+        return np.full(n_rungs, np.nan)
+    z = np.where(np.isfinite(z_b), z_b, 0.0)
+    number_kg = counts_kgb.sum(axis=2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_kg = counts_kgb @ z / number_kg
+    one, other = mean_kg[:, :half], mean_kg[:, n_groups - half :]
+    variance = (one.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / half
+    least = 1e-3 * float(np.ptp(z_b[np.isfinite(z_b)])) if np.isfinite(z_b).any() else 0.0
+    error_k = np.sqrt(variance + max(least**2, np.finfo(np.float64).tiny))
+    return np.asarray(np.abs(one.mean(axis=1) - other.mean(axis=1)) / error_k)
+
+
+@dataclass(frozen=True)
+class ColdRungs:
+    """Whether the rungs colder than a language model itself have equilibrated.
+
+    Attributes
+    ----------
+    floor : the output below which they have not equilibrated; -inf if they have
+    reason : a sentence, empty if they have
+    """
+
+    floor: float = -np.inf
+    reason: str = ""
+
+
+def check_cold_rungs(
+    counts_kgb: IntArray, z_b: FloatArray, beta_k: FloatArray, model_beta: float, round_trips: int
+) -> ColdRungs:
+    """Return below which output a ladder's cold rungs have not equilibrated.
+
+    That is the mean output of the warmest rung above `model_beta` whose halves are apart, or, where
+    no walker has made a round trip, of the warmest rung above it.
+
+    Parameters
+    ----------
+    counts_kgb, z_b : see `half_distances`
+    beta_k : float64 [K], ascending
+    model_beta : the model's own beta: rungs above it started from two phases. NaN: there is none
+    round_trips : of all walkers
+    """
+    cold_k = np.flatnonzero(beta_k > model_beta)
+    cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
+    if cold_k.size == 0 or np.isnan(model_beta):
+        return ColdRungs()
+    apart_k = cold_k[half_distances(counts_kgb[cold_k], z_b) > MAX_HALF_DISTANCE]
+    if not apart_k.size and round_trips:
+        return ColdRungs()
+    k = apart_k[0] if round_trips else cold_k[0]
+    why = "no walker has made a round trip of the ladder"
+    if apart_k.size:
+        why = "lanes that started from repetitions and from the model's own text still differ"
+    counts_b = counts_kgb[k].sum(axis=0)
+    floor = float(np.average(np.where(counts_b > 0, z_b, 0.0), weights=counts_b))
+    return ColdRungs(
+        floor,
+        f"not equilibrated below z = {floor:.3g}: {why} from beta = {beta_k[k]:.4g} on; no errors "
+        "are given there, and curves leave these outputs out",
+    )

@@ -1,0 +1,274 @@
+"""How far annotators (people or judges) agree, with each other and with known scores.
+
+A table of scores has a row per annotator and a column per item, NaN where not scored. Every
+annotator is also compared with the mean of the *other* people, so that a person is the yardstick
+for a judge: a judge that agrees with people as far as one person with the others is as good as one
+more person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
+
+N_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """Krippendorff's alpha and its 95% interval.
+
+    Attributes
+    ----------
+    alpha, low, high : float, 1 is full agreement, 0 what chance gives; NaN where not defined
+        (no item was scored twice, or all scores are equal)
+    n_items : items with two scores or more
+    """
+
+    alpha: float
+    low: float
+    high: float
+    n_items: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One annotator's scores compared with another's (or with known ones), over common items.
+
+    Attributes
+    ----------
+    n : int, common items
+    bias, bias_error : float, mean of a - b and its standard error (NaN below 2 items)
+    distance : float, mean of |a - b|
+    rank_correlation : float, Spearman's (NaN where either is constant)
+    alpha : Alpha of the two
+    """
+
+    n: int
+    bias: float
+    bias_error: float
+    distance: float
+    rank_correlation: float
+    alpha: Alpha
+
+
+def _alphas(score_ai: FloatArray, count_mi: NDArray[np.number]) -> FloatArray:
+    """Return alpha [M] of the items taken count_mi times each."""
+    # squared differences between all pairs of m values sum to m times their squared deviations
+    # from the mean, so both sums over pairs are sums over items
+    known = ~np.isnan(score_ai)
+    values = np.where(known, score_ai, 0.0)
+    m_i, sum_i, square_i = known.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)
+    within_i = m_i / (m_i - 1.0) * (square_i - sum_i**2 / m_i)
+    n, total, square, observed = (count_mi @ v for v in (m_i, sum_i, square_i, within_i))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = (square - total**2 / n) / (n - 1.0)
+        flat = expected <= 1e-12 * np.maximum(square / n, 1e-300)
+        return np.where(flat, np.nan, 1.0 - observed / n / expected)
+
+
+def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
+    """Return Krippendorff's alpha for interval data.
+
+    The ratio of the observed to the expected squared difference (Krippendorff, Content Analysis
+    (2004), chapter 11); items with one score do not count. The interval is the bootstrap's over
+    items.
+
+    Parameters
+    ----------
+    score_ai : float64 [A, n], NaN where annotator a did not score item i
+    seed : of the bootstrap
+    """
+    score_ai = np.asarray(score_ai, dtype=np.float64)
+    paired = (~np.isnan(score_ai)).sum(axis=0) >= 2
+    part, n = score_ai[:, paired], int(paired.sum())
+    if not n:
+        return Alpha(np.nan, np.nan, np.nan, 0)
+    alpha = float(_alphas(part, np.ones((1, n)))[0])
+    rng = np.random.default_rng(seed)
+    even = np.full(n, 1.0 / n)
+    chunks = [min(N_RESAMPLES - i, 50) for i in range(0, N_RESAMPLES, 50)]  # bounds the memory
+    drawn = np.concatenate([_alphas(part, rng.multinomial(n, even, size=c)) for c in chunks])
+    known = drawn[np.isfinite(drawn)]
+    enough = np.isfinite(alpha) and n > 1 and known.size > N_RESAMPLES // 2
+    low, high = np.quantile(known, [0.025, 0.975]) if enough else (np.nan, np.nan)
+    return Alpha(alpha, float(low), float(high), n)
+
+
+def rank_correlation(a: FloatArray, b: FloatArray) -> float:
+    """Return Spearman's rank correlation of two samples [n]; NaN where either is constant."""
+    if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
+        return np.nan
+    return float(spearmanr(a, b).statistic)
+
+
+def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
+    """Compare two annotators' scores [n] of the same items (NaN where not scored)."""
+    both = ~np.isnan(a_i) & ~np.isnan(b_i)
+    a, b, n = a_i[both], b_i[both], int(both.sum())
+    difference = a - b
+    error = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+    return Pair(
+        n,
+        float(difference.mean()) if n else np.nan,
+        error,
+        float(np.abs(difference).mean()) if n else np.nan,
+        rank_correlation(a, b),
+        krippendorff_alpha(np.stack([a, b]), seed),
+    )
+
+
+@dataclass(frozen=True)
+class PeopleComparison:
+    """One annotator compared with the mean of the other people.
+
+    Attributes
+    ----------
+    name : str
+    judge : what kind of judge, None for a person
+    all_bins : Pair, over all inputs that both scored
+    pair_b : Pair of each bin
+    r_b, people_b : float64 [B], weighted mean scores over the inputs that both scored
+    bias_b, bias_error_b : float64 [B], r_b - people_b and its standard error over inputs
+    """
+
+    name: str
+    judge: str | None
+    all_bins: Pair
+    pair_b: Sequence[Pair]
+    r_b: FloatArray
+    people_b: FloatArray
+    bias_b: FloatArray
+    bias_error_b: FloatArray
+
+
+def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[PeopleComparison]:
+    """Compare every annotator with the other people; a lone person has none and is left out.
+
+    `judges` says what kind of judge each annotator is, None for a person.
+
+    Raises
+    ------
+    EstimateError
+        No people, no judge and fewer than two people, or no input that a pair shares.
+    """
+    person_a = np.array([judge is None for judge in judges])
+    if not person_a.any():
+        raise EstimateError("all scores are judges': give people's scores to compare them with")
+    if person_a.sum() < 2 and person_a.all():
+        raise EstimateError("one person's scores alone: give another person's or a judge's as well")
+    found = []
+    for a, (name, judge) in enumerate(zip(scored.annotators, judges, strict=True)):
+        others_a = person_a & (np.arange(len(person_a)) != a)
+        if others_a.any():
+            found.append(
+                _compare_one(scored, a, name, judge, mean_score(scored.score_ai[others_a]))
+            )
+    if not any(one.all_bins.n for one in found):
+        raise EstimateError("judges and people scored no input in common")
+    return found
+
+
+def _compare_one(
+    scored: Scored, a: int, name: str, judge: str | None, people_i: FloatArray
+) -> PeopleComparison:
+    own_i = scored.score_ai[a]
+    both_i = ~np.isnan(own_i) & ~np.isnan(people_i)
+    n_bins = len(scored.edges) - 1
+    bin_i, w_i = scored.bin_i[both_i], scored.weight_i[both_i]
+    own, people = own_i[both_i], people_i[both_i]
+
+    def per_bin(value_i: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(bin_i, value_i, n_bins), dtype=np.float64)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share_i = w_i / per_bin(w_i)[bin_i]
+        n_b = np.bincount(bin_i, minlength=n_bins)
+        r_b, people_b = (np.where(n_b > 0, per_bin(share_i * s), np.nan) for s in (own, people))
+        off_i = own - people - (r_b - people_b)[bin_i]
+        error_b = np.sqrt(per_bin((share_i * off_i) ** 2) * n_b / (n_b - 1.0))
+    return PeopleComparison(
+        name=name,
+        judge=judge,
+        all_bins=compare_pair(own_i, people_i),
+        pair_b=[compare_pair(own[bin_i == b], people[bin_i == b]) for b in range(n_bins)],
+        r_b=r_b,
+        people_b=people_b,
+        bias_b=r_b - people_b,
+        bias_error_b=np.where(n_b > 1, error_b, np.nan),
+    )
+
+
+def people_columns(
+    scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
+) -> dict[str, NDArray]:
+    """Return a table, a row per bin that people scored.
+
+    r_people is the mean over people, alpha_people theirs among each other; then for each annotator
+    inputs, r, bias, bias_error, rank and alpha, as in `PeopleComparison`.
+    """
+    people = scored.score_ai[np.array([judge is None for judge in judges])]
+    mean_i = mean_score(people)
+    known = ~np.isnan(mean_i)
+    bins = np.unique(scored.bin_i[known])
+    in_bin = [known & (scored.bin_i == b) for b in bins]
+    columns: dict[str, NDArray] = {
+        "z_lower": scored.edges[bins],
+        "z_upper": scored.edges[bins + 1],
+        "inputs": np.array([int(i.sum()) for i in in_bin]),
+        "r_people": np.array([np.average(mean_i[i], weights=scored.weight_i[i]) for i in in_bin]),
+        "alpha_people": np.array([krippendorff_alpha(people[:, i]).alpha for i in in_bin]),
+    }
+    for one in found:
+        pairs = [one.pair_b[b] for b in bins]
+        columns[f"inputs_{one.name}"] = np.array([pair.n for pair in pairs])
+        columns[f"r_{one.name}"] = one.r_b[bins]
+        columns[f"bias_{one.name}"] = one.bias_b[bins]
+        columns[f"bias_error_{one.name}"] = one.bias_error_b[bins]
+        columns[f"rank_{one.name}"] = np.array([pair.rank_correlation for pair in pairs])
+        columns[f"alpha_{one.name}"] = np.array([pair.alpha.alpha for pair in pairs])
+    return columns
+
+
+def people_lines(
+    scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
+) -> list[str]:
+    """Return the plain lines on all bins together."""
+    people = scored.score_ai[np.array([judge is None for judge in judges])]
+    among = krippendorff_alpha(people)
+    lines = []
+    if among.n_items:
+        lines.append(
+            f"alpha among {len(people)} people {among.alpha:.3f} ({among.low:.3f} to "
+            f"{among.high:.3f})"
+        )
+    for one in found:
+        who, pair = "a person" if one.judge is None else f"judge: {one.judge}", one.all_bins
+        if not pair.n:
+            lines.append(f"{one.name} ({who}): no input in common with people")
+            continue
+        lines.append(
+            f"{one.name} ({who}) beside {'the other ' if one.judge is None else ''}people: "
+            f"{pair.n} inputs, bias {pair.bias:+.3f} +- {pair.bias_error:.3f}, off by "
+            f"{pair.distance:.3f} on average, rank correlation {pair.rank_correlation:.3f}, alpha "
+            f"{pair.alpha.alpha:.3f} ({pair.alpha.low:.3f} to {pair.alpha.high:.3f})"
+        )
+    return lines
+
+
+def fid_line(r_b: FloatArray, fid_b: FloatArray) -> str:
+    """Return how FID goes with people's r over bins: low FID should mean high r."""
+    both = ~np.isnan(r_b) & ~np.isnan(fid_b)
+    n = int(both.sum())
+    rho = rank_correlation(r_b[both], fid_b[both])
+    if n < 3 or np.isnan(rho):
+        return f"FID and people's r: {n} bins with both, too few or too alike to tell"
+    verdict = "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "tell little"
+    return f"FID and people's r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"

@@ -1,0 +1,316 @@
+"""Precision-recall curves: from log g and r per bin to curves and their areas.
+
+With g_b inputs in bin b and their mean score r_b, the inputs with output z <= lambda
+(OmniInput, Liu et al., TMLR 2025, Eq. 3 and 4) have
+
+    precision(lambda) = sum_{z_b <= lambda} r_b g_b / sum_{z_b <= lambda} g_b,
+    log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
+
+the log number of right inputs found (recall without its unknown denominator). Models whose high
+outputs mean "yes" take z >= lambda instead (``side="high"``). Bins lie along the last axis, so that
+all replicates are traced at once. Everything is summed in log space: g spans thousands of nats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+
+Side = Literal["low", "high"]
+Range = tuple[float, float]
+
+
+FEWEST_INPUTS, FEWEST_LANES = 30, 8
+"""Distinct scored inputs, and lanes that they come from, that a bin's mean score requires."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A curve's values at every threshold, in the order of counting.
+
+    The ratio of overconfident predictions is 1 - precision.
+
+    Attributes
+    ----------
+    precision_t : float64 [..., T], OmniInput, Liu et al., TMLR 2025, Eq. 3
+    log_recall_t : float64 [..., T], Eq. 4 without its denominator: log number of right inputs
+    log_wrong_t : float64 [..., T], log number of wrong inputs, sum of (1 - r) g: the
+        unnormalized false positive rate of their appendix A
+    simple_precision_t : float64 [..., T], their approximation r(z*), z* the largest bin
+    simple_log_recall_t : float64 [..., T], their approximation max log(r g)
+    """
+
+    precision_t: FloatArray
+    log_recall_t: FloatArray
+    log_wrong_t: FloatArray
+    simple_precision_t: FloatArray
+    simple_log_recall_t: FloatArray
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Ends of 95% intervals of everything in a `Trace`, which they hold; NaN-free.
+
+    Attributes
+    ----------
+    low, high : Trace of float64 [T]; [0, 1] and infinite where the error is not known
+    """
+
+    low: Trace
+    high: Trace
+
+
+@dataclass(frozen=True)
+class BinMeans:
+    """Mean scores per bin.
+
+    Attributes
+    ----------
+    r_b, r_error_b : float64 [B], mean score (NaN in bins that are not counted), standard error
+    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
+        are no certainty
+    interpolated_b : bool [B], r_b comes from the neighbours: the bin has no scored samples
+    thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
+    inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
+    """
+
+    r_b: FloatArray
+    r_error_b: FloatArray
+    r_low_b: FloatArray
+    r_high_b: FloatArray
+    interpolated_b: BoolArray
+    thin_b: BoolArray
+    inputs_b: IntArray
+    lanes_b: IntArray
+
+
+@dataclass(frozen=True)
+class CurveErrors:
+    """Errors of a curve.
+
+    Attributes
+    ----------
+    bands : Bands, of the whole curve
+    draws : Trace of [M, T], draws of the curve that carry its joint error
+    aupr_error, aupr_low, aupr_high : float, standard error and 95% interval of the AUPR
+    """
+
+    bands: Bands
+    draws: Trace
+    aupr_error: float
+    aupr_low: float
+    aupr_high: float
+
+
+@dataclass(frozen=True)
+class Curve(BinMeans, CurveErrors):
+    """A precision-recall curve: a row t per threshold, from the confident end on.
+
+    Attributes
+    ----------
+    threshold_t : float64 [T], the far edge of the last bin that is counted
+    bin_t : int64 [T], that bin
+    trace : Trace, the values of the curve
+    aupr : float, over log recall between the curve's own ends
+    """
+
+    threshold_t: FloatArray
+    bin_t: IntArray
+    trace: Trace
+    aupr: float
+
+    @property
+    def precision_t(self) -> FloatArray:
+        """Precision at every threshold."""
+        return self.trace.precision_t
+
+    @property
+    def log_recall_t(self) -> FloatArray:
+        """Log number of right inputs at every threshold."""
+        return self.trace.log_recall_t
+
+
+def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
+    """Return the curve over bins taken from ``side`` on.
+
+    Parameters
+    ----------
+    log_g_b, r_b : float64 [..., B'], bins in ascending z
+    side : "low" counts from the lowest bin up, "high" from the highest down
+
+    Returns
+    -------
+    Trace, with NaN precision and -inf logs before the first bin with inputs
+    """
+    order = slice(None) if side == "low" else slice(None, None, -1)
+    log_g, r = log_g_b[..., order], r_b[..., order]
+    nothing = np.isneginf(log_g)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_right_b = np.where(nothing, -np.inf, log_g + np.log(r))
+        log_wrong_b = np.where(nothing, -np.inf, log_g + np.log1p(-r))
+        log_right = np.logaddexp.accumulate(log_right_b, axis=-1)
+        log_all = np.logaddexp.accumulate(log_g, axis=-1)
+        log_wrong = np.logaddexp.accumulate(log_wrong_b, axis=-1)
+        precision = np.exp(log_right - log_all)
+        largest = np.maximum.accumulate(log_g, axis=-1)
+    index = np.where((log_g == largest) & ~nothing, np.arange(log_g.shape[-1]), 0)
+    index = np.maximum.accumulate(index, axis=-1)
+    return Trace(
+        np.minimum(precision, 1.0),
+        log_right,
+        log_wrong,
+        np.where(np.isneginf(log_all), np.nan, np.take_along_axis(r, index, axis=-1)),
+        np.maximum.accumulate(log_right_b, axis=-1),
+    )
+
+
+def accumulate(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> tuple[FloatArray, FloatArray]:
+    """Return precision and log_recall of `trace` alone."""
+    curve = trace(log_g_b, r_b, side)
+    return curve.precision_t, curve.log_recall_t
+
+
+def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> Range:
+    """Return the curve's own ends in log recall (NaN for a curve without a right input)."""
+    known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
+    if not known.any():
+        return np.nan, np.nan
+    return float(log_recall_t[known].min()), float(log_recall_t[known].max())
+
+
+def common_range(a: Range, b: Range) -> Range:
+    """Return the range of log recall that two curves share; NaN if none, or if one has none."""
+    if not np.isfinite([*a, *b]).all():
+        return np.nan, np.nan
+    low, high = max(a[0], b[0]), min(a[1], b[1])
+    return (low, high) if high > low else (np.nan, np.nan)
+
+
+def _cut(
+    precision_t: FloatArray, log_recall_t: FloatArray, lower: float | None, upper: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return log recall and precision between two ends, cut to the curve's; empty without width."""
+    known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
+    p, x = precision_t[known], log_recall_t[known]
+    if not known.any():
+        return np.empty(0), np.empty(0)
+    low = x[0] if lower is None else max(lower, x[0])
+    high = x[-1] if upper is None else min(upper, x[-1])
+    if not high > low:
+        return np.empty(0), np.empty(0)
+    inner = (x > low) & (x < high)
+    first = np.interp(low, x, p)  # of equal log recalls, the last
+    last = np.interp(-high, -x[::-1], p[::-1])  # of equal log recalls, the first
+    return np.concatenate([[low], x[inner], [high]]), np.concatenate([[first], p[inner], [last]])
+
+
+def area(
+    precision_t: FloatArray,
+    log_recall_t: FloatArray,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> float:
+    """Return the AUPR: the area under precision over log recall, divided by the width.
+
+    This is the mean precision, in [0, 1] (linear between thresholds); NaN where the range has no
+    width.
+
+    Parameters
+    ----------
+    precision_t, log_recall_t : float64 [T], log_recall not descending
+    lower, upper : range of log recall (default: the curve's own ends), cut to the curve's own
+    """
+    x, p = _cut(precision_t, log_recall_t, lower, upper)
+    return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
+
+
+def areas(precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range) -> FloatArray:
+    """Return `area` of many curves [M, T] between the same ends [M]; NaN where one has no width."""
+    known = np.isfinite(log_recall_mt) & np.isfinite(precision_mt)
+    first = np.where(known, log_recall_mt, np.inf).min(axis=1, keepdims=True)
+    # what is not known lies before the first right input: a stretch of no width
+    x, p = np.where(known, log_recall_mt, first), np.where(known, precision_mt, 0.0)
+    low = np.maximum(first, ends[0])
+    high = np.minimum(x[:, -1:], ends[1])
+    begin, stop = np.clip(x[:, :-1], low, high), np.clip(x[:, 1:], low, high)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.diff(p, axis=1) / np.diff(x, axis=1)
+        middle = p[:, :-1] + slope * (0.5 * (begin + stop) - x[:, :-1])
+        total = np.where(stop > begin, middle * (stop - begin), 0.0).sum(axis=1)
+        return np.asarray(np.where(high > low, total[:, None] / (high - low), np.nan)[:, 0])
+
+
+def build_curve(
+    edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
+    errors: CurveErrors,
+) -> Curve:  # fmt: skip
+    """Return a curve over the used bins: its values from `side` on, the means of all bins [B]."""
+    bins = np.flatnonzero(used_b)
+    order = bins if side == "low" else bins[::-1]
+    return Curve(
+        threshold_t=edges[order + 1] if side == "low" else edges[order],
+        bin_t=order,
+        trace=values,
+        aupr=area(values.precision_t, values.log_recall_t),
+        **vars(means),
+        **vars(errors),
+    )
+
+
+def counted_bins(believed_b: BoolArray, enough_b: BoolArray) -> BoolArray:
+    """Return the believed bins from the first with enough scores to the last; none without one."""
+    fit = np.flatnonzero(believed_b & enough_b)
+    counted_b = np.zeros(len(believed_b), dtype=bool)
+    if fit.size:
+        counted_b[fit[0] : fit[-1] + 1] = True
+    return counted_b & believed_b
+
+
+def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolArray) -> FloatArray:
+    """Return r [..., B] in the used bins, NaN elsewhere.
+
+    Used bins without scores get the linear interpolation in z between the nearest used bins with
+    scores, and beyond the last of these its value.
+    """
+    scored_b = used_b & scored_b
+    filled = np.where(scored_b, r, np.nan)
+    known = np.flatnonzero(scored_b)
+    for b in np.flatnonzero(used_b & ~scored_b) if known.size else ():
+        place = int(np.searchsorted(known, b))
+        below, above = known[max(place - 1, 0)], known[min(place, len(known) - 1)]
+        share = (z_b[b] - z_b[below]) / (z_b[above] - z_b[below]) if above > below else 0.0
+        filled[..., b] = (1.0 - share) * r[..., below] + share * r[..., above]
+    return filled
+
+
+def cumulative_ratio(
+    a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray], n: int = 201
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ratio of two curves' areas as recall grows, from the lower common end on.
+
+    Both curves are (precision_t, log_recall_t) on one scale of recall.
+
+    Returns
+    -------
+    log_recall_x : float64 [n] over the common range (empty where there is none)
+    ratio_x : float64 [n], area of a over area of b up to there (the first: of the precisions)
+    """
+    low, high = common_range(curve_range(*a), curve_range(*b))
+    if not high > low:
+        return np.empty(0), np.empty(0)
+    grid = np.linspace(low, high, n)
+    areas = []
+    for curve in (a, b):
+        x, p = _cut(*curve, low, high)
+        every = np.union1d(x, grid)
+        value = np.interp(every, x, p)
+        steps = 0.5 * (value[1:] + value[:-1]) * np.diff(every)
+        total = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(every, grid)]
+        total[0] = value[0]  # in place of 0 / 0: its limit is the ratio of the precisions
+        areas.append(total)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return grid, areas[0] / areas[1]

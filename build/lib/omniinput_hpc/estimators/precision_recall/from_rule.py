@@ -1,0 +1,287 @@
+"""Precision and recall of a model over its whole input space by a rule that scores every sample.
+
+`from_scores` does the same with the scores that people gave to some of the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import (
+    TAILS,
+    draw_together,
+    jackknife_error,
+    t_quantile,
+)
+from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.plugins import load_function
+
+Rule = Callable[[IntArray], FloatArray]
+"""Scores inputs [n, D]: float64 [n] in [0, 1]."""
+
+
+def load_rule(name: str, option: str = "--rule") -> Rule:
+    """Import a rule by its name ``module:function``; the current directory is importable.
+
+    Raises
+    ------
+    UserError
+        No such module or function; at a call of the rule: the function fails.
+    EstimateError
+        At a call of the rule: scores of the wrong shape, or that are not finite and in [0, 1].
+    """
+    function = load_function(name, option)
+
+    def rule(x: IntArray) -> FloatArray:
+        return check_scores(call_rule(function, x, name, option), len(x), name)
+
+    return rule
+
+
+def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:
+    """Return what a user's function gives; whatever it raises becomes a `UserError`."""
+    try:
+        return function(given)
+    except (EstimateError, UserError):
+        raise
+    except Exception as error:  # a user's own function may raise anything
+        raise UserError(f"{option} {name} failed: {type(error).__name__}: {error}") from error
+
+
+def check_scores(scores: object, n: int, name: str) -> FloatArray:
+    """Return the scores as float64 [n], or raise a plain EstimateError."""
+    try:
+        r = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EstimateError(f"rule {name}: its scores are not numbers: {error}") from error
+    if r.shape != (n,):
+        raise EstimateError(f"rule {name}: expected {n} scores of shape ({n},), got {r.shape}")
+    wrong = ~((r >= 0.0) & (r <= 1.0))
+    if wrong.any():
+        raise EstimateError(f"rule {name}: scores must lie in [0, 1], got {r[wrong][0]:g}")
+    return r
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Within-bin weighted sums over recorded samples, per group of lanes.
+
+    Attributes
+    ----------
+    weight_gb : float64 [G, B], sum of w_i
+    score_gb : float64 [G, B], sum of w_i r_i
+    count_gb : int64 [G, B], samples
+    inputs_b : int64 [B], distinct inputs (counted as far as was asked for, or a little further)
+    lanes_b : int64 [B], lanes that the samples come from
+    """
+
+    weight_gb: FloatArray
+    score_gb: FloatArray
+    count_gb: IntArray
+    inputs_b: IntArray
+    lanes_b: IntArray
+
+
+def sum_scores(
+    run: RunData, density: Density, rule: Rule, counted: int = curves.FEWEST_INPUTS
+) -> ScoreSums:
+    """Score every recorded sample of a run inside its bins, a round and a rung at a time.
+
+    Weights are relative to those at the bin's mean z, so that nothing over- or underflows. A bin's
+    distinct inputs are counted as far as `counted`.
+
+    Raises
+    ------
+    EstimateError
+        No samples inside the bins.
+    """
+    n_bins, n_groups = len(density.count_b), len(density.lanes_g)
+    # each of n counts in a bin stands for g / n inputs, about
+    reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
+    group_w = lane_groups(run.walkers)
+    size = n_groups * n_bins
+    weight, score = np.zeros(size), np.zeros(size)
+    count = np.zeros(size, dtype=np.int64)
+    seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
+    distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
+    for part in samples_in_bins(run, density.edges):
+        r_i = rule(part.x_id.astype(np.int64))
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        w_i = np.exp(log_w_i - reference_b[part.bin_i])
+        cell_i = group_w[part.lane_i] * n_bins + part.bin_i
+        weight += np.bincount(cell_i, w_i, size)
+        score += np.bincount(cell_i, w_i * r_i, size)
+        count += np.bincount(cell_i, minlength=size)
+        seen_bw[part.bin_i, part.lane_i] = True
+        _note_inputs(distinct, part.x_id, part.bin_i, counted)
+    if not count.any():
+        raise EstimateError(f"{run.path} has no recorded samples inside the bins")
+    shape = (n_groups, n_bins)
+    return ScoreSums(
+        weight.reshape(shape),
+        score.reshape(shape),
+        count.reshape(shape),
+        np.array([len(inputs) for inputs in distinct]),
+        seen_bw.sum(axis=1),
+    )
+
+
+def _note_inputs(
+    distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: IntArray, counted: int
+) -> None:
+    """Add inputs to their bins' sets, until a set holds as many as are asked for."""
+    for b in np.unique(bin_i):
+        if len(distinct[b]) < counted:
+            distinct[b].update(x.tobytes() for x in x_id[bin_i == b])
+
+
+def mean_scores(
+    weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: BoolArray
+) -> FloatArray:
+    """Return r_b = sum w r / sum w in the wanted bins, filled by `fill_gaps` [B]."""
+    sampled_b = weight_b > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_b = np.clip(score_b / weight_b, 0.0, 1.0)
+    return curves.fill_gaps(r_b, z_b, wanted_b, sampled_b)
+
+
+def rule_curve(
+    density: Density,
+    sums: ScoreSums,
+    side: Side = "low",
+    fewest: tuple[int, int] = (curves.FEWEST_INPUTS, curves.FEWEST_LANES),
+    whole: bool = False,
+) -> Curve:
+    """Return the curve with 95% bands from the joint jackknife over lane groups.
+
+    For every group of lanes both the density and the mean scores are computed again without it,
+    and from them the whole curve. The within-bin weights keep the full run's f_k: their change
+    with f_k is of second order in the bin width.
+
+    Parameters
+    ----------
+    density, sums : of the same run
+    side : "low" or "high"
+    fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
+    whole : whether all bins with counts are taken; by default the range ends with the last bin on
+        each side that has what it needs (all are taken where no bin has it)
+    """
+    enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
+    used_b = density.believed_b
+    if not whole and (used_b & enough_b).any():
+        used_b = curves.counted_bins(used_b, enough_b)
+    bins, sizes = np.flatnonzero(used_b), density.lanes_g
+    z_b, n_groups = density.z_b, len(sizes)
+    r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
+    r_jb = np.full((n_groups, len(used_b)), np.nan)
+    for j in range(n_groups if n_groups > 1 else 0):
+        rest = np.arange(n_groups) != j
+        weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
+        r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
+    values = curves.trace(density.log_g_b[bins], r_b[bins], side)
+    errors = _curve_errors(density, bins, values, r_b, r_jb, side)
+
+    seen_gb = sums.count_gb > 0
+    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
+    r_jb[seen_gb & alone_b] = np.nan
+    count_b = sums.count_gb.sum(axis=0)
+    low_b, high_b = _r_band(r_b, r_jb, sizes, np.minimum(density.effective_b, count_b))
+    means = curves.BinMeans(
+        r_b=r_b,
+        r_error_b=jackknife_error(r_b, r_jb, sizes),
+        r_low_b=low_b,
+        r_high_b=high_b,
+        interpolated_b=used_b & (count_b == 0),
+        thin_b=used_b & ~enough_b,
+        inputs_b=sums.inputs_b,
+        lanes_b=sums.lanes_b,
+    )
+    return curves.build_curve(density.edges, used_b, side, values, means, errors)
+
+
+def _curve_errors(
+    density: Density, bins: IntArray, values: Trace, r_b: FloatArray, r_jb: FloatArray,
+    side: Side,
+) -> curves.CurveErrors:  # fmt: skip
+    """Return the curve's errors from the replicates of log g and of r [J, B]."""
+    sizes = density.lanes_g
+    replicate_j = curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
+    pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
+    # each over its own ends, as the curve itself: their errors are part of the AUPR's
+    aupr_j = np.array([curves.area(p, x) for p, x in pairs])
+    aupr = curves.area(values.precision_t, values.log_recall_t)
+    error = float(jackknife_error(aupr, aupr_j, sizes))
+    half = float(_half_width(np.asarray(error), sizes))
+    theta_b, theta_jb = (
+        np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
+        for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
+    )
+    drawn = draw_together(theta_b, theta_jb, sizes, np.random.default_rng(0))
+    return curves.CurveErrors(
+        bands=_jackknife_bands(values, replicate_j, sizes),
+        draws=curves.trace(drawn[:, : len(bins)], _share(drawn[:, len(bins) :]), side),
+        aupr_error=error,
+        aupr_low=max(0.0, aupr - half),
+        aupr_high=min(1.0, aupr + half),
+    )
+
+
+def _r_band(
+    r_b: FloatArray, r_jb: FloatArray, size_j: IntArray, worth_b: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
+
+    The jackknife sees no spread where all scores of a bin are equal; the interval of `worth_b`
+    independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
+    """
+    jackknife_low_b, jackknife_high_b = _share_band(r_b, r_jb, size_j)
+    n_b = np.maximum(worth_b, 0.0)
+    low_b, high_b = (betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in TAILS)
+    low_b, high_b = np.where(r_b == 0.0, 0.0, low_b), np.where(r_b == 1.0, 1.0, high_b)
+    return np.minimum(jackknife_low_b, low_b), np.maximum(jackknife_high_b, high_b)
+
+
+def _share(angle: FloatArray) -> FloatArray:
+    """Return the share p in [0, 1] of an angle arcsin(sqrt(p)), cut to 0 and pi / 2."""
+    return np.asarray(np.sin(np.clip(angle, 0.0, np.pi / 2)) ** 2)
+
+
+def _share_band(
+    share: FloatArray, share_j: FloatArray, size_j: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the jackknife's 95% intervals of shares [...] from replicates [J, ...]."""
+    # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
+    angle, angle_j = np.arcsin(np.sqrt(share)), np.arcsin(np.sqrt(share_j))
+    half = _half_width(jackknife_error(angle, angle_j, size_j), size_j)
+    return _share(angle - half), _share(angle + half)
+
+
+def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: IntArray) -> curves.Bands:
+    """Return 95% bands of everything from the replicates' spread."""
+    low, high = {}, {}
+    for name, value in vars(curve).items():
+        value_j = getattr(replicate_j, name)
+        if "precision" in name:
+            low[name], high[name] = _share_band(value, value_j, size_j)
+        else:
+            half = _half_width(jackknife_error(value, value_j, size_j), size_j)
+            finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
+            low[name], high[name] = finite - half, finite + half
+    return curves.Bands(Trace(**low), Trace(**high))
+
+
+def _half_width(error: FloatArray, size_j: IntArray) -> FloatArray:
+    """Return half the width of 95% intervals, infinite where it is not known."""
+    factor = t_quantile(len(size_j))
+    return np.where(np.isfinite(error) & np.isfinite(factor), error, np.inf) * min(factor, 1e300)

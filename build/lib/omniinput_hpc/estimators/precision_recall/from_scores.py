@@ -1,0 +1,377 @@
+"""Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
+
+The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
+errors: of having scored some inputs only (wider where inputs of one lane are alike), and of having
+asked some annotators only. `mid_p` makes the intervals of r, precision and recall, `pooled_draws`
+the AUPR's and the joint draws of the curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.wide_bins import coarsen
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
+from omniinput_hpc.estimators.precision_recall import curves, mid_p
+from omniinput_hpc.estimators.precision_recall.annotator_effects import (
+    AnnotatorEffects,
+    annotator_effects,
+)
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
+from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
+
+
+def mean_score(score_ai: FloatArray) -> FloatArray:
+    """Return each input's mean over the annotators who scored it [n], NaN if none did."""
+    known = ~np.isnan(score_ai)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, score_ai, 0.0).sum(axis=0) / known.sum(axis=0))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of distinct inputs of one model, a column each.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1], of the bins that inputs were drawn from
+    bin_i : int64 [n]
+    lane_i : int64 [n], lanes of several runs numbered on
+    weight_i : float64 [n], of an input in its bin's mean. Drawn by weight: how often it was drawn;
+        drawn with equal probability: its weight. So nothing is weighted twice.
+    score_ai : float64 [A, n] in [0, 1], NaN where annotator a did not score input i
+    annotators : their names
+    """
+
+    edges: FloatArray
+    bin_i: IntArray
+    lane_i: IntArray
+    weight_i: FloatArray
+    score_ai: FloatArray
+    annotators: Sequence[str]
+
+    @property
+    def score_i(self) -> FloatArray:
+        """Each input's mean over the annotators who scored it (NaN if none)."""
+        return mean_score(self.score_ai)
+
+    def part(self, keep_i: BoolArray) -> Scored:
+        """Return the inputs to keep."""
+        return replace(
+            self,
+            bin_i=self.bin_i[keep_i],
+            lane_i=self.lane_i[keep_i],
+            weight_i=self.weight_i[keep_i],
+            score_ai=self.score_ai[:, keep_i],
+        )
+
+    def of(self, annotator: int) -> Scored:
+        """Return one annotator's scores alone."""
+        score_ai = self.score_ai[[annotator]]
+        alone = replace(self, score_ai=score_ai, annotators=[self.annotators[annotator]])
+        return alone.part(~np.isnan(score_ai[0]))
+
+
+@dataclass(frozen=True)
+class BinScores:
+    """Mean scores per bin and what their errors are made of.
+
+    Attributes
+    ----------
+    r_b : float64 [B], NaN where nothing was scored
+    inputs_b, lanes_b : int64 [B], distinct scored inputs, and lanes that they come from
+    spread_b : float64 [B], standard deviation of one input's score, never quite 0
+    effective_b : float64 [B], how many independent inputs the mean is worth
+    worth_b : float64 [B], how many right-or-wrong scores one score is worth (1 or more)
+    sampling_error_b : float64 [B], standard error of having scored some inputs only
+    annotators : AnnotatorEffects, what the choice of annotators moves the means by
+    design_effect : how much inputs of one lane being alike widens the errors (1: not at all)
+    """
+
+    r_b: FloatArray
+    inputs_b: IntArray
+    lanes_b: IntArray
+    spread_b: FloatArray
+    effective_b: FloatArray
+    worth_b: FloatArray
+    sampling_error_b: FloatArray
+    annotators: AnnotatorEffects
+    design_effect: float
+
+    @property
+    def annotator_error_b(self) -> FloatArray:
+        """Standard error of having asked some annotators only [B], 0 if one."""
+        return self.annotators.error_b
+
+    @property
+    def count_b(self) -> FloatArray:
+        """How many independent right-or-wrong scores the bins' means are worth [B], 0 if none."""
+        return np.where(self.inputs_b > 0, self.effective_b * self.worth_b, 0.0)
+
+    @property
+    def right_b(self) -> FloatArray:
+        """How many of these are right [B]."""
+        return np.where(self.inputs_b > 0, self.count_b * self.r_b, 0.0)
+
+
+def bin_scores(scored: Scored) -> BinScores:
+    """Return each bin's mean score and its errors; inputs without a score are left out."""
+    scored = scored.part(~np.isnan(scored.score_i))
+    n_bins = len(scored.edges) - 1
+    bin_i, s_i = scored.bin_i, scored.score_i
+
+    def per_bin(value_i: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(bin_i, value_i, n_bins), dtype=np.float64)
+
+    n_b = np.bincount(bin_i, minlength=n_bins)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total_b = per_bin(scored.weight_i)
+        w_i = scored.weight_i / total_b[bin_i]
+        # the same sums above and below: exactly 1 where nothing is wrong
+        r_b = np.where(n_b > 0, np.clip(per_bin(scored.weight_i * s_i) / total_b, 0, 1), np.nan)
+        kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
+    deviation_i = w_i * (s_i - r_b[bin_i])
+    effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
+    effective_b = kish_b / effect
+    inner_b = per_bin(w_i * (s_i - r_b[bin_i]) ** 2)
+    # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more; 1/4 (the
+    # spread of one tossed coin) on both sides, since 40 equal scores are no certainty
+    worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
+    shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
+    variance_b = shrunk_b * (1.0 - shrunk_b) / worth_b
+    lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
+    return BinScores(
+        r_b=r_b,
+        inputs_b=n_b,
+        lanes_b=np.bincount(lanes[0], minlength=n_bins),
+        spread_b=np.where(n_b > 0, np.sqrt(variance_b), np.nan),
+        effective_b=effective_b,
+        worth_b=worth_b,
+        sampling_error_b=np.sqrt(variance_b / np.maximum(effective_b, 1e-300)),
+        annotators=annotator_effects(scored.score_ai, w_i, bin_i, n_bins),
+        design_effect=effect,
+    )
+
+
+def _design_effect(
+    bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
+) -> float:
+    """Return the variance of the bins' means with lanes as clusters, over that without."""
+    # pooled over the bins, since one bin's is too noisy
+    cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
+    cell_i = cell_i.ravel()
+    sum_c = np.bincount(cell_i, deviation_i, cells.shape[1])
+    lanes_b = np.bincount(cells[0], minlength=n_bins)
+    n_b = np.bincount(bin_i, minlength=n_bins)
+    use = lanes_b >= 2
+    lanes, n = lanes_b[use], n_b[use]
+    clustered_b = np.bincount(cells[0], sum_c**2, n_bins)[use] * lanes / (lanes - 1.0)
+    alone_b = np.bincount(bin_i, deviation_i**2, n_bins)[use] * n / (n - 1.0)
+    return max(1.0, float(clustered_b.sum() / alone_b.sum())) if alone_b.sum() > 0 else 1.0
+
+
+def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
+    """Return draws of each bin's r by itself [n, B], NaN where nothing is scored.
+
+    They follow `mid_p`, moved by the annotators' shifts, each of all bins together.
+    """
+    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).with_extra_mb
+    moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
+    return np.where(scores.inputs_b > 0, moved, np.nan)
+
+
+def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
+    """Return draws of what the annotators that were asked move r by [n, B].
+
+    Two or three annotators tell little of the spread of all; theirs is taken.
+    """
+    move_ab = scores.annotators.move_ab
+    if len(move_ab) < 2:
+        return np.zeros((n, len(scores.r_b)))
+    return np.asarray(rng.normal(size=(n, len(move_ab))) @ move_ab)
+
+
+@dataclass(frozen=True)
+class ScoredCurve:
+    """A curve from annotators' scores, in the tasks' bins.
+
+    Attributes
+    ----------
+    density : Density in these bins
+    curve : Curve
+    scores : BinScores
+    used_b : bool [B], bins that the curve counts: from the first well-scored one to the last
+    density_share : share of the AUPR's variance that the density's error makes
+    """
+
+    density: Density
+    curve: Curve
+    scores: BinScores
+    used_b: BoolArray
+    density_share: float
+
+
+def scored_curve(
+    density: Density,
+    scored: Scored,
+    side: Side = "low",
+    fewest_inputs: int = curves.FEWEST_INPUTS,
+    fewest_lanes: int = curves.FEWEST_LANES,
+    seed: int = 0,
+) -> ScoredCurve:
+    """Return the precision-recall curve of scored inputs, with 95% bands.
+
+    Parameters
+    ----------
+    density, scored : of one run, the density in its own bins
+    side : "low" or "high"
+    fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
+        side; a bin between with less is counted and marked as thin.
+    seed : of the draws
+
+    Raises
+    ------
+    EstimateError
+        No bin has enough scores, or the bins do not fit the run's.
+    """
+    coarse = coarsen(density, scored.edges)
+    scores = bin_scores(scored)
+    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    used_b = curves.counted_bins(coarse.believed_b, enough_b)
+    if not used_b.any():
+        raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
+    bins, rng = np.flatnonzero(used_b), np.random.default_rng(seed)
+    r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
+    log_g_b = coarse.log_g_b[bins]
+    log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+    per_value, joint_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    means = _bin_means(scores, r_b, per_value, used_b, enough_b)
+    values = curves.trace(log_g_b, r_b[bins], side)
+    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
+    draws = curves.trace(log_g_mb, joint_mb, side)
+    ends = curves.curve_range(values.precision_t, values.log_recall_t)
+    aupr_m = _areas(draws, ends)
+    errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
+    r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
+    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends)
+    return ScoredCurve(
+        density=coarse,
+        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
+        scores=scores,
+        used_b=used_b,
+        density_share=_share_of_variance(fixed_m, aupr_m),
+    )
+
+
+def _bin_means(
+    scores: BinScores, r_b: FloatArray, per_value: mid_p.MidPDraws, used_b: BoolArray,
+    enough_b: BoolArray,
+) -> curves.BinMeans:  # fmt: skip
+    """Return the bins' means with the intervals that the used bins' draws give."""
+    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
+    low_b, high_b = np.full((2, len(used_b)), np.nan)
+    low_b[bins], high_b[bins] = np.quantile(per_value.with_extra_mb, TAILS, axis=0)
+    return curves.BinMeans(
+        r_b=r_b,
+        r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
+        r_low_b=np.minimum(low_b, r_b),
+        r_high_b=np.maximum(high_b, r_b),
+        interpolated_b=used_b & ~scored_b,
+        thin_b=used_b & ~enough_b,
+        inputs_b=scores.inputs_b,
+        lanes_b=scores.lanes_b,
+    )
+
+
+def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
+    """Return the variance of some draws over that of others; NaN where these do not vary."""
+    variance = float(np.var(whole_m))
+    return float(np.var(part_m)) / variance if variance > 0 else np.nan
+
+
+def _draws_of_r(
+    scores: BinScores, z_b: FloatArray, used_b: BoolArray, rng: np.random.Generator
+) -> tuple[mid_p.MidPDraws, FloatArray]:
+    """Return draws of the used bins' r: of single values, and joint ones [M, B']."""
+    bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
+    found = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, N_DRAWS)
+    moves_mb = _annotator_moves(scores, rng, N_DRAWS)
+
+    def filled(value_b: FloatArray) -> FloatArray:
+        return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
+
+    per_value = mid_p.MidPDraws(
+        with_extra_mb=filled(np.clip(found.with_extra_mb + moves_mb, 0.0, 1.0)),
+        without_extra_mb=filled(np.clip(found.without_extra_mb + moves_mb, 0.0, 1.0)),
+        count_b=filled(scores.count_b),
+    )
+    joint_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
+    return per_value, np.clip(joint_mb + moves_mb[:, bins], 0.0, 1.0)
+
+
+def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
+    """Return the message that no bin has scores of so many inputs from so many lanes."""
+    best = int(np.argmax(scores.inputs_b))
+    return (
+        f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
+        f"best one, {edges[best]:g} to {edges[best + 1]:g}, has "
+        f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
+        "--fewest-inputs and --fewest-lanes"
+    )
+
+
+def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
+    """Return the AUPR of every draw [M] over one range of log recall; its own if they share none.
+
+    A draw with right inputs in fewer than two bins has no range: its precision in the end counts.
+    """
+    area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
+    for m in np.flatnonzero(np.isnan(area_m)):
+        area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
+    return np.where(np.isnan(area_m), draws.precision_t[:, -1], area_m)
+
+
+def _errors_of_draws(
+    values: Trace, bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
+) -> curves.CurveErrors:
+    """Return a curve's errors; where the density's are not known, [0, 1] is the AUPR's interval.
+
+    Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
+    closer than the rule of three's.
+    """
+    if not np.isfinite(aupr_m).all():
+        return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
+    aupr = curves.area(values.precision_t, values.log_recall_t)
+    low, high = np.quantile(aupr_m, TAILS)
+    if np.isneginf(values.log_recall_t[-1]):
+        low, high = 0.0, max(high, mid_p.rule_of_three(count))
+    elif np.isneginf(values.log_wrong_t[-1]):
+        low, high = min(low, 1.0 - mid_p.rule_of_three(count)), 1.0
+    low, high = float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
+    return curves.CurveErrors(bands, draws, float(np.std(aupr_m)), low, high)
+
+
+def bands_of_draws(curve: Trace, draws: Trace) -> curves.Bands:
+    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
+    low, high = {}, {}
+    for name, value in vars(curve).items():
+        ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
+        low[name], high[name] = _ends(value, getattr(draws, name), *ends)
+    return curves.Bands(Trace(**low), Trace(**high))
+
+
+def _ends(
+    value_t: FloatArray, value_mt: FloatArray, least: float, most: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
+    unknown = np.isnan(value_mt).any(axis=0)
+    # -inf (no right input in a draw) has its place in the order, but no distance from others
+    drawn = np.where(unknown, 0.0, value_mt)
+    low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
+    low, high = np.fmin(low, value_t), np.fmax(high, value_t)
+    return np.where(unknown, least, low), np.where(unknown, most, high)

@@ -1,0 +1,177 @@
+"""What the estimators ask of a run, and one pass over its recorded samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.histogram import bin_of
+
+
+class RunData(Protocol):
+    """A run's committed rounds; `omniinput_hpc.runfile.reader.open_run` opens a file as one.
+
+    There are K rungs, B bins, W walkers (lanes) and S recorded samples per rung and round.
+    """
+
+    @property
+    def path(self) -> Any:
+        """The run file, for messages."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The parsed input file."""
+
+    @property
+    def n_values(self) -> int:
+        """Values per site."""
+
+    @property
+    def n_sites(self) -> int:
+        """Sites of an input."""
+
+    @property
+    def rounds(self) -> int:
+        """Committed rounds."""
+
+    @property
+    def rounds_planned(self) -> int:
+        """Rounds of the complete run."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the model: runs of one model have the same."""
+
+    @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where it is not known."""
+
+    @property
+    def walkers(self) -> int:
+        """W, per rung."""
+
+    @property
+    def samples_per_round(self) -> int:
+        """S, a multiple of W."""
+
+    @property
+    def beta_k(self) -> FloatArray:
+        """Inverse temperatures, float64 [K]; NaN marks a flat-histogram rung."""
+
+    @property
+    def edges(self) -> FloatArray:
+        """The bins' edges, float64 [B + 1]."""
+
+    @property
+    def model_beta(self) -> float:
+        """The beta of a language model's own distribution; NaN if there is none."""
+
+    def round_trips_v(self) -> IntArray:
+        """Return the completed round trips of each walker, int64 [W K]."""
+
+    def swaps_k2(self) -> IntArray:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
+
+    def log_weight_kb(self) -> FloatArray:
+        """Return frozen log-weights, float64 [K, B], exact for flat-histogram rungs only."""
+
+    def kappa_k(self) -> FloatArray:
+        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
+
+    def z0_k(self) -> FloatArray:
+        """Return z0 of each rung's weight, float64 [K]."""
+
+    def counts_kb(self) -> IntArray:
+        """Return the histogram over all rounds, int64 [K, B]."""
+
+    def counts_nkb(self, n_blocks: int) -> IntArray:
+        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B]."""
+
+    def outside_k2(self) -> IntArray:
+        """Return the counts below and above the bins, int64 [K, 2]."""
+
+    def lane_counts_kgb(self) -> IntArray:
+        """Return the histogram per group of lanes, int64 [K, G, B]."""
+
+    def z_sum_kb(self) -> FloatArray:
+        """Return the sum of z over each bin's counts, float64 [K, B]."""
+
+    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield x [K, S, D] and z [K, S] of each round; sample t W + w is of lane w."""
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return the samples' z of some rounds and rungs, float32 [rounds, K, S]."""
+
+    def samples_log_q(self) -> Iterator[FloatArray] | None:
+        """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains."""
+
+
+def require_rounds(run: RunData, use: str = "analyse") -> None:
+    """Raise an EstimateError where no round is committed yet; `use` is a verb for its text."""
+    if run.rounds == 0:
+        raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")
+
+
+@dataclass(frozen=True)
+class RecordedSamples:
+    """Recorded samples of one rung in one round.
+
+    Attributes
+    ----------
+    round_, rung : int
+    index_i : int64 [n], a sample's place among the S samples of its rung and round
+    lane_i : int64 [n]
+    bin_i : int64 [n]
+    x_id : [n, D], as recorded (an unsigned integer type)
+    z_i : float64 [n]
+    log_q_ik : float64 [n, K], log-probability of the input on each rung of an ancestral run;
+        None for chains
+    """
+
+    round_: int
+    rung: int
+    index_i: IntArray
+    lane_i: IntArray
+    bin_i: IntArray
+    x_id: NDArray[Any]
+    z_i: FloatArray
+    log_q_ik: FloatArray | None
+
+
+def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
+    """Yield a run's recorded samples inside some bins, a round and a rung at a time.
+
+    Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
+    not be those of the run.
+    """
+    log_q = run.samples_log_q()
+    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
+        log_q_ksj = next(log_q) if log_q is not None else None
+        for rung, z_s in enumerate(z_ks.astype(np.float64)):
+            bin_s = bin_of(z_s, edges)
+            index_i = np.flatnonzero((bin_s >= 0) & (bin_s < len(edges) - 1))
+            if index_i.size:
+                yield RecordedSamples(
+                    round_=round_,
+                    rung=rung,
+                    index_i=index_i,
+                    lane_i=index_i % run.walkers,
+                    bin_i=bin_s[index_i],
+                    x_id=x_ksd[rung, index_i],
+                    z_i=z_s[index_i],
+                    log_q_ik=None if log_q_ksj is None else log_q_ksj[rung, index_i],
+                )
+
+
+def evenly_spaced_rounds(run: RunData, max_samples: int) -> IntArray:
+    """Return the rounds to read so that at most about `max_samples` samples are read, int64 [n]."""
+    per_round = len(run.beta_k) * run.samples_per_round
+    n_rounds = min(run.rounds, max(1, max_samples // per_round))
+    return np.unique(np.linspace(0, run.rounds - 1, n_rounds).astype(np.int64))

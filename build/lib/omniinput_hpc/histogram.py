@@ -1,0 +1,75 @@
+"""Recorders: what a rung counts. Every move of every walker counts, rejected ones too."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_GROUPS = 16
+MAX_BINS = 10_000_000
+
+
+def lane_groups(n_walkers: int) -> NDArray[np.int64]:
+    """Return the group of each lane, int64 [W]: G = min(16, W) groups of neighbouring lanes."""
+    n_groups = min(MAX_GROUPS, n_walkers)
+    return np.arange(n_walkers) * n_groups // n_walkers
+
+
+class Histogram:
+    """Histogram of z of one rung: per round, and cumulative per group of lanes.
+
+    Parameters
+    ----------
+    edges : float64 [B + 1]; bins are half-open, the last one closed
+    n_walkers : W
+
+    Attributes
+    ----------
+    counts_b, outside : int64 [B] and [2] (below, above), this round
+    lane_counts_gb : uint64 [G, B], all counted rounds
+    z_sum_b : float64 [B], all counted rounds
+    moments : float64 [3], number, sum and sum of squares of this round's outputs
+    """
+
+    def __init__(self, edges: NDArray[np.float64], n_walkers: int) -> None:
+        self._edges = edges
+        self._group_w = lane_groups(n_walkers)
+        n_groups, n_bins = int(self._group_w[-1]) + 1, len(edges) - 1
+        self.counts_b = np.zeros(n_bins, dtype=np.int64)
+        self.outside = np.zeros(2, dtype=np.int64)
+        self.lane_counts_gb = np.zeros((n_groups, n_bins), dtype=np.uint64)
+        self.z_sum_b = np.zeros(n_bins)
+        self.moments = np.zeros(3)
+
+    def clear_round(self) -> None:
+        """Begin a round: its counts are zero, the cumulative ones stay."""
+        self.counts_b[:] = 0
+        self.outside[:] = 0
+        self.moments[:] = 0
+
+    def clear_all(self) -> None:
+        """Forget what was counted in burn-in."""
+        self.clear_round()
+        self.lane_counts_gb[:] = 0
+        self.z_sum_b[:] = 0
+
+    def add(self, z_tw: NDArray[np.float32]) -> None:
+        """Count the outputs of successive moves, float32 [T, W]."""
+        z = z_tw.astype(np.float64)
+        self.moments += (z.size, z.sum(), (z**2).sum())
+        n_bins = len(self._edges) - 1
+        bin_tw = bin_of(z, self._edges)
+        inside = (bin_tw >= 0) & (bin_tw < n_bins)
+        self.outside += (np.count_nonzero(bin_tw < 0), np.count_nonzero(bin_tw >= n_bins))
+        cell = (self._group_w * n_bins + bin_tw)[inside]
+        counts = np.bincount(cell, minlength=self.lane_counts_gb.size)
+        counts_gb = counts.reshape(self.lane_counts_gb.shape)
+        self.counts_b += counts_gb.sum(axis=0)
+        self.lane_counts_gb += counts_gb.astype(np.uint64)
+        self.z_sum_b += np.bincount(bin_tw[inside], weights=z[inside], minlength=n_bins)
+
+
+def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the bin of each z: -1 below all, B above all; the last bin is closed."""
+    index = np.searchsorted(edges, z, side="right") - 1
+    return np.asarray(np.where(z == edges[-1], len(edges) - 2, index), dtype=np.int64)

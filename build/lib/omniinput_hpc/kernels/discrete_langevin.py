@@ -1,0 +1,120 @@
+"""The discrete Langevin proposal: all sites at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.kernels import STEP_SIZES
+from omniinput_hpc.config.kernels import DiscreteLangevin as Options
+from omniinput_hpc.kernels.parts import gradients
+from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.gradients import Gradient
+from omniinput_hpc.kernels.state import Info, State, accept, decide
+from omniinput_hpc.models import Model
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+TARGET_ACCEPTANCE = 0.574
+"""Share of accepted moves that tuning aims at: the optimum of the continuous Langevin algorithm
+(Roberts & Rosenthal 1998)."""
+
+
+class DiscreteLangevin:
+    """Propose all sites at once, each by the gradient and a penalty for distant values.
+
+    q(x' | x) is a product over sites of q_i(v) proportional to
+    exp(-b/2 (g[i, v] - g[i, x_i]) - d(v, x_i) / (2 alpha)), with d = (v - x_i)^2 for ordered
+    values (grey levels) and d = 1 for every other value of unordered ones (tokens): Zhang et al.
+    (2022), eq. 3 and 4. All sites are accepted together by Metropolis-Hastings. b is the ensemble's
+    slope, at z forward and at z' backward; or, with ``proposal_beta``, drawn uniformly from a range
+    for each move, independently of the state and the same in both directions. A move takes one
+    forward and one backward pass of the model.
+
+    Attributes
+    ----------
+    tuned : float64 [2], the step size alpha, and how often it has been adapted
+    """
+
+    def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
+        self._model = gradients.Differentiable(model, options.name)
+        self._ordered, self._range = options.ordered, options.proposal_beta
+        self.tuned: NDArray[np.float64] = np.array([options.step_size, 0.0])
+        self.parts = options.part_names
+        self.uniforms_per_move = n_walkers * (model.n_sites + 1)
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers with the gradient at x."""
+        gradient = self._model.evaluate_again(x, z)
+        return State(x, z, gradient)
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Move every walker once; the cache is the gradient at x."""
+        x, z = state.x, state.z
+        drawn = self._draw_slope(z, stream)
+        slope = ensemble.slope(z.double()) if drawn is None else drawn  # [W]
+        x_new, log_forward = self._propose(state.cache, x, slope, stream.uniform(*x.shape))
+        z_new, gradient = self._model.evaluate(x_new)
+        slope_new = ensemble.slope(z_new.double()) if drawn is None else drawn
+        log_backward = self._log_probability(gradient, x_new, slope_new, x)
+        u = stream.uniform(len(x))
+        accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
+        moved = State(
+            accept(accepted, x_new, x),
+            accept(accepted, z_new, z),
+            gradient.where(accepted, state.cache),
+        )
+        return moved, Info(accepted)
+
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Change the step size towards the target acceptance, by less each time (Robbins-Monro)."""
+        if not attempted_p[0]:
+            return
+        alpha, times = self.tuned
+        gain = 4.0 / (1.0 + times) ** 0.6
+        alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
+        self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
+
+    def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:
+        """Return the proposal's b, float64 [W], where it is drawn from a range."""
+        if self._range is None:
+            return None
+        low, high = self._range
+        b = low + (high - low) * float(stream.shared_uniform(1)[0])
+        return torch.full(z.shape, b, dtype=torch.float64, device=z.device)
+
+    def _propose(
+        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor, u: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x' [W, D] for uniform numbers u [W, D], and ln q(x' | x), float64 [W]."""
+        x_new = torch.empty_like(x)
+        log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        for begin, end in self._model.chunks(len(x)):
+            scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
+            values = draw(scores, u[:, begin:end])  # [W, n]
+            x_new[:, begin:end] = values
+            log_q += (pick(scores, values) - log_sum(scores)).sum(dim=1)
+        return x_new, log_q
+
+    def _log_probability(
+        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor, to: torch.Tensor
+    ) -> torch.Tensor:
+        """Return ln q(to | x), float64 [W], given the gradient at x."""
+        log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        for begin, end in self._model.chunks(len(x)):
+            scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)
+            log_q += (pick(scores, to[:, begin:end]) - log_sum(scores)).sum(dim=1)
+        return log_q
+
+    def _scores(self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        """Return ln q_i(v) but for its normalizer: [W, n, V], given x_i [W, n] and b [W]."""
+        value = value[..., None]  # [W, n, 1]
+        penalty = 0.5 / float(self.tuned[0])
+        half = (-0.5 * slope).to(rows.dtype)[:, None, None]
+        scores = (rows - rows.gather(-1, value)).mul_(half)
+        if self._ordered:
+            values = torch.arange(rows.shape[-1], dtype=rows.dtype, device=rows.device)
+            return scores.sub_((values - value.to(rows.dtype)).square_(), alpha=penalty)
+        # A bonus for the present value gives the same ratios as a penalty on all others.
+        return scores.scatter_(-1, value, penalty)

@@ -1,0 +1,98 @@
+"""Gibbs with gradients: one site and its value, drawn by the changes of z that g predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from omniinput_hpc.config.kernels import GibbsWithGradients as Options
+from omniinput_hpc.kernels.parts import gradients
+from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.gradients import Gradient
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
+from omniinput_hpc.models import Model
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The gradient at x, and the proposal's distribution of sites.
+
+    Attributes
+    ----------
+    gradient : of z at x
+    beta : of the canonical ensemble that log_s was computed for; else None
+    log_s : float64 [W, D], ln of each site's sum over values in the proposal; None if not computed
+    """
+
+    gradient: Gradient
+    beta: float | None = None
+    log_s: torch.Tensor | None = None
+
+
+class GibbsWithGradients(Untuned):
+    """Propose from q(i, v | x) proportional to exp(-b/2 (g[i, v] - g[i, x_i])), v other than x_i.
+
+    Grathwohl et al. (2021), eq. 7, with b the ensemble's slope at z (beta where it is canonical):
+    at x forward, at x' backward. Accepted by Metropolis-Hastings. The site is drawn first (by its
+    sum over values), then the value. A move takes one forward and one backward pass of the model.
+    """
+
+    def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
+        super().__init__()
+        self._model = gradients.Differentiable(model, options.name)
+        self.parts = options.part_names
+        self.uniforms_per_move = 3 * n_walkers
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers with the gradient at x."""
+        gradient = self._model.evaluate_again(x, z)
+        return State(x, z, Cache(gradient))
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Move every walker once."""
+        x, z, cached = state.x, state.z, state.cache
+        slope = ensemble.slope(z.double())  # [W]
+        # Only a canonical slope is constant: a Wang-Landau ensemble's changes while it learns.
+        beta = ensemble.beta if isinstance(ensemble, Canonical) else None
+        log_s = cached.log_s
+        if log_s is None or beta is None or cached.beta != beta:
+            log_s = self._log_site_weights(cached.gradient, x, slope)  # [W, D]
+        site = draw(log_s, stream.uniform(len(x)))  # [W]
+        old = pick(x, site)
+        scores = self._scores(cached.gradient.at(site), old, slope)  # [W, V]
+        new = draw(scores, stream.uniform(len(x)))  # [W]
+        log_forward = pick(scores, new) - log_sum(log_s)
+
+        x_new = x.scatter(1, site[:, None], new[:, None])
+        z_new, gradient = self._model.evaluate(x_new)
+        slope_new = ensemble.slope(z_new.double())
+        log_s_new = self._log_site_weights(gradient, x_new, slope_new)
+        scores_back = self._scores(gradient.at(site), new, slope_new)
+        log_backward = pick(scores_back, old) - log_sum(log_s_new)
+
+        u = stream.uniform(len(x))
+        accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
+        log_s = accept(accepted, log_s_new, log_s)
+        cache = Cache(gradient.where(accepted, cached.gradient), beta, log_s)
+        moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
+        return moved, Info(accepted)
+
+    def _log_site_weights(
+        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor
+    ) -> torch.Tensor:
+        """Return ln of the sum over v of exp(scores), for every site: float64 [W, D]."""
+        log_weights = [
+            log_sum(self._scores(gradient.rows(begin, end), x[:, begin:end], slope[:, None]))
+            for begin, end in self._model.chunks(len(x))
+        ]
+        return torch.cat(log_weights, dim=1)
+
+    @staticmethod
+    def _scores(rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        """Return -b/2 (g[v] - g[x_i]), -inf at v = x_i: [..., V], with x_i and b [...]."""
+        value = value[..., None]
+        half = (-0.5 * slope).to(rows.dtype)[..., None]
+        return (rows - rows.gather(-1, value)).mul_(half).scatter_(-1, value, -torch.inf)

@@ -1,0 +1,251 @@
+"""Independent samplers: uniform inputs, and sequences drawn token by token from a model.
+
+They are kernels whose moves forget the state: anchors of a ladder, and ancestral sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from omniinput_hpc import rng
+from omniinput_hpc.kernels.parts.conditionals import require_conditionals
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.state import Info, State, Untuned
+from omniinput_hpc.models import Model, Offers, offers_of
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+MAX_EXCESS = 1e-3
+"""How far rounding in float32 may lift the sum of a row's probabilities above 1."""
+MAX_DEFICIT = 1e-5
+"""How far rounding may lower it below 1; a larger deficit means forbidden values."""
+MAX_TRIES = 10_000
+MIN_WHOLE = 2e-3
+"""The share of sequences with allowed values only with which so many tries suffice."""
+N_TRIED = 16
+"""Inputs whose rows are summed before a run."""
+
+
+class _IndependentSampler(Untuned):
+    """What the independent samplers have in common: nothing is cached."""
+
+    parts: tuple[str, ...] = ("draw",)
+
+    def __init__(self, model: Model, n_walkers: int) -> None:
+        super().__init__()
+        self._model, self._offers = model, offers_of(model)
+        self._first = self._offers.predicted_from
+        self.uniforms_per_move = n_walkers * model.n_sites
+
+
+class UniformSampler(_IndependentSampler):
+    """Draw every walker uniformly in every move: exact at beta = 0, for any model."""
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Draw all walkers; the ensemble must be uniform."""
+        x = stream.integers(self._model.n_values, *state.x.shape)  # [W, D]
+        accepted = torch.ones_like(state.z, dtype=torch.bool)
+        return State(x, self._model.output(x)), Info(accepted, exact=True)
+
+
+def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield l[:, t], float32 [W, n_values], for the predicted sites t in order.
+
+    The caller sets site t of x, int64 [W, D], before it asks for the next row; the sites before
+    `predicted_from` must be set from the beginning.
+    """
+    first, n_sites = offers.predicted_from, x.shape[1]
+    if offers.prefixes is not None:
+        prefixes = offers.prefixes.begin(x[:, :first])
+        for t in range(first, n_sites):
+            yield prefixes.log_p
+            if t + 1 < n_sites:
+                prefixes = offers.prefixes.extend(prefixes, x[:, t])
+        return
+    assert offers.conditional_logits is not None
+    for t in range(first, n_sites):
+        yield offers.conditional_logits(x)[1][:, t]
+
+
+def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw values with probabilities exp(log_weight), [W, V], by inverting the cumulative sums.
+
+    u is float64 [W], uniform in [0, 1). Returned are the values, int64 [W], V where u is at least
+    the sum, and the sums, float64 [W].
+    """
+    cumulative = log_weight.exp().cumsum(dim=1)  # [W, V]
+    value = torch.searchsorted(cumulative, u[:, None], right=True).squeeze(1)
+    return value, cumulative[:, -1]
+
+
+def scaled(row: torch.Tensor, b: float) -> torch.Tensor:
+    """Return b l of a row l, [W, V]; values that are forbidden (l = -inf) stay so for every b."""
+    return torch.where(row == -torch.inf, row, b * row)
+
+
+class AncestralSampler(_IndependentSampler):
+    """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
+
+    q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
+    that log q, kept for every b of the ladder `beta_k`, is an exact importance weight. Values that
+    the model forbids are drawn at no b, 0 included. The model must have `conditional_logits`, else
+    a `UserError` says so.
+    """
+
+    def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
+        require_conditionals(model, 'sampler.method = "ancestral"', 'choose "parallel-tempering"')
+        super().__init__(model, n_walkers)
+        self._b_k = [beta / (model.n_sites - self._first) for beta in beta_k]
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Draw all walkers; the info's log_q is log q_k, float64 [W, K]."""
+        n_walkers, n_sites = state.x.shape
+        b = float(ensemble.slope(0.0)) / (n_sites - self._first)
+        n_values = self._model.n_values
+        x = torch.zeros_like(state.x)
+        x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
+        uniform = torch.full((), float(n_values), dtype=torch.float64, device=x.device).log()
+        log_q = -self._first * uniform.expand(n_walkers, len(self._b_k)).clone()  # [W, K]
+        b_k = torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
+        for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
+            row = row.double()  # [W, V]
+            log_norm = torch.stack([scaled(row, b).logsumexp(1) for b in self._b_k], 1)  # [W, K]
+            weight = scaled(row, b)
+            u = stream.uniform(n_walkers)
+            value, _ = draw_with_sum(weight - weight.logsumexp(1, keepdim=True), u)
+            x[:, t] = value.clamp(max=n_values - 1)  # u within rounding of 1
+            chosen = row.gather(1, x[:, t : t + 1])  # [W, 1]
+            log_q += chosen * b_k
+            log_q -= log_norm
+        z = self._model.output(x)
+        return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q, exact=True)
+
+
+class AutoregressiveSampler(_IndependentSampler):
+    """Draw every walker from the model's own distribution in every move: exact at beta = m.
+
+    Where values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
+    into the missing rest is rejected whole and drawn again, so that the accepted ones have
+    probabilities proportional to prod_t exp(l_t[x_t]). The model must have `conditional_logits`,
+    else a `UserError` says so.
+    """
+
+    def __init__(self, model: Any, n_walkers: int) -> None:
+        require_conditionals(model, "ladder.anchors", "set ladder.anchors = false")
+        super().__init__(model, n_walkers)
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Draw all walkers; the ensemble must be the model's own (synchronizes)."""
+        drawn, x = torch.zeros_like(state.z, dtype=torch.bool), state.x
+        for _ in range(MAX_TRIES):
+            x_new, whole = self._draw_once(state.x, stream)
+            x = torch.where((whole & ~drawn)[:, None], x_new, x)
+            drawn = drawn | whole
+            if bool(drawn.all()):
+                z = self._model.output(x)
+                return State(x, z), Info(torch.ones_like(drawn), exact=True)
+        raise RuntimeError(
+            f"{MAX_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
+            "ladder.anchors = false"
+        )
+
+    def _draw_once(
+        self, like: torch.Tensor, stream: DeviceStream
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sequences shaped like [W, D], and which of them are whole, bool [W]."""
+        n_walkers, n_values = like.shape[0], self._model.n_values
+        x = torch.zeros_like(like)
+        x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
+        whole = torch.ones(n_walkers, dtype=torch.bool, device=like.device)
+        largest = torch.zeros((), dtype=torch.float64, device=like.device)
+        for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
+            value, total = draw_with_sum(row.double(), stream.uniform(n_walkers))
+            largest = torch.maximum(largest, total.max())
+            # Where a row sums to 1 but for rounding, its last value takes the rest.
+            inside = (value < n_values) | (total > 1.0 - MAX_DEFICIT)
+            whole = whole & inside
+            x[:, t] = value.clamp(max=n_values - 1)
+        if float(largest) > 1.0 + MAX_EXCESS:
+            raise RuntimeError(
+                "the model's conditional_logits are no log-probabilities (a row sums to "
+                f"{float(largest):.4g}); set ladder.anchors = false"
+            )
+        return x, whole
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """What a model's rows of conditional weights sum to, on inputs that were tried.
+
+    Attributes
+    ----------
+    largest : the largest sum over values of exp(l), infinite where there are NaN
+    whole : of sequences drawn value by value, the share that holds allowed values only: the mean
+        product of the rows' sums along sequences
+    """
+
+    largest: float
+    whole: float
+
+    @property
+    def problem(self) -> str:
+        """Why the model cannot be drawn from, as half a sentence; "" where it can."""
+        if self.largest > 1.0 + MAX_EXCESS:
+            return f"a row of the model's conditional_logits sums to {self.largest:.4g}, not to 1"
+        if self.whole < MIN_WHOLE:
+            return (
+                "of the sequences drawn by the model's conditional_logits only a share of "
+                f"{self.whole:.2g} has allowed values only"
+            )
+        return ""
+
+
+def try_rows(model: Any, n_walkers: int, device: str) -> RowSums | None:
+    """Sum rows at random inputs, and along sequences drawn from the model; None: it has no rows.
+
+    The inputs never change: at least 16 of either kind, in batches of `n_walkers`.
+    """
+    offers = offers_of(model)
+    if offers.conditional_logits is None:
+        return None
+    n_values, n_sites, first = model.n_values, model.n_sites, offers.predicted_from
+    random = rng.generator(0, "fingerprint", n_sites, 1)
+    largest, whole = [], []
+    for _ in range(-(-N_TRIED // n_walkers)):
+        x = random.integers(n_values, size=(n_walkers, n_sites))
+        sums, _ = _sums_along(offers, torch.from_numpy(x).to(device), None)
+        drawn = torch.from_numpy(np.where(np.arange(n_sites) < first, x, 0)).to(device)
+        u = torch.from_numpy(random.random((n_sites, n_walkers))).to(device)
+        drawn_sums, log_whole = _sums_along(offers, drawn, u)
+        largest += [sums, drawn_sums]
+        whole.append(log_whole.clamp(max=0.0).exp())
+    most, mean = float(torch.stack(largest).max()), float(torch.cat(whole).mean())
+    return RowSums(np.inf, 0.0) if np.isnan([most, mean]).any() else RowSums(most, mean)
+
+
+@torch.no_grad()
+def _sums_along(
+    offers: Offers, x: torch.Tensor, u: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest sum of a row, and ln of the product of an input's sums, float64 [W].
+
+    x, int64 [W, D], is taken as it is, or drawn in place by the rows and by u, [D, W].
+    """
+    largest = torch.zeros((), dtype=torch.float64, device=x.device)
+    log_whole = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    if u is None and offers.prefixes is None and offers.conditional_logits is not None:
+        rows = iter(offers.conditional_logits(x)[1][:, offers.predicted_from :].unbind(1))
+    else:
+        rows = conditional_rows(offers, x)
+    for t, row in enumerate(rows, start=offers.predicted_from):
+        log_sum = row.double().logsumexp(1)
+        largest = torch.maximum(largest, log_sum.exp().max())
+        log_whole += log_sum
+        if u is not None:
+            value, _ = draw_with_sum(row.double() - log_sum[:, None], u[t])
+            x[:, t] = value.clamp(max=row.shape[1] - 1)  # u within rounding of 1
+    return largest, log_whole

@@ -1,0 +1,101 @@
+"""Metropolis: a few uniformly chosen sites get uniformly chosen different values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from omniinput_hpc.config.kernels import Metropolis as Options
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
+from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.checked import compare, watch
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.language.kv_cache import KVCache
+
+
+def reaches_every_input(sites_of_parts: Sequence[int], n_values: int, n_sites: int) -> bool:
+    """Whether moves that change so many sites each, one number a part, together go everywhere.
+
+    With three values or more they do: a site may change and change back. With two, a move flips the
+    sites that it is given: an even number of flips keeps the parity of the number of 1s, and flips
+    of all sites lead to and fro between two inputs.
+    """
+    odd = any(sites % 2 for sites in sites_of_parts)
+    return n_values > 2 or (odd and (n_sites == 1 or min(sites_of_parts) < n_sites))
+
+
+class Metropolis(Untuned):
+    """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
+
+    The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
+    the proposal is symmetric (Metropolis et al. 1953). Where the model has a KV cache, all walkers
+    of a batch change the same sites, drawn independently of the state, so that only what follows
+    the first of them is evaluated again.
+    """
+
+    def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
+        super().__init__()
+        if options.sites > model.n_sites:
+            raise UserError(
+                f"kernel.sites = {options.sites} is more than the model's {model.n_sites} sites"
+            )
+        self.parts = options.part_names
+        self._model, self._sites = model, options.sites
+        self._offers = offers_of(model)
+        self._kv_cache = kv_cache_of(self._offers, None, n_walkers)
+        draws_for_sites = 1 if options.sites == 1 else model.n_sites
+        if self._kv_cache is not None:
+            draws_for_sites = 0
+        self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Move every walker once: one forward pass of the model, or part of one."""
+        self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
+        if self._kv_cache is not None:
+            return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
+        n_walkers, n_sites = state.x.shape
+        site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
+        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
+        value = (state.x.gather(1, site) + shift) % self._model.n_values  # [W, sites]
+        x_new = state.x.scatter(1, site, value)  # [W, D]
+        z_new = self._model.output(x_new)  # [W]
+        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
+        return State(x, z), Info(accepted)
+
+    def _step_with_kv_cache(
+        self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream
+    ) -> tuple[State, Info]:
+        """Change the same sites in all walkers; the state's cache is the KV cache's version."""
+        x, n_walkers = state.x, len(state.x)
+        if state.cache != kv_cache.version:
+            compare(self._model, x, state.z, kv_cache.evaluate(x))
+        sites = self._shared_sites(x.shape[1], stream)
+        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
+        x_new = x.clone()
+        for index, site in enumerate(sites):
+            x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
+        z_new = kv_cache.propose(x_new, min(sites))  # [W]
+        watch(self._model, x_new, z_new)
+        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        kv_cache.accept(accepted)
+        z = accept(accepted, z_new, state.z)
+        return State(accept(accepted, x_new, x), z, kv_cache.version), Info(accepted)
+
+    def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
+        """Return a uniformly drawn set of sites."""
+        if self._sites == 1:
+            return [int(stream.shared_uniform(1)[0] * n_sites)]
+        return [int(site) for site in stream.shared_uniform(n_sites).argsort()[: self._sites]]
+
+    def _choose_sites(self, n_walkers: int, n_sites: int, stream: DeviceStream) -> torch.Tensor:
+        if self._sites == 1:
+            return stream.integers(n_sites, n_walkers, 1)
+        return stream.uniform(n_walkers, n_sites).topk(self._sites, dim=1).indices

@@ -1,0 +1,80 @@
+"""A mixture: each move is one of several kernels, drawn by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+if TYPE_CHECKING:
+    from omniinput_hpc.kernels import Kernel
+
+
+class Mixture:
+    """Move all walkers by one of the kernels, drawn independently of the state.
+
+    Each kernel leaves the ensemble invariant, so their mixture does. A kernel's cache is kept as
+    long as no other kernel moves, and made again after another has moved.
+
+    Parameters
+    ----------
+    kernels : the parts
+    weights : how often each is drawn, relative to the others, positive
+    parts : names of all kernels' parts, one kernel after the other
+    """
+
+    def __init__(
+        self, kernels: Sequence[Kernel], weights: Sequence[float], parts: tuple[str, ...]
+    ) -> None:
+        self._kernels, self.parts = list(kernels), parts
+        self._cumulative = np.cumsum(weights) / np.sum(weights)
+        n_parts = [len(kernel.parts) for kernel in kernels]
+        self._first_part = np.concatenate([[0], np.cumsum(n_parts)])
+        assert self._first_part[-1] == len(parts)
+        self.uniforms_per_move = max(kernel.uniforms_per_move for kernel in kernels)
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers; each kernel's cache is made when it first moves."""
+        return State(x, z, (None,) * len(self._kernels))
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Draw a kernel, the same for all walkers, and move every walker once by it."""
+        u = stream.shared_uniform(1)[0]
+        index = min(int(np.searchsorted(self._cumulative, u, "right")), len(self._kernels) - 1)
+        kernel, cache = self._kernels[index], state.cache[index]
+        inner = State(state.x, state.z, cache)
+        if cache is None:
+            inner = kernel.start(state.x, state.z)
+        new, info = kernel.step(inner, ensemble, stream)
+        caches: list[Any] = [None] * len(self._kernels)
+        caches[index] = new.cache
+        part = int(self._first_part[index]) + info.part
+        return State(new.x, new.z, tuple(caches)), Info(info.accepted, part)
+
+    @property
+    def tuned(self) -> NDArray[np.float64]:
+        """All kernels' tuned numbers, one kernel after the other, float64 [n_tuned]; read-only."""
+        tuned = np.concatenate([kernel.tuned for kernel in self._kernels])
+        tuned.flags.writeable = False  # a copy: what is written into it would be lost
+        return tuned
+
+    @tuned.setter
+    def tuned(self, values: NDArray[np.float64]) -> None:
+        begin = 0
+        for kernel in self._kernels:
+            end = begin + len(kernel.tuned)
+            kernel.tuned = values[begin:end].copy()
+            begin = end
+
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Let each kernel adapt to its own counts, int64 [n_parts] each."""
+        for kernel, first in zip(self._kernels, self._first_part, strict=False):
+            some = slice(int(first), int(first) + len(kernel.parts))
+            kernel.adapt(attempted_p[some], accepted_p[some])

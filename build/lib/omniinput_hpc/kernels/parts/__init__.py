@@ -1,0 +1,1 @@
+"""What several kernels share: categorical draws, gradients, conditionals, random numbers."""

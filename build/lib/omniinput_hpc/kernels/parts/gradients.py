@@ -1,0 +1,144 @@
+"""The gradient of a model's output, row by row, from which the gradient kernels propose.
+
+g[w, i, v] = dz / d one_hot(x)[w, i, v]; g[i, v] - g[i, x_i] estimates the change of z when site i
+gets value v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.state import accept
+from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.checked import compare
+
+CHUNK_ELEMENTS = 1 << 22
+"""Elements of a gradient that are processed at once: 16 MB in float32, whatever V and D."""
+MAX_DENSE_ELEMENTS = 1 << 24
+"""Elements of a gradient above which its factors are kept instead, where a model has them."""
+
+
+class Gradient(Protocol):
+    """The gradient of a batch; what is stored may be far smaller than [W, D, n_values]."""
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Return g of sites begin to end - 1, [W, end - begin, n_values]."""
+        ...
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """Return g of one site of each walker, int64 [W]: [W, n_values]."""
+        ...
+
+    def where(self, accepted: torch.Tensor, other: Any) -> Any:
+        """Return this gradient where accepted, bool [W], else the other's."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A gradient stored in full, g [W, D, n_values]."""
+
+    g: torch.Tensor
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Return g of some sites."""
+        return self.g[:, begin:end]
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """Return g of one site of each walker."""
+        return self.g[torch.arange(len(site), device=site.device), site]
+
+    def where(self, accepted: torch.Tensor, other: Dense) -> Dense:
+        """Return this gradient where accepted, else the other's."""
+        return Dense(accept(accepted, self.g, other.g))
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A gradient in factors: g[w, i, v] = e[w, i] @ embedding[v] + t[w, i, v].
+
+    Attributes
+    ----------
+    target_rows : returns t of one site a walker from (rest, site), see `models.protocol.Factors`
+    embedding : [n_values, E]
+    e : [W, D, E]
+    rest : tensors whose first axis is W
+    """
+
+    target_rows: Callable[[tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]
+    embedding: torch.Tensor
+    e: torch.Tensor
+    rest: tuple[torch.Tensor, ...]
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Return g of some sites."""
+        site = torch.empty(len(self.e), dtype=torch.int64, device=self.e.device)
+        targets = [self.target_rows(self.rest, site.fill_(t)) for t in range(begin, end)]
+        return torch.stack(targets, dim=1).add_(self.e[:, begin:end] @ self.embedding.T)
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """Return g of one site of each walker."""
+        e = self.e[torch.arange(len(site), device=site.device), site]  # [W, E]
+        target: torch.Tensor = self.target_rows(self.rest, site)
+        return torch.addmm(target, e, self.embedding.T)
+
+    def where(self, accepted: torch.Tensor, other: Factored) -> Factored:
+        """Return this gradient where accepted, else the other's."""
+        rest = zip(self.rest, other.rest, strict=True)
+        return Factored(
+            self.target_rows,
+            self.embedding,
+            accept(accepted, self.e, other.e),
+            tuple(accept(accepted, a, b) for a, b in rest),
+        )
+
+
+class Differentiable:
+    """A model whose gradient is evaluated, in factors where it would be large.
+
+    Where the model has no gradient, a `UserError` says that `kernel` needs one.
+    """
+
+    def __init__(self, model: Model, kernel: str) -> None:
+        offers = offers_of(model)
+        if offers.output_and_gradient is None:
+            raise UserError(
+                f'kernel.name = "{kernel}" needs a model with output_and_gradient, which this one '
+                'lacks; choose "metropolis"'
+            )
+        self._output_and_gradient, self._factors = offers.output_and_gradient, offers.factors
+        self._model, self._n_sites, self._n_values = model, model.n_sites, model.n_values
+
+    def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
+        """Return z [W] and the gradient at x, int64 [W, D]; a `UserError` if its shape is wrong."""
+        if self._factors is not None and x.numel() * self._n_values > MAX_DENSE_ELEMENTS:
+            embedding = self._factors.embedding()
+            if embedding is not None:
+                z, e, rest = self._factors.output_and_factors(x)
+                return z, Factored(self._factors.target_rows, embedding, e, rest)
+        z, g = self._output_and_gradient(x)
+        shape = (*x.shape, self._n_values)
+        if tuple(g.shape) != shape or tuple(z.shape) != shape[:1]:
+            raise UserError(
+                f"the model's output_and_gradient(x) must return z {list(shape[:1])} and a "
+                f"gradient {list(shape)} for x {list(x.shape)}, found {list(z.shape)} and "
+                f"{list(g.shape)}"
+            )
+        return z, Dense(g)
+
+    def evaluate_again(self, x: torch.Tensor, z: torch.Tensor) -> Gradient:
+        """Return the gradient at x, int64 [W, D], whose z, [W], is known and is compared."""
+        z_again, gradient = self.evaluate(x)
+        compare(self._model, x, z, z_again)
+        return gradient
+
+    def chunks(self, n_walkers: int) -> Iterator[tuple[int, int]]:
+        """Yield (begin, end) of runs of sites whose rows of the gradient are of bounded size."""
+        width = max(1, CHUNK_ELEMENTS // (n_walkers * self._n_values))
+        for begin in range(0, self._n_sites, width):
+            yield begin, min(begin + width, self._n_sites)

@@ -1,0 +1,84 @@
+"""The span of sites that a move of an autoregressive kernel redraws: independent of the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.kernels import LmConditional as Options
+from omniinput_hpc.errors import UserError
+
+FULL_LENGTH_SHARE = 0.1
+"""Share of suffixes of full length, on top of the log-uniform distribution (the default's)."""
+MAX_BLOCK_LENGTH = 8
+"""Length of the longest block where the input file names none."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Sites begin to end - 1, to be redrawn by part number `part` of the kernel."""
+
+    part: int
+    begin: int
+    end: int
+
+
+class SpanSchedule:
+    """The distribution of spans among D sites.
+
+    A `UserError` says that a length is above D, or that no move would change some site.
+    """
+
+    def __init__(self, options: Options, n_sites: int) -> None:
+        weights = [getattr(options.weights, name) for name in options.part_names]
+        self._names, self._n_sites = options.part_names, n_sites
+        self._parts = np.cumsum(weights) / np.sum(weights)
+        block = _range("block_lengths", options.block_lengths, n_sites)
+        suffix = _range("suffix_lengths", options.suffix_lengths, n_sites)
+        whole = FULL_LENGTH_SHARE if options.suffix_lengths is None else 0.0
+        self._lengths = {
+            "block": _log_uniform(*(block or (min(2, n_sites), min(MAX_BLOCK_LENGTH, n_sites)))),
+            "suffix": _log_uniform(*(suffix or (1, n_sites)), whole),
+        }
+        only_suffixes = options.weights.suffix == sum(weights)
+        if only_suffixes and suffix is not None and suffix[1] < n_sites:
+            raise UserError(
+                f"kernel.suffix_lengths = {list(suffix)}: with suffixes alone, the first of "
+                f"{n_sites} sites would never change; add another of kernel.weights"
+            )
+
+    def draw(self, u: NDArray[np.float64]) -> Span:
+        """Return a span, given three uniform numbers: for its part, its length, its first site."""
+        part = _inverse(self._parts, u[0])
+        name, length = self._names[part], 1
+        if name in self._lengths:
+            lengths, cumulative = self._lengths[name]
+            length = int(lengths[_inverse(cumulative, u[1])])
+        begin = self._n_sites - length
+        if name != "suffix":
+            begin = int(u[2] * (begin + 1))
+        return Span(part, begin, begin + length)
+
+
+def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    if given[1] > n_sites:
+        raise UserError(f"kernel.{key} = {given}: the model has only {n_sites} sites")
+    return given[0], given[1]
+
+
+def _log_uniform(
+    low: int, high: int, longest: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return lengths and cumulative p, proportional to 1/length; `longest` goes to the last."""
+    lengths = np.arange(low, high + 1)
+    p = (1 - longest) / lengths / np.sum(1 / lengths)
+    p[-1] += longest
+    return lengths, np.cumsum(p)
+
+
+def _inverse(cumulative: NDArray[np.float64], u: float) -> int:
+    return min(int(np.searchsorted(cumulative, u, "right")), len(cumulative) - 1)

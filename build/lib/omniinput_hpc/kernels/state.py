@@ -1,0 +1,83 @@
+"""The state of walkers, the report of a move, and the acceptance step that kernels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+
+@dataclass(frozen=True)
+class State:
+    """Walkers of one rung. The ensemble is no part of it, so that a swap invalidates nothing.
+
+    Attributes
+    ----------
+    x : int64 [W, D]
+    z : float32 [W], the model's output of x
+    cache : what else the kernel computed (the gradient at x, say). `Kernel.start` or the first
+        `Kernel.step` makes it, each `Kernel.step` replaces it, and nobody but the kernel reads it
+    """
+
+    x: torch.Tensor
+    z: torch.Tensor
+    cache: Any = None
+
+
+@dataclass(frozen=True)
+class Info:
+    """What one move did.
+
+    Attributes
+    ----------
+    accepted : bool [W]
+    part : which of the kernel's `parts` moved, the same one for all walkers
+    log_q : float64 [W, K], log-probability of the walkers' inputs under every rung, where the move
+        drew them independently and the run keeps it; else None
+    exact : drawn from the ensemble directly: always accepted, not a move of the kernel
+    """
+
+    accepted: torch.Tensor
+    part: int = 0
+    log_q: torch.Tensor | None = None
+    exact: bool = False
+
+
+class Untuned:
+    """A kernel that tunes nothing (`tuned` is float64 [0]) and starts with an empty cache."""
+
+    def __init__(self) -> None:
+        self.tuned: NDArray[np.float64] = np.empty(0)
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers, with an empty cache."""
+        return State(x, z)
+
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Do nothing."""
+
+
+def decide(
+    ensemble: Ensemble,
+    z: torch.Tensor,
+    z_new: torch.Tensor,
+    log_proposal_ratio: torch.Tensor | float,
+    u: torch.Tensor,
+) -> torch.Tensor:
+    """Return which proposals are accepted, bool [W] (Hastings 1970, eq. 1.6).
+
+    Given are the outputs z and z_new, [W]; ln q(x | x') - ln q(x' | x), float64 [W], or 0 for a
+    symmetric proposal; and u, float64 [W], uniform in [0, 1).
+    """
+    log_ratio: torch.Tensor = ensemble.log_weight(z_new.double()) - ensemble.log_weight(z.double())
+    return u.log() < log_ratio + log_proposal_ratio
+
+
+def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return new [W, ...] where accepted, bool [W], else old."""
+    return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)

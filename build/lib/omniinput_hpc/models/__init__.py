@@ -1,0 +1,10 @@
+"""Models: what maps an input x to its output z.
+
+`protocol` says what a model is, `table` lists the kinds. This package imports no torch by itself:
+the module of a kind is imported when its model is built, so that bad input is found in a second.
+"""
+
+from omniinput_hpc.models.protocol import Model, Offers, offers_of
+from omniinput_hpc.models.table import build, closeness, preflight, rounding, z_label
+
+__all__ = ["Model", "Offers", "build", "closeness", "offers_of", "preflight", "rounding", "z_label"]

@@ -1,0 +1,68 @@
+"""Many inputs through a model, in batches of one fixed shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.models.protocol import Model, offers_of
+
+
+def padded_batches(x: torch.Tensor, batch: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """Yield inputs [n, D] as batches [batch, D], each with how many of its rows count.
+
+    The last one is filled up with its first input.
+    """
+    for begin in range(0, len(x), batch):
+        some = x[begin : begin + batch]
+        filling = some[:1].expand(batch - len(some), -1)
+        yield torch.cat([some, filling]), len(some)
+
+
+def evaluate(
+    model: Model,
+    x_nd: NDArray[Any],
+    batch: int,
+    device: str,
+    after_batch: Callable[[], object] = lambda: None,
+) -> NDArray[np.float32]:
+    """Return z of inputs [n, D], float32 [n].
+
+    Every batch has the shape of a run's own, so that the outputs agree with those of a run to the
+    last bits. `after_batch` is called after each.
+    """
+    parts = []
+    for x, n in padded_batches(torch.from_numpy(x_nd.astype(np.int64)), batch):
+        with torch.no_grad():
+            z = model.output(x.to(device))  # float32 [W]
+        parts.append(z.cpu().numpy()[:n])
+        after_batch()
+    return np.concatenate(parts)
+
+
+@torch.no_grad()
+def evaluate_continuations(model: Model, head: Sequence[int], device: str) -> NDArray[np.float32]:
+    """Return z of all inputs that begin with some values, float32 [n_values^(D - len(head))].
+
+    Inputs are in the order of numbers whose digits they are. The inputs are walked as a tree of
+    prefixes, each evaluated once: the model must offer `Prefixes` with `branch`.
+    """
+    offers = offers_of(model)
+    tree = offers.prefixes
+    assert tree is not None and tree.branch is not None
+    values = torch.tensor(head, device=device)
+    prefixes = tree.begin(values[None, :1])
+    log_p = torch.zeros(1, device=device)
+    for value in values[1:]:
+        log_p = log_p + prefixes.log_p[:, value]
+        prefixes = tree.extend(prefixes, value[None])
+    for _ in range(model.n_sites - len(head) - 1):
+        log_p = (log_p[:, None] + prefixes.log_p).flatten()
+        prefixes = tree.branch(prefixes)
+    log_p = (log_p[:, None] + prefixes.log_p).flatten()
+    z = -log_p / (model.n_sites - offers.predicted_from)
+    return np.asarray(z.cpu().numpy())

@@ -1,0 +1,225 @@
+"""A model whose outputs are checked: a NaN or infinite z is found without a synchronization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.protocol import Model, offers_of
+
+N_COMPARED = 16
+"""Inputs at least that are evaluated again at the start."""
+MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
+"""How much of an input the message shows."""
+
+
+class NonFiniteOutput(Exception):
+    """The model returned NaN or infinity."""
+
+
+class NotAFunction(Exception):
+    """The model returned different outputs for one input."""
+
+
+IS_NO_FUNCTION = (
+    "it is no function of the input (dropout, random numbers, or the other inputs of a batch?): "
+    "mend it, or set model.noise = true to sample it as it is"
+)
+
+
+def compare(model: Any, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
+    """Have a `CheckedModel` compare two outputs of inputs; nothing for other models."""
+    if isinstance(model, CheckedModel):
+        model.compare(x, z, z_again)
+
+
+def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
+    """Have a `CheckedModel` check z, [W], that a KV cache computed; nothing for other models."""
+    if isinstance(model, CheckedModel):
+        model.watch(x, z)
+
+
+class CheckedModel:
+    """A model, the first input of each slot whose z was not finite, and how far outputs differed.
+
+    Outputs are checked that come from `output` or from what `offers` holds; a kernel that gets z
+    from a KV cache calls the function `watch`.
+
+    Parameters
+    ----------
+    rounding : by how much two outputs of one input may differ, a number and a share of z; None:
+        they are not compared
+
+    Attributes
+    ----------
+    offers : what the model offers beyond the protocol
+    n_compared : how often outputs were compared
+    """
+
+    def __init__(
+        self, model: Model, name: str, rounding: tuple[float, float] | None = None
+    ) -> None:
+        self._model, self._name, self._rounding = model, name, rounding
+        self.n_compared = 0
+        self._apart: torch.Tensor | None = None  # [2]: times the rounding, and in units of z
+        self.n_values, self.n_sites = model.n_values, model.n_sites
+        self._bad_w: torch.Tensor | None = None
+        self._x_bad: torch.Tensor | None = None
+        offers = offers_of(model)
+        factors = offers.factors
+        if factors is not None:
+            checked = self._watched(factors.output_and_factors)
+            factors = replace(factors, output_and_factors=checked)
+        self.offers = replace(
+            offers,
+            output_and_gradient=self._watched(offers.output_and_gradient),
+            conditional_logits=self._watched(offers.conditional_logits),
+            factors=factors,
+        )
+
+    def _watched(self, method: Callable[[torch.Tensor], Any] | None) -> Any:
+        """Return a method that returns (z, ...) with its z checked."""
+        if method is None:
+            return None
+
+        def call(x: torch.Tensor) -> Any:
+            found = method(x)
+            self.watch(x, found[0])
+            return found
+
+        return call
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the model's z, float32 [W]."""
+        z = self._model.output(x)
+        self.watch(x, z)
+        return z
+
+    def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
+        """Keep the first input of each slot, of x, int64 [W, D], whose z, [W], is not finite."""
+        bad_w = ~z.isfinite()
+        if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
+            self._bad_w, self._x_bad = bad_w, x.clone()
+        else:
+            self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
+            self._bad_w = self._bad_w | bad_w
+
+    def compare(self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
+        """Keep how far two outputs, [W], of inputs x, int64 [W, D], are apart at most.
+
+        Nothing is copied to the host: `apart` looks at it.
+        """
+        if self._rounding is None:
+            return
+        number, share = self._rounding
+        apart_w = (z_again - z).abs()
+        times_w = apart_w / (number + share * z.abs())
+        found = torch.stack([times_w.max(), apart_w.max()])
+        self._apart = found if self._apart is None else torch.maximum(self._apart, found)
+        self.n_compared += 1
+
+    def apart(self) -> tuple[float, float]:
+        """Return how far outputs were apart: in units of the rounding allowed, and of z.
+
+        It synchronizes with the device. What is not finite is `raise_if_nonfinite`'s.
+        """
+        if self._apart is None:
+            return 0.0, 0.0
+        times, apart = self._apart.nan_to_num(0.0).tolist()
+        return times, apart
+
+    def render(self, x: torch.Tensor) -> list[Any]:
+        """Return what a person sees of inputs x: the values where the model has no `render`."""
+        if self.offers.render is not None:
+            return list(self.offers.render(x))
+        return [" ".join(map(str, row)) for row in x.tolist()]
+
+    def raise_if_nonfinite(self) -> None:
+        """Raise `NonFiniteOutput`, which names the first such input, if any z was not finite.
+
+        It synchronizes with the device.
+        """
+        if self._bad_w is None or self._x_bad is None or not bool(self._bad_w.any()):
+            return
+        slot = int(self._bad_w.nonzero()[0, 0])
+        x = self._x_bad[slot : slot + 1]
+        shown = str(self.render(x)[0])
+        raise NonFiniteOutput(
+            f"{self._name} returned a z that is not finite for the input of slot {slot}: "
+            f"{shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
+        )
+
+
+def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
+    """Evaluate a model once; return z, float32 [W].
+
+    A `UserError` says that z has the wrong shape or type, or that the device lacks memory.
+    """
+    try:
+        z = model.output(x)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{name}: a batch of {len(x)} inputs does not fit on {x.device}; set a smaller "
+            'sampler.walkers, or model.dtype = "bfloat16"'
+        ) from None
+    if not isinstance(z, torch.Tensor):
+        raise UserError(f"{name}: output(x) must return a tensor, found {type(z).__name__}")
+    if z.shape != x.shape[:1] or z.dtype != torch.float32:
+        raise UserError(
+            f"{name}: output(x) must return float32 [{x.shape[0]}] for {x.shape[0]} inputs, "
+            f"found {str(z.dtype).removeprefix('torch.')} {list(z.shape)}"
+        )
+    return z
+
+
+def check_is_function(
+    evaluate: Callable[[NDArray[Any]], NDArray[np.float32]],
+    shape: tuple[int, int],
+    n_values: int,
+    allowed: tuple[float, float] | None,
+    name: str,
+) -> None:
+    """Evaluate some inputs twice, and in other rows of batches of other inputs.
+
+    Parameters
+    ----------
+    evaluate : gives z, float32 [W], of a batch of inputs, integers [W, D]
+    shape : (W, D)
+    allowed : by how much z may differ, a number and a share of z (see `models.rounding`); None:
+        the model is declared to be noisy, and nothing is compared
+    name : of the model, for the message
+
+    Raises a UserError where z differs by more.
+    """
+    if allowed is None:
+        return
+    (n_walkers, n_sites), dtype = shape, np.min_scalar_type(n_values - 1)
+    probes, others = (rng.generator(0, "fingerprint", n_sites, *i) for i in ((), (2,)))
+    row = np.arange(n_walkers)
+    times = apart = 0.0
+    for _ in range(-(-N_COMPARED // n_walkers)):
+        x = probes.integers(n_values, size=shape).astype(dtype)
+        z, kept = evaluate(x), [(evaluate(x), row, row)]
+        for parity in range(2):  # half of the inputs, each a row further on, the others new
+            same = row % 2 == parity
+            rolled = others.integers(n_values, size=shape).astype(dtype)
+            rolled[same] = np.roll(x, 1, axis=0)[same]
+            kept.append((evaluate(rolled), row[same], np.roll(row, 1)[same]))
+        for z_again, there, here in kept:
+            with np.errstate(invalid="ignore"):  # what is not finite is no matter here
+                apart_w = np.nan_to_num(np.abs(z_again[there] - z[here]), posinf=np.inf)
+                times_w = np.nan_to_num(apart_w / (allowed[0] + allowed[1] * np.abs(z[here])))
+            times = max(times, times_w.max(initial=0.0))
+            apart = max(apart, apart_w.max(initial=0.0))
+    if times > 1.0:
+        raise UserError(
+            f"{name} returned outputs for one input that differ by {apart:.3g}, "
+            f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
+        )

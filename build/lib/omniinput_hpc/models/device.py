@@ -1,0 +1,143 @@
+"""The device of a rank, and the torch settings that reproducible numbers need."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from omniinput_hpc.errors import UserError
+
+
+def choose(requested: str, local_rank: int, threads: int) -> str:
+    """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
+
+    A `UserError` says that a GPU is requested and torch sees none.
+    """
+    torch.set_num_threads(threads)
+    # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
+    torch.set_deterministic_debug_mode("warn")
+    # else deterministic mode fills every new tensor with NaN before it is used
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if requested == "cuda" and not torch.cuda.is_available():
+        raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
+    if requested == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    index = local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return f"cuda:{index}"
+
+
+def try_out(local_rank: int) -> tuple[str, str, str]:
+    """Sum numbers on the device that a rank gets (`ArithmeticError` if wrong), and describe it.
+
+    Returned are its name; what identifies it if it is a GPU, else ""; and "unseen" if the host has
+    a GPU that torch does not see, else "".
+    """
+    name, gpu, unseen = choose("auto", local_rank, 1), "", ""
+    total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
+    if total != 499500.0:
+        raise ArithmeticError(f"{name} computes {total} where 499500 is right")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if name != "cpu":
+        about = torch.cuda.get_device_properties(name)
+        gpu = str(getattr(about, "uuid", f"{visible or ''}/{name}"))
+        name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
+    elif visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")):
+        unseen = "unseen"
+    return name, gpu, unseen
+
+
+def free_bytes(device: str) -> int:
+    """Return the bytes of a device's memory that can be taken; of the host's for "cpu".
+
+    On a host that is what is free or only holds files, within the limit of the process's control
+    group (a SLURM job's share), where that can be seen.
+    """
+    if device != "cpu":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = _kilobytes("/proc/meminfo", "MemAvailable") * 1024
+    return min([free, *_left_in_control_groups()])
+
+
+def held_bytes(device: str) -> int:
+    """Return the bytes that this process holds on a device now."""
+    if device != "cpu":
+        return int(torch.cuda.memory_allocated(device))
+    return _kilobytes("/proc/self/status", "VmRSS") * 1024
+
+
+def peak_bytes(device: str) -> int:
+    """Return the most bytes that it held since `reset_peak`, or since it began."""
+    if device != "cpu":
+        return int(torch.cuda.max_memory_reserved(device))
+    return _kilobytes("/proc/self/status", "VmHWM") * 1024
+
+
+def reset_peak(device: str) -> None:
+    """Let `peak_bytes` count from now on."""
+    if device != "cpu":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):  # where it is not allowed, peaks before now are counted, too
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def sharers(device: str, ranks_here: int) -> int:
+    """Return how many of a host's ranks share a rank's device, as `choose` deals them out."""
+    return ranks_here if device == "cpu" else -(-ranks_here // torch.cuda.device_count())
+
+
+def _kilobytes(path: str, key: str) -> int:
+    text = Path(path).read_text(encoding="ascii", errors="replace")
+    return int(re.findall(rf"^{key}:\s*(\d+) kB", text, re.MULTILINE)[0])
+
+
+def _left_in_control_groups() -> list[int]:
+    """Return what is left of the limits of this process's control groups, in bytes."""
+    left = []
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, kinds, name = line.split(":", 2)
+        if kinds == "":  # version 2
+            root, most, now = "/sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in kinds.split(","):
+            root, most, now = "/sys/fs/cgroup/memory", *_VERSION_1
+        else:
+            continue
+        folder = Path(root + name)
+        for group in (folder, *folder.parents):
+            with suppress(OSError, ValueError):  # "max", or no such limit here
+                limit, used = (int((group / file).read_text()) for file in (most, now))
+                left.append(max(limit - used, 0))
+    return left
+
+
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the outputs."""
+    # The import would take a third of a second, and a custom model does not need it
+    return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
+
+
+def gpu(device: str) -> dict[str, str]:
+    """Return what a GPU's last bits may depend on: its name, its driver, cuDNN ("gpu": "none")."""
+    if device == "cpu":
+        return {"gpu": "none"}
+    found = {"gpu": str(torch.cuda.get_device_properties(device).name)}
+    cudnn = torch.backends.cudnn.version()
+    if cudnn is not None:
+        found["cudnn"] = str(cudnn)
+    with suppress(OSError, IndexError):  # on other systems the name has to do
+        text = Path(_DRIVER).read_text(encoding="ascii", errors="replace")
+        found["gpu_driver"] = re.findall(r"\b\d+\.\d+(?:\.\d+)*\b", text)[0]
+    return found
+
+
+_DRIVER = "/proc/driver/nvidia/version"

@@ -1,0 +1,35 @@
+"""How people see a model's inputs: as text or as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Display:
+    """How the inputs of a model are shown.
+
+    Attributes
+    ----------
+    kind : "text" or "image"
+    show : from values, int64 [n, D], to n texts, or n pictures uint8 [h, w] or [h, w, 3]
+    prefix : the text that all inputs begin with, None without one
+    note : how it was done, for the user
+    """
+
+    kind: Literal["text", "image"]
+    show: Callable[[Values], Sequence[Any]]
+    prefix: str | None
+    note: str
+
+
+def values_as_text(x_nd: Values) -> list[str]:
+    """Return each input's values, with blanks between them."""
+    return [" ".join(map(str, x_d)) for x_d in x_nd.tolist()]

@@ -1,0 +1,206 @@
+"""Checking the files of an image classifier without torch, and pictures of its inputs.
+
+A folder holds ``model.safetensors`` and ``model.json``, which says the architecture::
+
+    {"architecture": "mlp", "height": 28, "width": 28, "channels": 1, "n_values": 256,
+     "n_outputs": 1, "size": 128}
+
+``size`` is the MLP's hidden width or the ResNet's channels. Further keys (what the training
+reached) are for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import plugins
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.table import MAX_SITES
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display
+from omniinput_hpc.models.language.hf_checks import read_settings
+from omniinput_hpc.models.language.hf_folder import fingerprint
+from omniinput_hpc.untrusted.safetensors_header import read_header
+
+ARCHITECTURES = ("cnn", "mlp", "resnet")
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+MAX_SIZE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An image's shape; sites run over rows, then columns, then channels.
+
+    Attributes
+    ----------
+    channels : 1 (grey) or 3 (red, green, blue)
+    n_values : grey levels, 0 (black) to n_values - 1 (white)
+    """
+
+    height: int
+    width: int
+    channels: int
+    n_values: int
+
+    @property
+    def n_sites(self) -> int:
+        """D = height * width * channels."""
+        return self.height * self.width * self.channels
+
+    def pixels(self, x: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+        """Return pictures, uint8 [W, h, w] or [W, h, w, 3], of inputs x, integers [W, D]."""
+        grey = np.rint(x.astype(np.float64) * (255 / (self.n_values - 1))).astype(np.uint8)
+        last = (self.channels,) if self.channels == 3 else ()
+        return grey.reshape(len(x), self.height, self.width, *last)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What model.json says.
+
+    Attributes
+    ----------
+    name : one of `ARCHITECTURES`
+    size : hidden features (mlp), channels (resnet), no meaning for cnn
+    """
+
+    name: str
+    shape: Shape
+    n_outputs: int
+    size: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `read_architecture` reads."""
+        numbers = {"n_outputs": self.n_outputs, "size": self.size}
+        return {"architecture": self.name, **asdict(self.shape), **numbers}
+
+
+def preflight(options: ImageClassifier) -> dict[str, Any]:
+    """Check the files of an image classifier (see `models.table.preflight`)."""
+    path = Path(options.path).expanduser()
+    if options.factory is not None:
+        check_factory(path, options.factory, "model.path =", "model.factory =")
+        files, n_outputs = [path], None
+    else:
+        architecture = read_architecture(path)
+        _check_weights(path)
+        files = [path / DESCRIPTION, path / WEIGHTS]
+        n_outputs = architecture.n_outputs
+    shape = shape_of(options)
+    if n_outputs is not None:
+        check_label(options, n_outputs)
+    factory = f":{options.factory}:{json.dumps(options.options, sort_keys=True, default=str)}"
+    meaning = f":{options.target}:{options.label}:{options.sign}"
+    return {
+        "fingerprint": fingerprint(files) + meaning + (factory if options.factory else ""),
+        "n_values": shape.n_values,
+        "n_sites": shape.n_sites,
+        "bytes": sum(file.stat().st_size for file in files),
+    }
+
+
+def check_factory(weights: Path, factory: str, path_key: str, factory_key: str) -> None:
+    """Raise a `UserError` if a factory's weights or module are missing, or need unpickling."""
+    if not os.path.isfile(weights):
+        raise UserError(f"{path_key} {weights}: no such file")
+    plugins.check_module(factory, factory_key)
+    if weights.suffix != ".safetensors":
+        raise UserError(
+            f"{path_key} {weights}: a factory's weights must be a .safetensors file; nothing is "
+            "unpickled"
+        )
+    read_header(weights)
+
+
+def display(options: ImageClassifier) -> Display:
+    """Show inputs as pictures."""
+    shape = shape_of(options)
+    size = f"{shape.height} x {shape.width} pixels of {shape.n_values} levels"
+    return Display("image", lambda x_nd: list(shape.pixels(x_nd)), None, f"pictures of {size}")
+
+
+def shape_of(options: ImageClassifier) -> Shape:
+    """Return the shape of a model's images; a `UserError` if its folder or the shape is wrong."""
+    if options.factory is None:
+        return read_architecture(Path(options.path).expanduser()).shape
+    assert options.shape is not None and options.n_values is not None
+    height, width, *rest = options.shape
+    channels = rest[0] if rest else 1
+    if channels not in (1, 3):
+        raise UserError(f"model.shape = {options.shape}: an image has 1 or 3 channels")
+    shape = Shape(height, width, channels, options.n_values)
+    if shape.n_sites > MAX_SITES:
+        raise UserError(f"model.shape = {options.shape}: at most {MAX_SITES:,} numbers an image")
+    return shape
+
+
+def check_label(options: ImageClassifier, n_outputs: int) -> None:
+    """Check the class that the input file chose.
+
+    A `UserError` says that there is no such class, or that the number of outputs excludes the
+    target: one for a log-softmax, several for a log-likelihood.
+    """
+    if options.label >= n_outputs:
+        raise UserError(
+            f"model.label = {options.label}: the model of {options.path} has {n_outputs} "
+            f"output(s), 0 to {n_outputs - 1}"
+        )
+    if options.target == "log-softmax" and n_outputs == 1:
+        raise UserError(
+            'model.target = "log-softmax": the model has a single output, whose log-softmax is '
+            '0; use "logit"'
+        )
+    if options.target == "log-likelihood" and n_outputs > 1:
+        raise UserError(
+            f'model.target = "log-likelihood" is for energy-based models with a single output; '
+            f"this one has {n_outputs}"
+        )
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """Read and check model.json; a `UserError` names what is missing or wrong."""
+    if not os.path.isdir(folder):
+        raise UserError(
+            f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "
+            "python -m omniinput_hpc.zoo.images makes the papers' own, zoo.digits small ones)"
+        )
+    return _architecture(folder / DESCRIPTION, read_settings(folder, DESCRIPTION))
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise a UserError where a folder has no weights: showing inputs needs none, running does."""
+    if not os.path.isfile(folder / WEIGHTS):
+        pickled = [f.name for ending in ("bin", "pt", "pth") for f in folder.glob(f"*.{ending}")]
+        found = f"; {pickled[0]} would need unpickling and is never loaded" if pickled else ""
+        raise UserError(f"model.path = {folder}: weights not found (no {WEIGHTS}){found}")
+    read_header(folder / WEIGHTS)
+
+
+def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
+    name = text.get("architecture")
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise UserError(f"{file}: architecture must be one of {known}, found {name!r}")
+    least = {"height": 1, "width": 1, "channels": 1, "n_values": 2, "n_outputs": 1, "size": 1}
+    numbers = {}
+    for key, low in least.items():
+        value = text.get(key, 0 if key != "size" or name != "cnn" else 1)
+        if type(value) is not int or not low <= value <= MAX_SIZE:
+            raise UserError(f"{file}: {key} must be a whole number of at least {low}")
+        numbers[key] = value
+    n_outputs, size = numbers.pop("n_outputs"), numbers.pop("size")
+    if numbers["channels"] not in (1, 3):
+        raise UserError(f"{file}: channels must be 1 or 3, found {numbers['channels']}")
+    shape = Shape(**numbers)
+    if shape.n_sites > MAX_SITES:
+        raise UserError(
+            f"{file}: an image of {shape.n_sites:,} numbers; at most {MAX_SITES:,} are read"
+        )
+    return Architecture(str(name), shape, n_outputs, size)

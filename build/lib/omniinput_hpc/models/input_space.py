@@ -1,0 +1,85 @@
+"""Whether two models' inputs are the same: as many sites and values, and the same tokens.
+
+Output distributions can be compared over one and the same space of inputs only. No torch here:
+vocabularies are read from the tokenizers' JSON files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.table import KINDS
+
+RESTRICTIONS = {"tokens": "all", "prefix": None}
+"""Keys of ``[model]`` that say which inputs there are, beyond their shape; what holds without."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """A model's space of inputs.
+
+    Attributes
+    ----------
+    name : of its run or input file, for messages
+    n_sites, n_values : int
+    vocabulary : hash of which token each value is; None where that is not known
+    restriction : what the input file says of the inputs beyond their shape
+    """
+
+    name: str
+    n_sites: int
+    n_values: int
+    vocabulary: str | None
+    restriction: Mapping[str, Any]
+
+
+def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) -> Space:
+    """Return the space of a model, from its parsed input file and its shape."""
+    model = config.get("model", {})
+    row = KINDS.get(model.get("kind"))
+    path = model.get("path") if row is not None and row.has_tokenizer else None
+    restriction = {key: model.get(key, default) for key, default in RESTRICTIONS.items()}
+    return Space(name, n_sites, n_values, vocabulary_of(path) if path else None, restriction)
+
+
+def vocabulary_of(path: str) -> str | None:
+    """Return a hash of the tokens of the model at ``model.path``; None without a list of them.
+
+    A `UserError` says that the tokenizer's files are broken.
+    """
+    try:
+        folder = hf_folder.resolve(path)
+    except UserError:  # the files of an old run may be gone: nothing is known then
+        return None
+    found = tokenizer.read(folder)
+    if found is None or not found.ids:
+        return None
+    text = json.dumps(sorted(found.ids.items(), key=lambda item: (item[1], item[0])))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_same(a: Space, b: Space) -> None:
+    """Raise a `UserError` that says in what two models' spaces of inputs differ, if they do."""
+    reason = None
+    if a.n_values != b.n_values:
+        reason = f"{a.name} has {a.n_values:,} values a site, {b.name} {b.n_values:,}"
+    elif a.n_sites != b.n_sites:
+        reason = f"{a.name} has {a.n_sites} sites, {b.name} {b.n_sites}"
+    elif a.vocabulary and b.vocabulary and a.vocabulary != b.vocabulary:
+        reason = f"the values of {a.name} and of {b.name} mean different tokens (vocabularies)"
+    else:
+        for key in sorted({*a.restriction, *b.restriction}):
+            one, two = a.restriction.get(key), b.restriction.get(key)
+            if one != two:
+                reason = f"model.{key} is {one!r} in {a.name} and {two!r} in {b.name}"
+    if reason is not None:
+        raise UserError(
+            f"different input spaces: {reason}; models can be compared over one and the same "
+            "space only"
+        )

@@ -1,0 +1,1 @@
+"""Language models: z is the mean negative log-likelihood per predicted token."""

@@ -1,0 +1,285 @@
+"""Language models: any decoder that Hugging Face's AutoModelForCausalLM loads from a folder.
+
+z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them:
+of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them after a
+prefix of fixed tokens (``predicted_from = 0``). Where only some tokens are allowed, a site's value
+is an index into the allowed tokens; probabilities are still those among all tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_decoder, hf_folder, tokenizer
+from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
+from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
+from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
+
+Rest = tuple[torch.Tensor, torch.Tensor]
+
+
+class CausalLanguageModel:
+    """A causal language model: see the module's docstring, and `models.protocol` for the methods.
+
+    Attributes
+    ----------
+    token_ids : int64 [n_values], the token of each value
+    """
+
+    def __init__(self, options: CausalLm, device: str) -> None:
+        folder = hf_folder.resolve(options.path)
+        self.lm = load(AutoModelForCausalLM, folder, options.dtype, device)
+        _check_causal(self.lm, folder)
+        self.device = torch.device(device)
+        n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
+        words = tokenizer.read(folder)
+        tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
+        before = hf_folder.prefix_ids(options, folder, n_vocab, words)
+        self.token_ids = torch.from_numpy(tokens).to(device)
+        self.n_sites, self.n_values = options.length, len(tokens)
+        self.predicted_from = 0 if before else 1
+        self._all_tokens = options.tokens == "all"
+        self._before = torch.tensor(before, dtype=torch.int64, device=device)
+        self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
+        self._kv_cache: KVCache | None = None
+        self._scratch: KVCache | None = None
+        self._text = tokenizer.Text(words, tokens, before)
+
+    @torch.no_grad()
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean NLL, float32 [W], of x, int64 [W, D]."""
+        if self._decoder is not None:
+            return self._whole(len(x)).output(x)
+        tokens = self._tokens(x)
+        logits = self._logits(tokens)  # [W, m, V]
+        log_norm = logits.logsumexp(dim=-1)  # [W, m]
+        chosen = logits.gather(2, self._predicted(tokens)).squeeze(2)  # [W, m]
+        z: torch.Tensor = (log_norm - chosen).mean(dim=1)
+        return z
+
+    @torch.no_grad()
+    def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and the log-probabilities of every value at every site [W, D, n_values].
+
+        The row of a first site that is not predicted is zero.
+        """
+        if self._decoder is not None:
+            return self._whole(len(x)).conditional_logits(x)
+        tokens = self._tokens(x)
+        log_p = self._logits(tokens).log_softmax(-1)  # [W, m, V]
+        z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
+        if not self._all_tokens:
+            log_p = log_p[..., self.token_ids]
+        if self.predicted_from:
+            log_p = torch.cat([torch.zeros_like(log_p[:, :1]), log_p], dim=1)
+        return z, log_p
+
+    def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values].
+
+        Its input part is the gradient at the embeddings times the embedding matrix; its target
+        part, at predicted sites, -log p / m.
+        """
+        tokens = self._tokens(x)
+        with torch.enable_grad():
+            embedded = self._embed(tokens)  # [W, P + D, E]
+            logits = self.lm(inputs_embeds=embedded[:, :-1], **self._no_prefix()).logits
+            log_p = self._predicting(logits).float().log_softmax(-1)  # [W, m, V]
+            z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
+            (e,) = torch.autograd.grad(z.sum(), embedded)
+        with torch.no_grad():
+            g = self._of_inputs(e) @ self._embedding.T  # [W, D, n_values]
+            g[:, self.predicted_from :] -= log_p.detach()[..., self.token_ids] / log_p.shape[1]
+        return z.detach(), g
+
+    @cached_property
+    def embedding(self) -> torch.Tensor | None:
+        """Float32 [n_values, E]; None where the head is not linear in the last hidden state."""
+        probe = torch.arange(4, device=self.device)[None] % self.n_values
+        with torch.no_grad():
+            logits = self.lm(input_ids=probe, use_cache=False).logits
+            hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
+            linear = self.lm.get_output_embeddings()(hidden)
+        return self._embedding if torch.equal(logits, linear) else None
+
+    def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        """Return z [W], e float32 [W, D, E], and the rest that `target_rows` takes.
+
+        Logits are computed for a few walkers at a time, so that they take little memory.
+        """
+        tokens = self._tokens(x)
+        head = self.lm.get_output_embeddings()
+        with torch.enable_grad():
+            embedded = self._embed(tokens)
+            states = self.lm.base_model(inputs_embeds=embedded[:, :-1], **self._no_prefix())
+            hidden = self._predicting(states.last_hidden_state)  # [W, m, H]
+        h = hidden.detach()
+        slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)
+        chosen = torch.empty_like(log_norm)
+        target = self._predicted(tokens)  # [W, m, 1]
+        with torch.no_grad():
+            n = chunk_length(h, h.shape[1] * len(head.weight))
+            for some in (slice(begin, begin + n) for begin in range(0, len(x), n)):
+                logits = head(h[some]).float()  # [n, m, V]
+                log_norm[some] = logits.logsumexp(dim=-1)
+                chosen[some] = logits.gather(2, target[some]).squeeze(2)
+                p = (logits - log_norm[some, :, None]).exp_()
+                # dz/dh = (sum over v of p_v U_v - U_x) / m
+                p.scatter_add_(2, target[some], torch.full_like(p[..., :1], -1.0))
+                slope[some] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
+        (e,) = torch.autograd.grad(hidden, embedded, slope)
+        z = (log_norm - chosen).mean(dim=1)
+        return z, self._of_inputs(e), (h, log_norm)
+
+    @torch.no_grad()
+    def target_rows(self, rest: Rest, site: torch.Tensor) -> torch.Tensor:
+        """Return the target part of the gradient, float32 [W, n_values], at sites, int64 [W]."""
+        h, log_norm = rest
+        walker = torch.arange(len(site), device=site.device)
+        row = (site - self.predicted_from).clamp_min(0)
+        logits = self.lm.get_output_embeddings()(h[walker, row]).float()[:, self.token_ids]
+        target = (log_norm[walker, row, None] - logits) / h.shape[1]
+        return torch.where((site >= self.predicted_from)[:, None], target, 0.0)
+
+    @torch.no_grad()
+    def begin(self, x: torch.Tensor) -> PrefixCache:
+        """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
+        return self._prefix_decoder.begin(x)
+
+    @torch.no_grad()
+    def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
+        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
+        return self._prefix_decoder.extend(prefixes, values)
+
+    @torch.no_grad()
+    def branch(self, prefixes: PrefixCache) -> PrefixCache:
+        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
+        return self._prefix_decoder.branch(prefixes)
+
+    @property
+    def kv_cache(self) -> Callable[[int], KVCache] | None:
+        """Return what makes the `KVCache` of W inputs; None where the model has no decoder.
+
+        All callers with the same W share one cache; `version` tells each whether it still holds
+        its inputs.
+        """
+        return None if self._decoder is None else self._shared_kv_cache
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the KV caches, 0 before there is one."""
+        caches = (self._kv_cache, self._scratch)
+        return sum(cache.n_bytes for cache in caches if cache is not None)
+
+    def _shared_kv_cache(self, n_walkers: int) -> KVCache:
+        if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:
+            try:
+                self._kv_cache, self._scratch = self._whole(n_walkers), None
+                self._kv_cache.allocate()
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"keys and values of {n_walkers} inputs of {self.n_sites} tokens do not fit "
+                    f"on {self.device} beside the model; set a smaller sampler.walkers"
+                ) from None
+        return self._kv_cache
+
+    def _whole(self, n_walkers: int) -> KVCache:
+        """Return what evaluates whole inputs: the shared cache if it is of W inputs, else another.
+
+        There is one other; where it is of another W it is made anew.
+        """
+        if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
+            return self._kv_cache
+        if self._scratch is None or self._scratch.n_walkers != n_walkers:
+            assert self._decoder is not None
+            self._scratch = KVCache(
+                self._decoder, self.token_ids, self._before, self.n_sites, n_walkers
+            )
+        return self._scratch
+
+    @cached_property
+    def _decoder(self) -> Decoder | None:
+        """The decoder over cached keys and values; None, which is logged, without one."""
+        n_positions = len(self._before) + self.n_sites - 1
+        if not n_positions:
+            return None
+        if is_gpt2(self.lm):
+            return Gpt2Decoder(self.lm, n_positions)
+        return hf_decoder.make(self.lm, n_positions)
+
+    def render(self, x: torch.Tensor) -> list[str]:
+        """Return the text of each input, the prefix in front; token ids without a tokenizer."""
+        return self._text.render(x.cpu().numpy())
+
+    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the prefix and the inputs as tokens, int64 [W, P + D]."""
+        return torch.cat([self._before.expand(len(x), -1), self.token_ids[x]], dim=1)
+
+    def _predicted(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens[:, tokens.shape[1] - self.n_sites + self.predicted_from :, None]
+
+    def _predicting(self, at_positions: torch.Tensor) -> torch.Tensor:
+        """Return those of the positions 0 to P + D - 2 that predict a site: [W, m, ...]."""
+        return at_positions[:, max(0, len(self._before) - 1) :]
+
+    def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the predicted tokens, float32 [W, m, V]."""
+        # The last position predicts a token beyond x, so it is never evaluated
+        logits = self.lm(input_ids=tokens[:, :-1], use_cache=False).logits
+        return self._predicting(logits).float()
+
+    def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens).detach()
+        return embedded.requires_grad_()
+
+    def _no_prefix(self) -> dict[str, Any]:
+        """Return the arguments that tell a decoder that its input has no prefix."""
+        if self._decoder is None:
+            return {"use_cache": False}
+        # Without an (empty) cache transformers looks for packed sequences, which synchronizes
+        return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
+
+    def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
+        """Return the sites' part of a gradient at the embeddings, float32 [W, D, E]."""
+        return e[:, len(self._before) :].float()
+
+    @cached_property
+    def _embedding(self) -> torch.Tensor:
+        table: torch.Tensor = self.lm.get_input_embeddings().weight[self.token_ids].float()
+        return table
+
+
+@torch.no_grad()
+def _check_causal(lm: Any, folder: Path) -> None:
+    """Raise a `UserError` where what a model predicts depends on the tokens that it predicts.
+
+    Encoders with a head for language do so (BERT without `is_decoder`): their NLL of a token is
+    not its probability given those before it.
+    """
+    n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+    tokens = torch.arange(4, device=lm.device)[None] % n_vocab
+    other = tokens.clone()
+    other[:, -1] = (tokens[:, -1] + 1) % n_vocab  # another last token
+    ahead = [lm(input_ids=x, use_cache=False).logits[0, :-1].float() for x in (tokens, other)]
+    rounding = 1e-4 if lm.dtype == torch.float32 else 0.1
+    tolerance = rounding * (1 + float(ahead[0].abs().max()))
+    if float((ahead[0] - ahead[1]).abs().max()) > tolerance:
+        raise UserError(
+            f"model.path = {folder}: its predictions depend on later tokens, so that this "
+            f"{type(lm).__name__} is no causal language model (an encoder such as BERT needs "
+            "is_decoder = true in its config.json, and weights that were trained so)"
+        )
+
+
+def build(options: CausalLm, device: str) -> CausalLanguageModel:
+    """Load a language model (see `models.table.build`)."""
+    return CausalLanguageModel(options, device)

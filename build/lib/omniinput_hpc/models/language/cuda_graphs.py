@@ -1,0 +1,91 @@
+"""CUDA graphs: capture a forward pass at its second use and replay it.
+
+A small forward pass is a few hundred GPU kernels of some microseconds each, and launching each
+takes as long. A graph holds them all; replaying it is one call. A graph records addresses, so that
+all tensors must stay where they are: a `KVCache`'s do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from omniinput_hpc.text import first_line
+
+log = logging.getLogger("omniinput_hpc")
+
+Work = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+class GraphCache:
+    """Forward passes over spans of positions, each span captured at its second use.
+
+    A span is its first position and its length; moves of D sites have 2 D spans. Each graph's
+    first replay is compared with the eager pass, bit for bit, because a resumed run begins with
+    eager passes. If one differs, or synchronizes with the device as mixtures of experts do, the
+    fallback is to run all passes eagerly.
+
+    Parameters
+    ----------
+    work : the forward pass of tokens, int64 [n, W], from a position on; writes to static buffers,
+        and returns what it wrote
+    tokens : int64 [T, W], static input buffer
+    gpu : torch.cuda, which captures and replays
+    """
+
+    def __init__(self, work: Work, tokens: torch.Tensor, gpu: Any = torch.cuda) -> None:
+        self._work, self._tokens, self._gpu = work, tokens, gpu
+        self._graphs: dict[tuple[int, int], Any] = {}
+        self._seen: set[tuple[int, int]] = set()
+        self._pool = gpu.graph_pool_handle()  # graphs run one after the other, so they can share it
+        self._usable = True
+
+    def __call__(self, tokens: torch.Tensor, begin: int) -> None:
+        """Run the forward pass of tokens, int64 [n, W], at positions from `begin` on."""
+        span = (begin, len(tokens))
+        inputs = self._tokens[: len(tokens)].copy_(tokens)
+        if span in self._graphs:
+            self._graphs[span].replay()
+        elif self._usable and span in self._seen:
+            self._capture(span, inputs)
+        else:
+            self._work(inputs, begin)
+            self._seen.add(span)
+
+    def _capture(self, span: tuple[int, int], inputs: torch.Tensor) -> None:
+        """Run a forward pass eagerly, capture it, and check its first replay."""
+        stream = self._gpu.current_stream()
+        graph = self._gpu.CUDAGraph()
+        try:
+            found = self._run_without_sync(inputs, span[0])
+            expected = found.clone()
+            # other threads (MPI's) may use the device meanwhile
+            with self._gpu.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                self._work(inputs, span[0])
+            found.zero_()
+            graph.replay()
+            if torch.equal(found, expected):
+                self._graphs[span] = graph
+                return
+            reason = "replayed, it finds other bits"
+        # CUDA and torch raise this where a pass cannot be captured. No other fault is hidden: the
+        # pass runs again below, eagerly, and raises it.
+        except RuntimeError as error:
+            self._gpu.set_stream(stream)
+            reason = first_line(error)
+        log.info("the model is evaluated without CUDA graphs: %s", reason)
+        self._usable = False
+        self._graphs.clear()
+        self._work(inputs, span[0])
+
+    def _run_without_sync(self, inputs: torch.Tensor, begin: int) -> torch.Tensor:
+        """Run a forward pass; raise RuntimeError where it synchronizes with the device."""
+        before = self._gpu.get_sync_debug_mode()
+        self._gpu.set_sync_debug_mode("error")
+        try:
+            return self._work(inputs, begin)
+        finally:
+            self._gpu.set_sync_debug_mode(before)

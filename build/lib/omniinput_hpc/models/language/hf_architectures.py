@@ -1,0 +1,64 @@
+"""Which architectures transformers knows for a task, without importing it (which takes seconds).
+
+Its tables of names are dictionaries that are written out in one of its files. Where they are not
+found there, nothing is said here, and transformers itself refuses an architecture it does not know.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+from omniinput_hpc.errors import UserError
+
+_TABLES = {
+    "causal-lm": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "a causal language model"),
+    "sequence-classifier": (
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        "a classifier of sequences",
+    ),
+}
+"""Transformers' table for each `model.kind`, and the task in words."""
+
+
+def check_architecture(model_type: str, kind: str, file: Path) -> None:
+    """Raise a `UserError` where this transformers has no model of a type for a `model.kind`.
+
+    `model_type` is what config.json, `file`, says.
+    """
+    table, task = _TABLES[kind]
+    known = _names(table)
+    if known and model_type not in known:
+        raise UserError(
+            f'{file}: model_type is "{model_type}", which the installed transformers does not know '
+            f"as {task}; is it another kind of model, or newer than this transformers?"
+        )
+
+
+def _names(table: str) -> set[str]:
+    """Return the types in one of transformers' tables; none where it is written otherwise."""
+    found = find_spec("transformers")
+    if found is None or found.origin is None:
+        return set()
+    try:
+        file = Path(found.origin).parent / "models" / "auto" / "modeling_auto.py"
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError):
+        return set()
+    for statement in body:
+        if (
+            isinstance(statement, ast.Assign)
+            and [t.id for t in statement.targets if isinstance(t, ast.Name)] == [table]
+            and isinstance(statement.value, ast.Call)
+            and statement.value.args
+            and isinstance(statement.value.args[0], ast.List)
+        ):
+            return {
+                pair.elts[0].value
+                for pair in statement.value.args[0].elts
+                if isinstance(pair, ast.Tuple)
+                and isinstance(pair.elts[0], ast.Constant)
+                and isinstance(pair.elts[0].value, str)
+            }
+    return set()

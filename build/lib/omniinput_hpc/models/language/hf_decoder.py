@@ -1,0 +1,272 @@
+"""Any Hugging Face decoder over cached keys and values, by the model's own forward.
+
+The model is given a cache whose layers write into a buffer that is allocated once, and return views
+of it up to the positions that are evaluated: nothing grows and no prefix is copied. `make` tries
+whether a model can be used so.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+log = logging.getLogger("omniinput_hpc")
+
+N_TRIAL_INPUTS = 3
+"""Inputs of the trial."""
+MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far a pass in pieces may be from a whole pass, by `distance`. 32 layers of random weights
+were 0.002 and 0.017 apart in half precision."""
+
+FOREIGN_ERRORS = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
+"""What a model may raise that expects another kind of cache. The fallback, full forward passes, is
+slower and as correct, and `make` logs it. Our own faults would be caught here, too: so the tests
+require a decoder of each architecture known to fit."""
+
+
+class UnsupportedDecoder(Exception):
+    """The model cannot be evaluated in pieces; the text says why."""
+
+
+@dataclass(frozen=True)
+class HeadShapes:
+    """What one layer caches of a token: numbers and sizes of the heads of keys and of values."""
+
+    n_keys: int
+    key_size: int
+    n_values: int
+    value_size: int
+
+    @property
+    def width(self) -> int:
+        """Numbers cached per token."""
+        return self.n_keys * self.key_size + self.n_values * self.value_size
+
+
+class FixedCacheLayer(CacheLayerMixin):
+    """A layer's keys and values in the buffer of a `KVCache`.
+
+    Positions outside a sliding window stay here, too: the model's own mask hides them.
+    """
+
+    is_sliding = False
+
+    def __init__(self, heads: HeadShapes) -> None:
+        super().__init__()
+        self._heads, self._seen = heads, 0
+        self.is_initialized = True
+
+    def use_buffer(self, buffer: torch.Tensor) -> None:
+        """Use another buffer from now on, [W, T, at least `HeadShapes.width`]."""
+        h = self._heads
+        split = h.n_keys * h.key_size
+        keys, values = buffer[..., :split], buffer[..., split : h.width]
+        self.keys = keys.unflatten(-1, (h.n_keys, h.key_size)).transpose(1, 2)  # [W, H, T, d]
+        self.values = values.unflatten(-1, (h.n_values, h.value_size)).transpose(1, 2)
+
+    def truncate(self, seen: int) -> None:
+        """Forget all but the first positions."""
+        self._seen = seen
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store keys and values, [W, H, n, d]; return all up to them, views [W, H, end, d]."""
+        assert self.keys is not None and self.values is not None
+        end = self._seen + key_states.shape[2]
+        self.keys[:, :, self._seen : end] = key_states
+        self.values[:, :, self._seen : end] = value_states
+        self._seen = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Do nothing: the buffer exists already."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many keys there will be, and the first one's position."""
+        return self._seen + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Return how many positions have been seen."""
+        return self._seen
+
+    def get_max_length(self) -> int:
+        """Return -1, transformers' word for no limit."""
+        return -1
+
+
+class GivenHiddenStates(nn.Module):
+    """Replaces a decoder's body, and returns the hidden states that it is given."""
+
+    def forward(self, inputs_embeds: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
+        """Return them as a decoder's output."""
+        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+
+class FullHead:
+    """All that a model does to hidden states after its body, with scaling and capping."""
+
+    def __init__(self, lm: Any) -> None:
+        self._lm = copy.copy(lm)  # the weights are shared
+        self._lm._modules = {**lm._modules, lm.base_model_prefix: GivenHiddenStates()}
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return logits, [..., V], of [..., E]."""
+        flat = hidden if hidden.dim() == 3 else hidden[None]
+        logits: torch.Tensor = self._lm(inputs_embeds=flat, use_cache=False).logits
+        return logits.view(*hidden.shape[:-1], -1)
+
+
+class HfDecoder:
+    """A `Decoder` that runs the model's own body over cached keys and values.
+
+    It never synchronizes with the device, unless the model does (mixtures of experts, rotations
+    that depend on the length). Unlike `Gpt2Decoder`'s, its bits depend on how many positions are
+    evaluated at once. A `KVCache` holds keys and values twice: of a model of OLMo-7B's shape in
+    bfloat16 (32 layers of 4,096 keys and values) 0.5 MiB a token each, which makes 1.5 GiB for 64
+    walkers of 25 tokens.
+
+    Parameters
+    ----------
+    lm : a Hugging Face decoder
+    n_positions : T, of every sequence
+    """
+
+    walker_dim = 1
+
+    def __init__(self, lm: Any, n_positions: int) -> None:
+        self._body, self._n_positions = lm.base_model, n_positions
+        self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
+        self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+        self._hidden, self._keys, heads = probe(lm)
+        self._width = max(h.width for h in heads)
+        self._layers = [FixedCacheLayer(h) for h in heads]
+        self._cache = Cache(layers=list[Any](self._layers))
+        self._buffer: torch.Tensor | None = None
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits, [..., V], of hidden states [..., E]."""
+        return self._head(hidden)
+
+    def use_full_head(self, lm: Any) -> None:
+        """Apply to hidden states all that the model does, beyond its output layer."""
+        self._head = FullHead(lm)
+
+    def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values [layers, W, T, those of all heads], and hidden states."""
+        t = self._n_positions
+        kv = self._keys.new_zeros((len(self._layers), n_walkers, t, self._width))
+        return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
+
+    def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
+        """Evaluate some positions (see `Decoder.run`)."""
+        if self._buffer is not kv:
+            for layer, buffer in zip(self._layers, kv, strict=True):
+                layer.use_buffer(buffer)
+            self._buffer = kv
+        for layer in self._layers:
+            layer.truncate(begin)
+        done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
+        hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
+        return hidden.transpose(0, 1)
+
+
+def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
+    """Evaluate two tokens; return hidden states, keys (for their types), and each layer's heads.
+
+    It raises `UnsupportedDecoder` if the model caches anything else of a token.
+    """
+    if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
+        raise UnsupportedDecoder("it takes no keys and values")
+    cache = DynamicCache(config=lm.config)
+    tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
+    done = lm.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
+    heads, layers = [], list[Any](cache.layers)
+    for layer in layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
+            raise UnsupportedDecoder(
+                f"a layer caches other things than keys and values ({type(layer).__name__})"
+            )
+        keys, values = layer.keys, layer.values
+        heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
+    if not heads:
+        raise UnsupportedDecoder("it caches no keys and values")
+    return done.last_hidden_state, layers[0].keys, heads
+
+
+def try_out(decoder: HfDecoder, lm: Any) -> None:
+    """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
+
+    It raises `UnsupportedDecoder` if they differ or need more than the last hidden state.
+    """
+    kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
+    t = len(hidden)
+    first, second = t // 3, 2 * t // 3
+    random = torch.Generator().manual_seed(1)
+    x, y, v = torch.randint(decoder.n_vocab, (3, t, N_TRIAL_INPUTS), generator=random).to(kv.device)
+    y[:first], v[:second] = x[:first], y[:second]
+    whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 N_TRIAL_INPUTS, V]
+    pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
+    for tokens, begin, end in pieces:
+        if begin < end:
+            hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
+        if end == t:
+            expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
+            found = decoder.head(hidden).float().log_softmax(-1)
+            apart, most = distance(found, expected, kv.dtype), MAX_DISTANCE[kv.dtype]
+            if not apart <= most:
+                raise UnsupportedDecoder(
+                    "in pieces it gives other outputs than as a whole "
+                    f"({apart:.2g} apart, {most:g} allowed)"
+                )
+
+
+def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tensor:
+    """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
+
+    Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
+    It raises `UnsupportedDecoder` if the logits depend on more than that.
+    """
+    logits = lm(input_ids=tokens.T, use_cache=False).logits
+    states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
+    if not torch.equal(logits, decoder.head(states)):
+        decoder.use_full_head(lm)
+        if not torch.equal(logits, decoder.head(states)):
+            raise UnsupportedDecoder("its logits depend on more than the last hidden state")
+    rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
+    return rows
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> float:
+    """Return how far rows of l, float32 [..., V], are apart.
+
+    For float32 the largest difference, in units of the largest l over 1. For half precision, whose
+    rounding grows with the layers, the root mean square in units of the deviation of l.
+    """
+    difference = found - expected
+    if dtype == torch.float32:
+        return float(difference.abs().max() / expected.abs().max().clamp_min(1.0))
+    spread = expected - expected.mean(-1, keepdim=True)
+    return float((difference.square().mean() / spread.square().mean()).sqrt())
+
+
+@torch.no_grad()
+def make(lm: Any, n_positions: int) -> HfDecoder | None:
+    """Return the model's decoder if its outputs are the model's own; else None, and log why."""
+    try:
+        decoder = HfDecoder(lm, n_positions)
+        try_out(decoder, lm)
+    except (UnsupportedDecoder, *FOREIGN_ERRORS) as reason:
+        log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
+        return None
+    return decoder

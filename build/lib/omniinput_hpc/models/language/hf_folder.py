@@ -1,0 +1,238 @@
+"""Checking a Hugging Face model's files without torch: where they are, and whether they fit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config import CausalLm, SequenceClassifier
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display
+from omniinput_hpc.models.language import hf_checks, tokenizer
+from omniinput_hpc.models.language.hf_architectures import check_architecture
+from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
+from omniinput_hpc.models.language.tokenizer import Vocabulary
+from omniinput_hpc.untrusted.files import open_regular
+
+_BLOCK = 1 << 22
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+DOWNLOADED_FILES = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
+"""The files of a hub's model that are used here."""
+MADE_BY = {
+    "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
+    "english": "python -m omniinput_hpc.zoo.english",
+    "toy": "python -m omniinput_hpc.zoo.toy",
+}
+"""The commands that make the folders of inputs/models."""
+BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
+    """Check a model's files (see `models.table.preflight`)."""
+    folder = resolve(options.path)
+    config, tensors, weights = check(folder, options.path)
+    check_architecture(config["model_type"], options.kind, folder / "config.json")
+    n_values = hf_checks.vocabulary_size(config, folder / "config.json")
+    words = tokenizer.read(folder)
+    check_vocabulary(words, folder, n_values)
+    n_before = 0
+    if isinstance(options, CausalLm):
+        n_before = len(prefix_ids(options, folder, n_values, words))
+        n_values = len(site_tokens(options, folder, n_values, words))
+        n_sites = options.length
+    else:
+        fixed_ids(folder, words)
+        n_sites = options.length - 2
+        n_classes = hf_checks.number_of_classes(config, folder / "config.json")
+        check_class(options, n_classes, folder)
+    positions = config.get("n_positions", config.get("max_position_embeddings"))
+    if isinstance(positions, int) and n_before + options.length > positions:
+        prefix = f" with its prefix of {n_before} tokens" if n_before else ""
+        raise UserError(
+            f"model.length = {options.length}{prefix} is beyond the {positions} positions of "
+            f"{folder}"
+        )
+    return {
+        "fingerprint": fingerprint([folder / "config.json", *weights]),
+        "n_values": n_values,
+        "n_sites": n_sites,
+        "bytes": sum(t.n_numbers for t in tensors.values()) * BYTES_PER_NUMBER[options.dtype],
+        "folder": str(folder),
+    }
+
+
+def resolve(path: str, key: str = "model.path") -> Path:
+    """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
+
+    Where neither is there, a `UserError` names the path by its key.
+    """
+    folder = Path(path).expanduser()
+    if os.path.isdir(folder):
+        return folder
+    reason = f"{key} = {path}: no such folder (it must hold config.json and *.safetensors)"
+    if folder.name in MADE_BY:
+        reason += f"; make it: {MADE_BY[folder.name]}"
+    if os.path.exists(folder) or not _HUB_NAME.fullmatch(path):
+        raise UserError(reason)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # fails at once; a firewalled node would wait for minutes
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(path, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise UserError(
+            f"{reason}, and no such model in Hugging Face's cache. If it is a hub's model: on a "
+            f"machine with a network, {download_command(path)}"
+        ) from None
+    except HFValidationError:
+        raise UserError(reason) from None
+
+
+def download_command(name: str) -> str:
+    """Return the command that fetches a hub's model into the cache."""
+    return " ".join((f"hf download {name}", *(f"--include '{p}'" for p in DOWNLOADED_FILES)))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the parsed config.json of a model folder.
+
+    A `UserError` says that the file is missing or broken, that the model requires custom code, or
+    that a number in it is too large (see `hf_checks.check_settings`).
+    """
+    config = read_settings(folder, "config.json")
+    hf_checks.check_settings(config, folder / "config.json")
+    return config
+
+
+def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[Path]]:
+    """Check all files of a model folder that transformers would read (see `hf_checks`).
+
+    Returns its config.json, the tensors of its weights, and their files. A `UserError` names a file
+    that is missing, broken, no regular file, or does not fit the others.
+    """
+    hf_checks.check_files(folder)
+    config = read_config(folder)
+    weights = weight_files(folder, path)
+    tensors = hf_checks.read_tensors(weights)
+    hf_checks.check_sizes(config, tensors, folder / "config.json")
+    return config, tensors, weights
+
+
+def weight_files(folder: Path, path: str = "") -> list[Path]:
+    """Return the safetensors files of a model folder, sorted.
+
+    Where there are none, a `UserError` says so; it names weights that need unpickling.
+    """
+    weights = sorted(folder.glob("*.safetensors"))
+    if weights:
+        return weights
+    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+    if pickled:
+        raise UserError(
+            f"{folder} holds only pickled weights ({pickled[0].name}), which are never loaded; "
+            "convert them with save_pretrained(..., safe_serialization=True)"
+        )
+    fetch = "" if not path or os.path.isdir(path) else f"; fetch them: {download_command(path)}"
+    raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
+
+
+def check_vocabulary(words: Vocabulary | None, folder: Path, n_vocab: int) -> None:
+    """Raise a `UserError` if the tokenizer has tokens that the model lacks (fewer: padding)."""
+    largest = max(words.ids.values(), default=0) if words else 0
+    if largest >= n_vocab:
+        raise UserError(
+            f"{folder}: the tokenizer is larger than the model's vocabulary: it has a token "
+            f"{largest}, and the model {n_vocab} values (0 to {n_vocab - 1}); take the tokenizer "
+            "that belongs to the model"
+        )
+
+
+def site_tokens(
+    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> NDArray[np.int64]:
+    """Return the token of each value that a site may take, int64 [n_values], ascending.
+
+    They are all n_vocab tokens of the model, or those that are neither special nor padding of the
+    vocabulary. A `UserError` says that the folder has no tokenizer to tell which those are.
+    """
+    if options.tokens == "all":
+        return np.arange(n_vocab)
+    found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
+    ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
+    if len(ids) < 2:
+        raise UserError(f"{folder}: the tokenizer has {len(ids)} tokens that are not special")
+    return np.array(ids, dtype=np.int64)
+
+
+def prefix_ids(
+    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> list[int]:
+    """Return the ids of the prefix's tokens; a `UserError` names what is no token of the model."""
+    prefix = options.prefix
+    if prefix is None:
+        return []
+    if isinstance(prefix, str):
+        prefix = tokenizer.require(words, folder, "model.prefix as text").encode(prefix)
+        if not prefix:
+            raise UserError(f"model.prefix = {options.prefix!r} has no token")
+    if max(prefix) >= n_vocab:
+        raise UserError(f"model.prefix: {max(prefix)} is none of the model's {n_vocab} tokens")
+    return list(prefix)
+
+
+def fixed_ids(folder: Path, words: Vocabulary | None) -> tuple[int, int]:
+    """Return the ids of [CLS] and [SEP], or what takes their place in a model."""
+    found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
+    return found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
+
+
+def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
+    """Raise a `UserError` if a classifier lacks the target class, or the two of a difference."""
+    if options.target >= n_classes:
+        raise UserError(
+            f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
+        )
+    if options.output == "difference" and n_classes != 2:
+        raise UserError(
+            f'model.output = "difference" requires two classes, and {where} has {n_classes}; '
+            'choose "logit" or "log-softmax"'
+        )
+
+
+def display(options: CausalLm | SequenceClassifier) -> Display:
+    """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
+    folder = resolve(options.path)
+    n_vocab = hf_checks.vocabulary_size(read_config(folder), folder / "config.json")
+    words = tokenizer.read(folder)
+    note = f"decoded by the tokenizer in {folder}"
+    if isinstance(options, SequenceClassifier):
+        return Display("text", tokenizer.Text(words, np.arange(n_vocab)).render, None, note)
+    tokens = site_tokens(options, folder, n_vocab, words)
+    prefix = prefix_ids(options, folder, n_vocab, words)
+    if words is None:
+        before = " ".join(map(str, prefix)) or None
+        note = f"{folder} has no tokenizer: token ids are shown"
+    else:
+        before = words.decode(prefix) if prefix else None
+    return Display("text", tokenizer.Text(words, tokens).render, before, note)
+
+
+def fingerprint(files: list[Path]) -> str:
+    """Return the SHA-256 over the names and contents of files, as "sha256:..."."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + str(file.stat().st_size).encode() + b"\0")
+        try:
+            with open_regular(file) as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    return f"sha256:{digest.hexdigest()}"

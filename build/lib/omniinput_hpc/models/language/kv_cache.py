@@ -1,0 +1,239 @@
+"""KV cache: of a proposal, only the positions after the first changed site are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from omniinput_hpc.models.language.cuda_graphs import GraphCache
+from omniinput_hpc.models.language.gpt2_decoder import Decoder
+
+CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 21, 1 << 26
+"""Logits that are computed at once, whatever V and D: 8 MB in float32 on a CPU, whose cache holds
+them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
+
+
+def chunk_length(like: torch.Tensor, n_logits: int) -> int:
+    """Return how many things of so many logits each are computed at once, on a tensor's device."""
+    return max(1, (CPU_CHUNK_LOGITS if like.is_cpu else GPU_CHUNK_LOGITS) // n_logits)
+
+
+class KVCache:
+    """KV cache of W inputs and of one proposal for each.
+
+    Results equal a full forward pass: bit for bit for GPT-2, within rounding for other decoders
+    (which is why a run's bits are the same after a resume only because the cache is filled anew
+    after every exchange). A proposal shares its first t sites with the current input, t the same
+    for all W; `accept` then makes it the current input, walker by walker. All memory is allocated
+    once.
+
+    The model owns the cache, and all kernels that ask for as many inputs share it.
+
+    Parameters
+    ----------
+    decoder, token_ids : of the language model
+    before : int64 [P], fixed tokens in front of every input
+    n_sites : D
+    n_walkers : W
+
+    Attributes
+    ----------
+    n_walkers : int, W
+    version : int, incremented whenever the cache changes; a kernel compares it to see whether
+        another kernel has replaced its inputs
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        token_ids: torch.Tensor,
+        before: torch.Tensor,
+        n_sites: int,
+        n_walkers: int,
+    ) -> None:
+        self._decoder, self._token_ids, self.n_walkers = decoder, token_ids, n_walkers
+        self._before, self._n_before = before[:, None].expand(-1, n_walkers), len(before)
+        self._first = 0 if self._n_before else 1
+        kv, hidden = decoder.allocate(n_walkers)  # of P + D - 1: the last token is only predicted
+        shape = (2, n_sites - self._first, n_walkers)
+        scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
+        self._proposed = (kv, hidden, scores)
+        self._run_positions: Callable[[torch.Tensor, int], object] = self._work
+        if hidden.is_cuda:
+            self._run_positions = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
+        self._current: tuple[torch.Tensor, ...] = ()
+        self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
+        self._n_shared = 0  # positions before it are equal in both
+        self._from = self._at = 0  # where the proposal begins, and its next position
+        self.version = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the proposals, and of the current inputs once it is allocated."""
+        return sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
+
+    def allocate(self) -> None:
+        """Allocate the current inputs' part now; else the first `accept` does."""
+        if not self._current:
+            self._current = tuple(torch.zeros_like(new) for new in self._proposed)
+
+    @torch.no_grad()
+    def load(self, x: torch.Tensor) -> None:
+        """Evaluate inputs, int64 [W, D], and make them current, without their scores."""
+        self._begin_whole(x)
+        self.accept(None)
+
+    @torch.no_grad()
+    def evaluate(self, x: torch.Tensor) -> torch.Tensor:
+        """Evaluate inputs, int64 [W, D], and make them current; return z, float32 [W]."""
+        self.load(x)
+        self._score(x, 0)
+        self._current[2].copy_(self._proposed[2])
+        return self._z()
+
+    @torch.no_grad()
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return z, float32 [W], of inputs, int64 [W, D], that do not become current."""
+        self._begin_whole(x)
+        self._score(x, 0)
+        return self._z()
+
+    @torch.no_grad()
+    def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return z [W] and l [W, D, n_values] of inputs [W, D]; they do not become current."""
+        z = self.output(x)
+        first, n_positions = max(self._n_before - 1, 0), len(self._proposed[1])
+        rows = torch.cat(list(self._rows(self._proposed[1], first, n_positions)))  # [m, W, V]
+        if self._first:
+            rows = torch.cat([torch.zeros_like(rows[:1]), rows])
+        return z, rows.transpose(0, 1)
+
+    @torch.no_grad()
+    def propose(self, x: torch.Tensor, t: int) -> torch.Tensor:
+        """Evaluate inputs, int64 [W, D], that equal the current ones before site t; return z."""
+        self.begin(t)
+        if t < x.shape[1] - 1:
+            self._run(self._tokens(x[:, t:-1]))
+        self._score(x, t)
+        return self._z()
+
+    def begin(self, t: int) -> None:
+        """Begin proposals that equal the current inputs before site t."""
+        self._from = self._at = self._n_before + t
+        fewer = self._from - self._n_shared
+        for current, new, (dim, _) in zip(self._current, self._proposed, self._dims, strict=False):
+            if fewer > 0:
+                some = (dim, self._n_shared, fewer)
+                new.narrow(*some).copy_(current.narrow(*some))
+        self._n_shared = self._from
+
+    @torch.no_grad()
+    def row(self) -> torch.Tensor:
+        """Return l of the proposals' next site, [W, n_values]."""
+        return self._log_p(self._proposed[1][self._at - 1])
+
+    @torch.no_grad()
+    def extend(self, values: torch.Tensor) -> None:
+        """Append one value to each proposal, int64 [W]."""
+        self._run(self._tokens(values[:, None]))
+
+    @torch.no_grad()
+    def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Append values, int64 [W, k]; yield l of the sites after each, some [k', W, V] a time."""
+        begin = self._at
+        self._run(self._tokens(values))
+        yield from self._rows(self._proposed[1], begin, self._at)
+
+    @torch.no_grad()
+    def current_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
+        """Yield l of the current inputs at sites begin to end - 1, in parts [k', W, n_values]."""
+        offset = self._n_before - 1
+        yield from self._rows(self._current[1], offset + begin, offset + end)
+
+    @torch.no_grad()
+    def accept(self, accepted: torch.Tensor | None) -> None:
+        """Make accepted proposals, bool [W], the current inputs; None: all of them."""
+        self.allocate()
+        self.version += 1
+        some = (self._from, self._at - self._from)
+        for current, new, (dim, walker) in zip(
+            self._current, self._proposed, self._dims, strict=False
+        ):
+            _copy_accepted(accepted, new.narrow(dim, *some), current.narrow(dim, *some), walker)
+        _copy_accepted(accepted, self._proposed[2], self._current[2], 2)
+        if accepted is None:
+            self._n_shared = self._at
+
+    def _run(self, tokens: torch.Tensor) -> None:
+        """Evaluate tokens, int64 [n, W], at the proposals' next positions."""
+        with torch.inference_mode():
+            self._run_positions(tokens, self._at)
+        self._at += len(tokens)
+
+    def _work(self, tokens: torch.Tensor, begin: int) -> torch.Tensor:
+        """Evaluate tokens, int64 [n, W], at positions from `begin` on."""
+        kv, hidden, _ = self._proposed
+        some = hidden[begin : begin + len(tokens)]
+        return some.copy_(self._decoder.run(tokens, begin, kv))
+
+    def _begin_whole(self, x: torch.Tensor) -> None:
+        self._from = self._at = self._n_shared = 0
+        self._run(torch.cat([self._before, self._tokens(x)[:-1]]))
+
+    def _score(self, x: torch.Tensor, t: int) -> None:
+        """Store the proposals' scores at the sites from t on."""
+        t, scores = max(t, self._first), self._proposed[2]
+        if t > self._first:
+            scores[:, : t - self._first] = self._current[2][:, : t - self._first]
+        tokens = self._tokens(x)  # [D, W]
+        offset = self._n_before - 1
+        for begin, end in self._chunks(t, x.shape[1]):
+            hidden = self._proposed[1][offset + begin : offset + end]
+            logits = self._decoder.head(hidden).float()  # [k, W, V]
+            some = slice(begin - self._first, end - self._first)
+            torch.logsumexp(logits, -1, out=scores[0, some])
+            scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
+
+    def _z(self) -> torch.Tensor:
+        log_norm, chosen = self._proposed[2]
+        z: torch.Tensor = (log_norm - chosen).mean(dim=0)
+        return z
+
+    def _rows(self, hidden: torch.Tensor, begin: int, end: int) -> Iterator[torch.Tensor]:
+        for some_begin, some_end in self._chunks(begin, end):
+            yield self._log_p(hidden[some_begin:some_end])
+
+    def _chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        width = chunk_length(self._proposed[1], self.n_walkers * self._decoder.n_vocab)
+        for some in range(begin, end, width):
+            yield some, min(some + width, end)
+
+    def _log_p(self, hidden: torch.Tensor) -> torch.Tensor:
+        log_p = self._decoder.head(hidden).float().log_softmax(-1)
+        return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
+
+    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of values, int64 [W, k]: [k, W]."""
+        return self._token_ids[x.T]
+
+
+def _copy_accepted(
+    accepted: torch.Tensor | None, new: torch.Tensor, current: torch.Tensor, walker_dim: int
+) -> None:
+    """Copy the proposed over the current, where accepted."""
+    if accepted is None:
+        current.copy_(new)
+        return
+    if current.is_cpu and walker_dim < current.dim() - 1:  # contiguous rows: only what changes
+        index = accepted.nonzero()[:, 0]
+        if len(index):
+            current.index_copy_(walker_dim, index, new.index_select(walker_dim, index))
+        return
+    shape = [1] * current.dim()
+    shape[walker_dim] = -1
+    where = accepted.view(shape)
+    if current.is_cpu:  # five times as fast there; numbers that are not finite end the run anyway
+        current.lerp_(new, where.to(current.dtype))
+    else:
+        torch.where(where, new, current, out=current)

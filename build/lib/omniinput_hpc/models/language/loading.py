@@ -1,0 +1,105 @@
+"""Loading a Hugging Face model from a local folder: its weights, all of them, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from transformers import AutoConfig
+from transformers.utils import logging as hf_logging
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.device import free_bytes
+from omniinput_hpc.models.language import hf_checks, hf_folder
+from omniinput_hpc.text import first_line
+
+
+def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
+    """Return a model of one of transformers' Auto classes, in evaluation mode and frozen.
+
+    A `UserError` says that it cannot be loaded, lacks weights, has weights that are not finite in
+    dtype ("float32", "bfloat16", "float16"), or does not fit on the device.
+    """
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    where = f"model.path = {folder}"
+    settings, tensors, _ = hf_folder.check(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        _check_size(kind, config, tensors, settings, folder)
+        model, report = kind.from_pretrained(
+            folder,
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+        )
+    except UserError:
+        raise
+    except Exception as error:  # a config.json may make transformers' classes raise anything
+        raise UserError(f"{where}: cannot be loaded: {_reason(error)}") from None
+    # transformers would make up what is missing, at random.
+    for fault in ("missing_keys", "mismatched_keys"):
+        if report[fault]:
+            names = ", ".join(sorted(str(key) for key in report[fault])[:3])
+            raise UserError(
+                f"{where}: the weights do not make up a {type(model).__name__} "
+                f"({fault.replace('_', ' ')}: {names})"
+            )
+    for name, weights in model.named_parameters():
+        if not bool(weights.isfinite().all()):
+            raise UserError(f"{where}: weights of {name} are NaN or infinite in {dtype}")
+    model.eval().requires_grad_(False)
+    model = to_device(model, device, where)
+    _try_out(model, device, where)
+    return model
+
+
+def _check_size(
+    kind: Any, config: Any, tensors: hf_checks.Tensors, settings: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise a `UserError` where the model that config.json describes is larger than its files.
+
+    It is built without memory for its weights (on torch's device "meta").
+    """
+    with torch.device("meta"):
+        model = kind.from_config(copy.deepcopy(config), trust_remote_code=False)
+    n_numbers = sum(weights.numel() for weights in model.parameters())
+    n_buffers = sum(buffer.numel() for buffer in model.buffers())
+    hf_checks.check_numbers(n_numbers, n_buffers, tensors, settings, folder)
+
+
+def _try_out(model: Any, device: str, where: str) -> None:
+    """Evaluate two tokens: settings of the wrong type show only now, as a `UserError`."""
+    tokens = torch.zeros((1, 2), dtype=torch.int64, device=device)
+    try:
+        with torch.no_grad():
+            model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    except Exception as error:  # see above
+        raise UserError(f"{where}: cannot evaluate two tokens: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    plain = isinstance(error, (OSError, ValueError, RuntimeError))
+    return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
+
+
+def to_device(model: Any, device: str, where: str) -> Any:
+    """Return the model on a device; a `UserError` if it does not fit."""
+    need = sum(p.numel() * p.element_size() for p in model.parameters())
+    try:
+        return model.to(device)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{where}: {need / 1e9:.1f} GB of weights do not fit on {device}, which has "
+            f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
+            '"bfloat16", may help'
+        ) from None

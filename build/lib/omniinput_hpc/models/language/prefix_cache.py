@@ -1,0 +1,66 @@
+"""Drawing sequences value by value: prefixes of inputs with their cached keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+
+@dataclass
+class PrefixCache:
+    """A batch of prefixes of one length, with their keys and values.
+
+    Attributes
+    ----------
+    cache : of n prefixes
+    log_p : float32 [n, n_values], log-probabilities of the next site's values
+    """
+
+    cache: DynamicCache
+    log_p: torch.Tensor
+
+
+class PrefixDecoder:
+    """Extends prefixes of values by a causal language model.
+
+    Parameters
+    ----------
+    lm : a Hugging Face decoder
+    token_ids : int64 [n_values], the token of each value
+    before : int64 [P], fixed tokens in front
+    """
+
+    def __init__(self, lm: Any, token_ids: torch.Tensor, before: torch.Tensor) -> None:
+        self._lm, self._token_ids, self._before = lm, token_ids, before
+
+    def begin(self, x: torch.Tensor) -> PrefixCache:
+        """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
+        cache = DynamicCache(config=self._lm.config)
+        before = self._before.expand(len(x), -1)
+        tokens = torch.cat([before, self._token_ids[x]], dim=1)  # [n, P + t]
+        if tokens.shape[1] == 0:  # nothing predicts the first site
+            n_values = len(self._token_ids)
+            uniform = -torch.log(torch.tensor(float(n_values), device=x.device))
+            return PrefixCache(cache, uniform.expand(len(x), n_values))
+        return self._advance(cache, tokens)
+
+    def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
+        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
+        return self._advance(prefixes.cache, self._token_ids[values][:, None])
+
+    def branch(self, prefixes: PrefixCache) -> PrefixCache:
+        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
+        cache = DynamicCache(config=self._lm.config)
+        n_values = len(self._token_ids)
+        for index, layer in enumerate(prefixes.cache.layers):
+            layer_: Any = layer
+            keys, values = (t.repeat_interleave(n_values, 0) for t in (layer_.keys, layer_.values))
+            cache.update(keys, values, index)
+        return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
+
+    def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
+        logits = self._lm(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]
+        return PrefixCache(cache, logits.float().log_softmax(-1)[:, self._token_ids])

@@ -1,0 +1,141 @@
+"""What the program may ask of a model: the required methods, and the optional ones.
+
+Optional methods are looked up once, by `offers_of`; kernels read the record that it returns and
+ask no model whether it has an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from omniinput_hpc.models.language.kv_cache import KVCache
+
+    Rest = tuple[torch.Tensor, ...]
+    OutputAndMore = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+class Model(Protocol):
+    """A model: required are `n_values`, `n_sites` and `output`; `Offers` lists what is optional.
+
+    Inputs x are int64 [W, D]; W is the same in all calls of a run.
+
+    Attributes
+    ----------
+    n_values : int, values per site
+    n_sites : int, D
+    """
+
+    n_values: int
+    n_sites: int
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        """Return z, float32 [W], of inputs x, int64 [W, D]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A gradient in factors: g[w, i, v] = e[w, i] @ embedding[v] + t[w, i, v], never built whole.
+
+    Attributes
+    ----------
+    embedding : returns float32 [n_values, E]; None where this model cannot be factored (then use
+        ``output_and_gradient``)
+    output_and_factors : returns (z, e, rest) of x: e float32 [W, D, E]; rest is a tuple of tensors
+        whose first axis is W, so that two inputs' can be mixed by walkers
+    target_rows : returns t of one site a walker, float32 [W, n_values], from rest and the sites,
+        int64 [W]; zeros where a model is no language model
+    """
+
+    embedding: Callable[[], torch.Tensor | None]
+    output_and_factors: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, Rest]]
+    target_rows: Callable[[Rest, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Drawing sequences from the first site on, one value at a time.
+
+    ``s.log_p``, float32 [n, n_values], of what `begin` and `extend` return is row t of l (uniform,
+    -ln V, where site t is not predicted).
+
+    Attributes
+    ----------
+    begin : evaluates the first t sites of n inputs, int64 [n, t]; t = 0 is allowed
+    extend : (s, values) appends one value to each, int64 [n]; s must not be used afterwards
+    branch : (s) appends every value to each: n * n_values prefixes, the value running fastest; None
+        where the model does not offer it
+    """
+
+    begin: Callable[[torch.Tensor], Any]
+    extend: Callable[[Any, torch.Tensor], Any]
+    branch: Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What a model offers beyond `Model`; None for what it does not.
+
+    Attributes
+    ----------
+    output_and_gradient : returns (z, g) of x: g = dz / d one_hot(x), float32 [W, D, n_values]
+    factors : the same gradient without building it (``output_and_factors``, ``target_rows``,
+        ``embedding``)
+    conditional_logits : returns (z, l) of x: l[w, i, v] = log-weight of value v at site i given the
+        sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
+        l[w, i, x_i]. Rows need not be normalized.
+    predicted_from : the first site that is predicted (1 where the model does not say)
+    prefixes : cached drawing (``begin``, ``extend``, ``branch``), for independent draws and
+        enumeration; `lm-conditional` takes all its rows from ``conditional_logits`` or the KV
+        cache, because a proposal and its reverse must be weighed by the same numbers
+    kv_cache : returns the `KVCache` of W inputs. The model owns it and hands the same one to all
+        kernels that ask for as many inputs; a kernel compares its `version` to see whether another
+        kernel has replaced its inputs.
+    cache_bytes : returns the memory that the KV cache takes now; 0 without one
+    render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
+    """
+
+    output_and_gradient: OutputAndMore | None
+    factors: Factors | None
+    conditional_logits: OutputAndMore | None
+    predicted_from: int
+    prefixes: Prefixes | None
+    kv_cache: Callable[[int], KVCache] | None
+    cache_bytes: Callable[[], int]
+    render: Callable[[torch.Tensor], list[Any]] | None
+
+
+def offers_of(model: Any) -> Offers:
+    """Return what a model offers; a `CheckedModel` has its own record, whose outputs are checked.
+
+    The one place that looks for optional attributes.
+    """
+    found = getattr(model, "offers", None)
+    if isinstance(found, Offers):
+        return found
+
+    def method(name: str) -> Any:
+        value = getattr(model, name, None)
+        return value if callable(value) else None
+
+    factors = prefixes = None
+    names = ("output_and_factors", "target_rows")
+    if all(map(method, names)):
+        factors = Factors(lambda: getattr(model, "embedding", None), *map(method, names))
+    if method("begin") and method("extend"):
+        prefixes = Prefixes(method("begin"), method("extend"), method("branch"))
+    return Offers(
+        output_and_gradient=method("output_and_gradient"),
+        factors=factors,
+        conditional_logits=method("conditional_logits"),
+        predicted_from=int(getattr(model, "predicted_from", 1)),
+        prefixes=prefixes,
+        kv_cache=method("kv_cache"),
+        cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
+        render=method("render"),
+    )

@@ -1,0 +1,157 @@
+"""The table of model kinds: one row holds all that depends on a kind. No torch is imported here.
+
+To add a kind: its options as a class in `config.models` (and in the union there), its own module
+under `models`, and a row in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from omniinput_hpc import plugins
+from omniinput_hpc.config import Config, Table
+from omniinput_hpc.config import models as options_of
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display, values_as_text
+from omniinput_hpc.models.protocol import Model
+
+TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
+"""By how much z may differ on another machine or in other batches, by the type of the weights."""
+ROUNDING = {"float32": (2e-5, 3e-6), "float16": (5e-3, 1e-3), "bfloat16": (5e-2, 1e-2)}
+"""By how much z may differ on one machine in batches of one shape: a number, and a share of z."""
+NO_UNIT = "output z (the model's own unit)"
+
+
+def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the label of a classifier's z, whose options name the output and the class."""
+    words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
+
+    def label(model: Mapping[str, Any]) -> str:
+        output, its_class = model.get(output_key, "logit"), model.get(class_key, 0)
+        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
+        if output == "log-likelihood":
+            return f"output z, {minus}log-likelihood up to a constant (nats)"
+        return f"output z, {minus}{words.get(output, output)} of class {its_class} (nats)"
+
+    return label
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """One row: what depends on ``model.kind``. Modules are named below `omniinput_hpc.models`.
+
+    Attributes
+    ----------
+    options : the class of its table in the input file
+    builder : module with ``build(options, device) -> Model``; it may import torch
+    checks : module without torch, with ``preflight(options)`` (see `preflight`) and perhaps
+        ``display(options) -> Display``; without that, values are shown
+    z_label : from the parsed ``[model]`` table, perhaps of an older version, to the label of z
+    has_tokenizer : whether ``model.path`` is a folder whose tokenizer says what values mean
+    """
+
+    options: type[Table]
+    builder: str
+    checks: str
+    z_label: Callable[[Mapping[str, Any]], str] = lambda model: NO_UNIT
+    has_tokenizer: bool = False
+
+
+# fmt: off
+KINDS = {
+    "causal-lm": ModelKind(
+        options_of.CausalLm, "language.causal_lm", "language.hf_folder",
+        lambda model: "output z, mean NLL (nats per token)", has_tokenizer=True),
+    "image-classifier": ModelKind(
+        options_of.ImageClassifier, "images.classifier", "images.files",
+        _class_label("target", "label")),
+    "python": ModelKind(options_of.PythonModel, "custom", "custom"),
+    "sequence-classifier": ModelKind(
+        options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
+        _class_label("output", "target"), has_tokenizer=True),
+}
+# fmt: on
+
+
+def preflight(config: Config) -> dict[str, Any]:
+    """Check the model's files without importing torch, and take its fingerprint.
+
+    Returns
+    -------
+    dict with "fingerprint" (str), and what a plan can be told of the model before it is built:
+    "n_values", "n_sites", "bytes" (None where it must be built to know), "folder", where a
+    language model's files are on this machine, and "source", the user's own code that makes the
+    model (see `plugins.source_of`), "" where there is none
+
+    A `UserError` names files that are missing or do not fit the input file.
+    """
+    found = dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
+    factory = getattr(config.model, "factory", None)
+    return {**found, "source": plugins.source_of(factory) if factory else ""}
+
+
+def build(config: Config, device: str, folder: str | None = None) -> Model:
+    """Build the model on a device; `folder` is what `preflight` found, where it did.
+
+    A `UserError` says why it cannot be built from what the input file says.
+    """
+    options = config.model
+    if folder is not None:
+        options = options.model_copy(update={"path": folder})
+    model: Model = _module(KINDS[options.kind].builder).build(options, device)
+    return model
+
+
+def display(config: Mapping[str, Any]) -> Display:
+    """Return how people see the inputs of a run, from its parsed input file.
+
+    A `UserError` says that the kind is not known, or what is wrong with its options or files.
+    """
+    table = config.get("model", {})
+    kind = table.get("kind")
+    if kind not in KINDS:
+        raise UserError(f'how to show inputs of model.kind = "{kind}" is not known')
+    row = KINDS[kind]
+    options = options_of.read_options(row.options, table)
+    show = getattr(_module(row.checks), "display", None)
+    if show is None:
+        return Display("text", values_as_text, None, "values are shown")
+    shown: Display = show(options)
+    return shown
+
+
+def z_label(config: Mapping[str, Any]) -> str:
+    """Return the axis label of the output, with its unit where the model's kind tells it."""
+    model = config.get("model", {})
+    row = KINDS.get(model.get("kind"))
+    label = NO_UNIT if row is None else row.z_label(model)
+    return f"{label}, with noise" if model.get("noise") else label
+
+
+def closeness(config: Config) -> float:
+    """Return by how much z may differ on another machine, or evaluated in other batches.
+
+    That is infinite for a model that is declared to be noisy.
+    """
+    return np.inf if config.model.noise else TOLERANCES[getattr(config.model, "dtype", "float32")]
+
+
+def rounding(config: Config) -> tuple[float, float] | None:
+    """Return by how much z of one input may differ between evaluations: a number, a share of z.
+
+    None where the model is declared to be noisy, so that nothing is compared.
+    """
+    if config.model.noise:
+        return None
+    given = getattr(config.model, "rounding", None)
+    return (given, 0.0) if given else ROUNDING[getattr(config.model, "dtype", "float32")]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"omniinput_hpc.models.{name}")

@@ -1,0 +1,1 @@
+"""Ranks as one program: messages, signals and agreed stops (MPI)."""

@@ -1,0 +1,216 @@
+"""Communication between ranks: the only file that imports mpi4py.
+
+Every wait polls with short sleeps. A blocking collective would neither run Python's signal
+handlers nor give up its core when there are more ranks than cores.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import mpi4py
+
+mpi4py.rc.thread_level = "funneled"
+
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from omniinput_hpc.errors import UserError  # noqa: E402
+
+T = TypeVar("T")
+
+_FIRST_POLLS = ((50, 0.0), (50, 1e-4))
+"""How many polls, and the seconds of sleep after each."""
+_SLEEP_SECONDS = 1e-3
+
+
+class World:
+    """All ranks of the run, and their collective operations.
+
+    `waited` are the seconds spent waiting for other ranks so far.
+    """
+
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
+        # A duplicate, so that messages of libraries cannot be mistaken for ours.
+        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+        self.waited = 0.0
+
+    def _wait(self, *requests: MPI.Request) -> None:
+        begin = time.perf_counter()
+        for seconds in _polls():
+            if MPI.Request.Testall(list(requests)):
+                break
+            time.sleep(seconds)
+        self.waited += time.perf_counter() - begin
+
+    def sum(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the elementwise sum over ranks (integers wrap around)."""
+        return self._reduce(values, MPI.SUM)
+
+    def max(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the elementwise maximum over ranks."""
+        return self._reduce(values, MPI.MAX)
+
+    def _reduce(self, values: NDArray[Any], operation: MPI.Op) -> NDArray[Any]:
+        result = np.empty_like(values)
+        self._wait(self.comm.Iallreduce(np.ascontiguousarray(values), result, op=operation))
+        return result
+
+    def all(self, ok: bool) -> bool:
+        """Return whether `ok` is true on all ranks."""
+        return not self.max(np.array([not ok], dtype=np.int64))[0]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have called this."""
+        self._wait(self.comm.Ibarrier())
+
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value on every rank; it must be serializable as JSON."""
+        data = bytearray(json.dumps(value).encode()) if self.rank == 0 else bytearray()
+        size = np.array([len(data)], dtype=np.int64)
+        self._wait(self.comm.Ibcast(size, root=0))
+        if self.rank != 0:
+            data = bytearray(int(size[0]))
+        self._wait(self.comm.Ibcast([data, MPI.BYTE], root=0))
+        result: T = json.loads(data)
+        return result
+
+    def gather(self, values: NDArray[Any]) -> list[NDArray[Any]] | None:
+        """Return every rank's array on rank 0, in the order of ranks, and None on other ranks.
+
+        The arrays may differ in length along their first axis; the other axes and the dtype are
+        the same on all ranks. Each is sent as one message.
+        """
+        lengths = np.zeros(self.size, dtype=np.int64)
+        lengths[self.rank] = values.shape[0]
+        lengths = self.sum(lengths)
+        if self.rank != 0:
+            self._wait(self.comm.Isend([np.ascontiguousarray(values), MPI.BYTE], dest=0, tag=1))
+            return None
+        gathered = [np.ascontiguousarray(values)]
+        for source in range(1, self.size):
+            part = np.empty((int(lengths[source]), *values.shape[1:]), dtype=values.dtype)
+            self._wait(self.comm.Irecv([part, MPI.BYTE], source=source, tag=1))
+            gathered.append(part)
+        return gathered
+
+    def swap(
+        self, outgoing: Mapping[int, tuple[int, NDArray[np.uint8]]]
+    ) -> dict[int, NDArray[np.uint8]]:
+        """Exchange messages of equal length with neighbouring ranks; return what comes, by rung.
+
+        `outgoing` has by rung the rank that holds it, and the bytes to send there: at most one
+        message to a rank.
+        """
+        received = {rung: np.empty_like(data) for rung, (_, data) in outgoing.items()}
+        requests = []
+        for rung, (partner, data) in outgoing.items():
+            requests.append(self.comm.Irecv([received[rung], MPI.BYTE], source=partner, tag=2))
+            requests.append(self.comm.Isend([data, MPI.BYTE], dest=partner, tag=2))
+        self._wait(*requests)
+        return received
+
+    def texts(self, text: str) -> list[str]:
+        """Return every rank's text, in the order of ranks, on every rank."""
+        parts = self.gather(np.frombuffer(text.encode(), dtype=np.uint8))
+        return self.broadcast([bytes(part).decode() for part in parts] if parts is not None else [])
+
+    def hosts(self) -> list[str]:
+        """Return the host name of every rank, on every rank."""
+        return self.texts(socket.gethostname())
+
+    def local_rank(self) -> int:
+        """Return this rank's number among those on the same host."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        rank: int = node.Get_rank()
+        node.Free()
+        return rank
+
+    def on_rank_0(self, function: Callable[[], T]) -> T:
+        """Call a function on rank 0; all ranks return its value (JSON) or raise its `UserError`."""
+        outcome: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                outcome = [None, function()]
+            except UserError as error:
+                outcome = [str(error), None]
+        message, value = self.broadcast(outcome)
+        if message is not None:
+            raise UserError(message)
+        result: T = value
+        return result
+
+    def together(self, function: Callable[[], T]) -> T:
+        """Call a function on every rank; if one has a `UserError`, all ranks raise it."""
+        message, value = "", None
+        try:
+            value = function()
+        except UserError as error:
+            message = str(error) or "bad input"
+        if self.all(not message):
+            return value  # type: ignore[return-value]
+        raise UserError("\n".join(dict.fromkeys(text for text in self.texts(message) if text)))
+
+    def one_a_host_first(self, function: Callable[[], T]) -> T:
+        """Call a function on every rank, as `together`, but on one rank of each host first.
+
+        The files that it reads are then in the host's cache for the others.
+        """
+        leads = self.local_rank() == 0
+        first = self.together(lambda: function() if leads else None)
+        others = self.together(lambda: None if leads else function())
+        return first if leads else others  # type: ignore[return-value]
+
+    def abort(self, error: BaseException, where: str = "") -> NoReturn:
+        """End all ranks: print the traceback, with the rank in each line, and call MPI_Abort."""
+        head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        sys.stderr.write("".join(f"{head}{line}\n" for line in lines))
+        self.abort_quietly()
+
+    def abort_quietly(self) -> NoReturn:
+        """End all ranks by MPI_Abort, when the reason has been printed."""
+        sys.stderr.flush()
+        self.comm.Abort(1)
+        os._exit(1)  # MPI_Abort may return on some launchers
+
+
+def leave_at_once_when_aborted() -> None:
+    """Skip HDF5's clean-up when another rank's abort ends this process.
+
+    MPICH calls exit() in a rank whose neighbour aborted; HDF5's exit handler would then close the
+    parallel file, a collective call that crashes or hangs. Handlers run last in, first out, so
+    this must be called after h5py was imported. Python's own clean-up comes before either.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "on_exit"):  # glibc
+        library.on_exit(library._exit, None)
+
+
+def _polls() -> Iterator[float]:
+    """Yield the seconds to sleep between polls: at first none, later a millisecond."""
+    for times, seconds in _FIRST_POLLS:
+        yield from itertools.repeat(seconds, times)
+    yield from itertools.repeat(_SLEEP_SECONDS)
+
+
+def connected() -> int:
+    """Return the number of processes in MPI's world."""
+    return int(MPI.COMM_WORLD.Get_size())
+
+
+def library() -> str:
+    """Return the MPI library's name and version, in one line."""
+    return " ".join(MPI.Get_library_version().split("\n")[0].split()).rstrip("\0")

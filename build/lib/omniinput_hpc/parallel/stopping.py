@@ -1,0 +1,89 @@
+"""Agreeing to stop: every few moves the ranks compare their stop requests."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from omniinput_hpc.errors import StopRun
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.text import duration
+
+SECONDS_BETWEEN_CHECKS = 4.0
+ROOM_FOR_A_ROUND = 1.25
+"""Times what a start and its first round take is the time limit that is advised."""
+
+
+class StopCheck:
+    """Counts moves; every n of them, all ranks check together whether any was asked to stop.
+
+    A rank is asked by a signal, or by `max_walltime`: seconds of its process's age. All ranks make
+    equally many moves, so all check after the same ones. n is chosen from the slowest rank's time
+    since the last check, on which the ranks agree; it affects no result.
+    """
+
+    def __init__(
+        self,
+        request: StopRequest,
+        world: World,
+        max_walltime: float | None,
+        heartbeat: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._request, self._world, self._max_walltime = request, world, max_walltime
+        self._heartbeat = heartbeat
+        self._moves_to_check = self._interval = 1
+        self._moves = 0  # up to the last check
+        self._begin = self._last = time.monotonic()
+
+    def moves_begin(self) -> None:
+        """Note that what the start takes is over, which `outcome` tells from the moves."""
+        self._begin = time.monotonic()
+
+    def after_move(self) -> None:
+        """Count a move, and check when it is time.
+
+        Raises a StopRun on all ranks together, if one was asked to stop.
+        """
+        self._moves_to_check -= 1
+        if self._moves_to_check == 0:
+            self.check()
+
+    def check(self) -> None:
+        """Check now; see `after_move`."""
+        self._request.check_walltime(self._max_walltime)
+        self._heartbeat()
+        self._moves += self._interval - self._moves_to_check
+        now = time.monotonic()
+        asked = self._request.reason is not None
+        stop, milliseconds = self._world.max(
+            np.array([asked, (now - self._last) * 1e3], dtype=np.int64)
+        )
+        if stop:
+            texts = self._world.texts(self._request.reason or "")
+            raise StopRun(next(text for text in texts if text))
+        # At most doubled, since the first moves may have been fast by chance.
+        ideal = self._interval * SECONDS_BETWEEN_CHECKS * 1e3 / max(int(milliseconds), 1)
+        self._interval = max(1, min(2 * self._interval, int(ideal)))
+        self._moves_to_check = self._interval
+        self._last = now
+
+    def outcome(self, moves_per_round: int, remedy: str = "") -> str:
+        """Return what became of the rounds, after a StopRun: whether one was committed at all.
+
+        moves_per_round : of this rank
+        remedy : what else the user can do where a round takes too long
+        """
+        if self._moves > moves_per_round:
+            return StopRun.outcome
+        seconds = time.monotonic() - self._begin
+        a_round = seconds / max(self._moves, 1) * moves_per_round
+        needed = ROOM_FOR_A_ROUND * (self._request.age - seconds + a_round)
+        return (
+            f"no round was committed since this start, and one takes about {duration(a_round)}: "
+            f"set --max-walltime, or the job's time limit, to {math.ceil(needed)} s or more"
+            f"{remedy}; what was committed before is safe"
+        )

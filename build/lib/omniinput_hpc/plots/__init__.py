@@ -1,0 +1,1 @@
+"""Figures (matplotlib): one style, one palette."""

@@ -1,0 +1,120 @@
+"""Models, or two samplers of one model, drawn beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from omniinput_hpc.estimators.comparison.models import ModelComparison
+from omniinput_hpc.estimators.comparison.normalization import Normalizations
+from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.plots import style
+
+
+@style.styled
+def normalization_figure(
+    a: Density, b: Density, found: Normalizations, names: tuple[str, str], label: str
+) -> Figure:
+    """Return both densities on one scale, above the ln ratio by every normalization."""
+    row = found.best()
+    shift = float(row.shift.value) if row.shift is not None else 0.0
+    figure, (top, bottom) = style.panels([3.6, 1.7], share_x=False)
+    top.axvspan(found.low, found.high, color=style.FAINT, alpha=0.18, linewidth=0, label="range Z")
+    _density(top, a, 0.0, 0, names[0])
+    _density(top, b, shift, 1, names[1])
+    what = "number of inputs" if a.absolute and b.absolute else "inputs (common scale)"
+    top.set(xlabel=label, ylabel=rf"$\log_{{10}}$ {what} per bin")
+    top.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    ratios = [(r.name.partition(" (")[0], r.ratio) for r in found.rows if r.ratio is not None]
+    for y, (_, ratio) in enumerate(reversed(ratios)):
+        half = float(ratio.high - ratio.value)
+        shown = half if np.isfinite(half) else 0.0
+        value = float(ratio.value)
+        bottom.errorbar(value, y, xerr=shown, fmt="o", color=style.SAMPLED, markersize=5)
+    bottom.set_yticks(range(len(ratios)), [name for name, _ in reversed(ratios)])
+    bottom.set_ylim(-0.6, len(ratios) - 0.4)
+    bottom.locator_params(axis="x", nbins=5)
+    bottom.set_xlabel(f"ln(inputs of {names[0]} / inputs of {names[1]}) in Z, 95% intervals")
+    return figure
+
+
+@style.styled
+def models_figure(
+    curves: Sequence[tuple[str, Curve, float]],
+    comparisons: Sequence[tuple[str, ModelComparison]],
+    absolute: bool,
+) -> Figure:
+    """Return all PR curves with 95% bands, above the cumulative AUPR ratio of the first to each.
+
+    Each of `curves` has a name and what to add to its log recall; each of `comparisons` the name of
+    the model that the first is compared with. Recall counts inputs where it is `absolute`.
+    """
+    figure, (top, bottom) = style.panels([3.8, 2.2], share_x=True)
+    for index, (name, curve, shift) in enumerate(curves):
+        known = np.isfinite(curve.log_recall_t)
+        x = (curve.log_recall_t[known] + shift) / style.LN10
+        low, high = curve.bands.low.precision_t[known], curve.bands.high.precision_t[known]
+        colour, mark = style.colour(index), style.marker(index) + "-"
+        style.band(top, x, low, high, colour)
+        label = f"{name}, with its 95% band"
+        top.plot(x, curve.precision_t[known], mark, color=colour, markersize=2.5, label=label)
+    top.set(ylim=(-0.03, 1.03), ylabel="precision")
+    top.legend(loc="best")
+    for index, (name, found) in enumerate(comparisons, start=1):
+        x, c = found.log_recall_x / style.LN10, found.cumulative_x
+        if np.isfinite(c.low).all() and np.isfinite(c.high).all():
+            style.band(bottom, x, c.low, c.high, style.colour(index))
+        label = f"{curves[0][0]} over {name}: {float(found.aupr_ratio.value):.4g} in all"
+        bottom.plot(x, c.value, "-", color=style.colour(index), label=label)
+    bottom.axhline(1.0, color=style.FAINT, linewidth=1.0)
+    values = np.concatenate([c.cumulative_x.value for _, c in comparisons])
+    if np.isfinite(values).all() and values.min() > 0 and values.max() > 3 * values.min():
+        bottom.set_yscale("log")
+    bottom.set_ylabel("ratio of the areas\nup to there")
+    bottom.set_xlabel(style.recall_label(absolute, otherwise="common scale"))
+    bottom.legend(loc="best")
+    return figure
+
+
+@style.styled
+def samplers_figure(
+    a: Density, b: Density, found: SamplerComparison, names: tuple[str, str], label: str
+) -> Figure:
+    """Return two samplers' densities of one model, above their difference."""
+    z = 0.5 * (a.edges[found.first_r] + a.edges[found.stop_r])
+    figure, (top, bottom) = style.panels([3.2, 2.2], share_x=True)
+    _density(top, a, 0.0, 0, names[0])
+    _density(top, b, found.shift, 1, names[1])
+    top.set_ylabel(style.inputs_label(a.absolute))
+    top.legend(loc="best")
+    style.points(bottom, z, found.delta_r, found.error_r)
+    bottom.axhline(0.0, color=style.EXACT, linewidth=1.1)
+    for limit in found.group_g[1:-1]:
+        bottom.axvline(
+            a.edges[found.first_r[limit]], color=style.FAINT, linewidth=0.8, linestyle=":"
+        )
+    typical = float(np.quantile(np.abs(found.delta_r) + found.error_r, 0.95))
+    bottom.set(ylim=(-1.5 * typical, 1.5 * typical), ylabel="ln g,\nfirst \N{MINUS SIGN} second")
+    note = "dotted: limits of the groups of bins that are compared together"
+    bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
+    bottom.set_xlabel(label)
+    return figure
+
+
+def _density(axes: Axes, density: Density, shift: float, index: int, name: str) -> None:
+    """Draw log10 of the number of inputs per bin, hollow where no error is known or believed."""
+    bins = np.flatnonzero(density.count_b)
+    z, y = style.middles(density.edges)[bins], (density.log_g_b[bins] + shift) / style.LN10
+    error = density.log_g_error_b[bins] / style.LN10
+    known = np.isfinite(error) & np.isnan(density.log_g_upper_b[bins])
+    look: dict[str, Any] = {"color": style.colour(index), "markersize": 3}
+    mark = style.marker(index)
+    bars: dict[str, Any] = {"yerr": error[known], "elinewidth": 1.0, "label": name}
+    axes.errorbar(z[known], y[known], fmt=mark, **bars, **look)
+    axes.plot(z[~known], y[~known], mark, markerfacecolor="none", **look)

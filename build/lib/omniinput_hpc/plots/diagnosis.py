@@ -1,0 +1,92 @@
+"""A run's mixing, drawn: accepted moves and swaps, R-hat, traces of z, walkers on the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.errors.chains import MAX_RHAT
+from omniinput_hpc.plots import style
+from omniinput_hpc.results.diagnosis import Diagnosis
+
+MAX_POINTS = 600  # of a line
+LINE_STYLES = ("-", "--", ":", "-.")
+
+
+@style.styled
+def diagnosis_figure(
+    d: Diagnosis, traces: Mapping[int, style.FloatArray], paths_rv: NDArray[np.int64], label: str
+) -> Figure:
+    """Draw a diagnosis.
+
+    Parameters
+    ----------
+    traces : by rung, float64 [T], the recorded z of one lane, in order
+    paths_rv : int64 [rounds, n], the rung of some walkers after each round
+    label : of the output z, with its unit
+    """
+    figure = style.blank(9.6, 7.2)
+    (moves, rhat), (trace, paths) = figure.subplots(2, 2)
+    _moves(moves, d)
+    _rhat(rhat, d)
+    _traces(trace, d, traces, label)
+    _paths(paths, paths_rv)
+    return figure
+
+
+def _moves(axes: Axes, d: Diagnosis) -> None:
+    rung_k = np.arange(len(d.beta_k))
+    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=style.EXACT, ms=4, label="swaps")
+    for n, name in enumerate(d.part_names):
+        line = style.marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
+        axes.plot(rung_k, 100 * d.accepted_kn[:, n], line, color=style.SAMPLED, ms=4, label=name)
+    axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.legend_above(axes, 3)
+
+
+def _rhat(axes: Axes, d: Diagnosis) -> None:
+    rung_k = np.arange(len(d.beta_k))
+    axes.plot(rung_k, d.ess_k, "o-", color=style.SAMPLED, ms=4)
+    axes.set(xlabel="rung", yscale="log")
+    axes.set_ylabel("effective sample size of z", color=style.SAMPLED)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right = axes.twinx()
+    right.spines["right"].set_visible(True)
+    right.grid(False)
+    right.plot(rung_k, d.rhat_k, "s--", color=style.EXACT, ms=4)
+    right.axhline(MAX_RHAT, color=style.FAINT, lw=1)
+    right.annotate(
+        f"limit {MAX_RHAT:g}", (1.0, MAX_RHAT), xycoords=("axes fraction", "data"),
+        xytext=(-4, 3), textcoords="offset points", fontsize=8, color=style.NOTE, ha="right",
+    )  # fmt: skip
+    right.set_ylabel("R-hat over lanes", color=style.EXACT)
+    right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
+
+
+def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], label: str) -> None:
+    for i, (k, z_t) in enumerate(traces.items()):
+        name = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
+        _thinned(axes, z_t, color=style.colour(i), label=name)
+    axes.set(xlabel="recorded sample of lane 0", ylabel=label)
+    style.legend_above(axes, 2)
+
+
+def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
+    for i, path_r in enumerate(paths_rv.T):
+        _thinned(axes, path_r, color=style.colour(i))
+    axes.set(xlabel="round", ylabel=f"rung of {paths_rv.shape[1]} walkers")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _thinned(axes: Axes, y_t: NDArray[Any], **look: Any) -> None:
+    """Draw a series over its index, of long ones every n-th point."""
+    step = max(1, len(y_t) // MAX_POINTS)
+    axes.plot(np.arange(len(y_t))[::step], y_t[::step], lw=0.8, **look)

@@ -1,0 +1,100 @@
+"""The output distributions of several models in one picture, with inputs of low, middle, high z."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.plots import style
+
+PLACES = ("low", "middle", "high")
+
+
+@dataclass(frozen=True)
+class Overlaid:
+    """One model of the picture.
+
+    Attributes
+    ----------
+    label : what its z is; models with one label share a panel
+    pictures : by place (low, middle, high), each (z, uint8 [h, w] or [h, w, 3]); may be empty
+    sets : test sets' outputs by name, float64 [n]; may be empty
+    """
+
+    name: str
+    label: str
+    density: Density
+    pictures: list[list[tuple[float, NDArray[np.uint8]]]]
+    sets: dict[str, style.FloatArray]
+
+
+@style.styled
+def overlay_figure(models: list[Overlaid]) -> Figure:
+    """Return log10 of the number of inputs per unit of z, a line for each model."""
+    n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
+    rows = len(models) if n_pictures else 0
+    labels = list(dict.fromkeys(model.label for model in models))
+    figure = style.blank(9.0, 4.2 + 0.62 * rows)
+    parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
+    panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
+    for axes, label in zip(panels, labels, strict=True):
+        chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
+        _densities(axes, chosen)
+        axes.set_xlabel(label)
+    panels[0].set_ylabel(style.inputs_label(all(m.density.absolute for m in models), "unit of z"))
+    if rows:
+        _pictures(parts[1], models, n_pictures)
+    return figure
+
+
+def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
+    """Draw the lines of numbered models, and the outputs of their test sets below."""
+    for index, model in models:
+        line, colour = "-" if index < len(style.SERIES) else "--", style.colour(index)
+        z, log10_rho, error = _line(model.density)
+        axes.plot(z, log10_rho, line, color=colour, label=model.name, linewidth=1.2)
+        style.band(axes, z, log10_rho - error, log10_rho + error, colour)
+    bottom, top = axes.get_ylim()
+    row = 0
+    for index, model in models:
+        for mark, (name, z_n) in zip(cycle("|x+."), model.sets.items(), strict=False):
+            row += 1
+            y = bottom - 0.06 * row * (top - bottom)
+            look: dict[str, Any] = {"color": style.colour(index), "alpha": 0.4, "markersize": 5}
+            axes.plot(z_n, np.full(len(z_n), y), mark, **look)
+            at: dict[str, Any] = {"xytext": (-6, 0), "textcoords": "offset points"}
+            axes.annotate(name, (z_n.min(), y), fontsize=7, ha="right", va="center", **at)
+    axes.legend(loc="best")
+
+
+def _line(density: Density) -> tuple[style.FloatArray, style.FloatArray, style.FloatArray]:
+    """Return z, log10 of the density per unit of z, and its standard error, float64 [n] each."""
+    bins = np.flatnonzero(density.count_b)
+    width = np.diff(density.edges)[bins]
+    value = (density.log_g_b[bins] - np.log(width)) / style.LN10
+    error = np.nan_to_num(density.log_g_error_b[bins] / style.LN10, posinf=0.0)
+    return style.middles(density.edges)[bins], value, error
+
+
+def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
+    """Draw each model's inputs in a row: n of low, n of middle, n of high z."""
+    columns = len(PLACES) * n + 2  # a gap between the places
+    grid = part.subplots(len(models), columns, squeeze=False, gridspec_kw={"wspace": 0.05})
+    for axes in grid.flat:
+        axes.axis("off")
+    for row, model in zip(grid, models, strict=True):
+        for place, chosen in enumerate(model.pictures):
+            for column, (z, picture) in enumerate(chosen):
+                axes = row[place * (n + 1) + column]
+                axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+                axes.set_title(str(round(z)), fontsize=6, pad=1)
+        row[0].text(
+            -0.3, 0.5, model.name, transform=row[0].transAxes, fontsize=7, ha="right", va="center"
+        )
+    part.suptitle("recorded inputs of low, middle and high z (the number above each)", fontsize=9)

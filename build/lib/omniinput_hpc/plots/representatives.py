@@ -1,0 +1,146 @@
+"""Representative inputs, drawn: a row of pictures, or some lines of text, per bin of z."""
+
+from __future__ import annotations
+
+import base64
+import io
+from functools import cache
+from typing import Any
+
+from matplotlib import font_manager, ft2font
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, styled
+from omniinput_hpc.results.representatives import Representative, Representatives
+
+LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
+TEXT_SIZE = 8.5  # points
+MAX_TEXT_LINES = 6
+HOW_TO_READ = (
+    "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
+)
+
+
+@styled
+def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
+    """Draw representative inputs by bin, from the confident end down."""
+    return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
+
+
+def _range(found: Representatives, bin_: int) -> str:
+    low, high = found.edges[bin_ : bin_ + 2]
+    return f"{low:.6g} to {high:.6g}"
+
+
+def _caption(item: Representative) -> str:
+    """Return an input's caption: its output, its score, how often it was drawn."""
+    words = [f"{item.z:.4g}"]
+    words += [] if item.score is None else [f"score {item.score:.2g}"]
+    words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
+    return ", ".join(words)
+
+
+def _images(found: Representatives, side: Side, label: str) -> Figure:
+    bins = found.bins(side)
+    most = max(len(found.of_bin(b)) for b in bins)
+    cell = min((FULL_WIDTH - LABEL_WIDTH) / most, 0.8)
+    figure = blank(LABEL_WIDTH + cell * most, (cell + 0.25) * len(bins) + 0.55)
+    grid = figure.subplots(len(bins), most, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for row, b in zip(grid, bins, strict=True):
+        at: dict[str, Any] = {"transform": row[0].transAxes, "ha": "right", "va": "center"}
+        row[0].text(-0.12, 0.5, _range(found, b), fontsize=9, **at)
+        for axes, item in zip(row, found.of_bin(b), strict=False):
+            pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
+            axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+            axes.set_title(_caption(item), fontsize=7, pad=2, y=-0.17, color=NOTE)
+    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
+    return figure
+
+
+def _texts(found: Representatives, side: Side, label: str) -> Figure:
+    blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
+    for b in found.bins(side):
+        texts = [(_caption(item), _wrapped(item.shown)) for item in found.of_bin(b)]
+        blocks.append((_range(found, b), texts))
+    lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
+    height = LINE_HEIGHT * (lines + 3.0)
+    figure = blank(FULL_WIDTH, height)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
+    axes.set_xlim(0.0, FULL_WIDTH)
+    axes.set_ylim(height, 0.0)
+    y = _write(axes, 0.1, 0.15, label, fontsize=10)
+    y = _write(axes, 0.1, y, HOW_TO_READ, fontsize=8, color=NOTE) + 0.5 * LINE_HEIGHT
+    for name, texts in blocks:
+        axes.hlines(y, 0.1, FULL_WIDTH - 0.1, color=GRID, linewidth=0.8)
+        y = _write(axes, 0.1, y + 0.25 * LINE_HEIGHT, name, fontsize=9, fontweight="bold")
+        y += 0.25 * LINE_HEIGHT
+        for said, wrapped in texts:
+            _write(axes, 0.1, y, said, fontsize=7.5, color=NOTE)
+            for line in wrapped:
+                y = _write(axes, TEXT_LEFT, y, line, fontsize=TEXT_SIZE)
+            y += 0.3 * LINE_HEIGHT
+    return figure
+
+
+def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
+    """Write one line, and return where the next one begins."""
+    axes.text(x, y, words, va="top", ha="left", parse_math=False, **style)
+    return y + LINE_HEIGHT
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return a text in lines, with what the font lacks or does not draw as its code."""
+    lines = _lines("".join(_drawable(character) for character in text)) or ["(no text)"]
+    return lines if len(lines) <= MAX_TEXT_LINES else [*lines[: MAX_TEXT_LINES - 1], "[...]"]
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text in lines that fit, broken at blanks where there are any."""
+    # pixels round each character's width: up to 4% at 150 dots per inch
+    most, lines = 0.96 * 72.0 * (FULL_WIDTH - TEXT_LEFT - 0.1), []
+    while text:
+        width, end, blank = 0.0, 0, 0
+        while end < len(text):
+            width += _advance(text[end])
+            if width > most:
+                break
+            end += 1
+            blank = end if text[end - 1] == " " else blank
+        end = blank if blank and end < len(text) else max(end, 1)
+        lines.append(text[:end].rstrip())
+        text = text[end:]
+    return lines
+
+
+def _drawable(character: str) -> str:
+    if character == "\n":
+        return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
+    code = ord(character)
+    if character.isprintable() and code in _glyphs():
+        return character
+    return f"<U+{code:04X}>"
+
+
+def _font() -> ft2font.FT2Font:
+    return ft2font.FT2Font(font_manager.findfont(font_manager.FontProperties()))
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """Return the characters that the figures' font has."""
+    return frozenset(_font().get_charmap())
+
+
+@cache
+def _advance(character: str) -> float:
+    """Return the width of a character, in points."""
+    font = _font()
+    font.set_size(TEXT_SIZE, 72)
+    return float(font.load_char(ord(character)).linearHoriAdvance) / 65536.0

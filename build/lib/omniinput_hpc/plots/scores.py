@@ -1,0 +1,245 @@
+"""What scores give, drawn: precision-recall and ROC curves, mean scores r(z), agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, offset
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
+from omniinput_hpc.plots import style
+from omniinput_hpc.plots.density import exact_line, rho_r_figure
+
+SCORE_LIMITS = (-0.05, 1.05)
+SCORE_LABEL = "mean score r(z)"
+
+
+def curve_figures(
+    density: Density,
+    curve: Curve,
+    label: str,
+    exact: Exact | None,
+    exact_curve: ExactCurve | None,
+    by_scores: bool,
+) -> dict[str, Figure]:
+    """Return the pictures of a curve, each by the ending of its file.
+
+    Precision and ROC; from scores also r(z), by a rule with exact values rho(z) and r(z).
+    """
+    figures = {
+        ".pr.png": curve_figure(density, curve, exact, exact_curve),
+        ".roc.png": roc_figure(density, curve),
+    }
+    if by_scores:
+        figures[".r.png"] = r_figure(density, curve, label, exact)
+    elif exact is not None:
+        figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
+    return figures
+
+
+@style.styled
+def curve_figure(
+    density: Density,
+    curve: Curve,
+    exact: Exact | None = None,
+    exact_curve: ExactCurve | None = None,
+) -> Figure:
+    """Return precision over log10 recall with its 95% band, beside the exact curve where given."""
+    shift = 0.0 if exact is None else offset(density, exact)
+    figure, (axes,) = style.panels([4.0])
+    shown = np.isfinite(curve.log_recall_t)
+    x, precision = (curve.log_recall_t[shown] + shift) / style.LN10, curve.precision_t[shown]
+    low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
+    style.band(axes, x, low, high, style.SAMPLED, "95% band")
+    error = curve.aupr_error
+    digits = int(np.clip(1 - np.log10(error), 4, 6)) if 0 < error < np.inf else 4
+    tiny = 0 < error < 0.5 * 10.0**-digits
+    spread = f"(error under {10.0**-digits:.{digits}f})" if tiny else f"± {error:.{digits}f}"
+    name = f"sampled, AUPR {curve.aupr:.{digits}f} {spread}"
+    axes.plot(x, precision, ".-", color=style.SAMPLED, markersize=3, label=name)
+    thin = curve.thin_b[curve.bin_t][shown]
+    style.hollow(axes, x[thin], precision[thin], "with a bin of too few inputs or lanes")
+    if exact_curve is not None:
+        x, name = (
+            exact_curve.log_recall_t / style.LN10,
+            f"exact, AUPR {exact_curve.aupr:.{digits}f}",
+        )
+        axes.plot(x, exact_curve.precision_t, "--", color=style.EXACT, label=name)
+    axes.set(ylim=(-0.03, 1.03), ylabel="precision")
+    axes.set_xlabel(style.recall_label(density.absolute or exact is not None))
+    axes.legend(loc="best")
+    return figure
+
+
+@style.styled
+def roc_figure(density: Density, curve: Curve) -> Figure:
+    """Return right against wrong inputs found, both in log10: an unnormalized ROC curve."""
+    figure, (axes,) = style.panels([4.2], 5.6)
+    right_t, wrong_t = curve.log_recall_t, curve.trace.log_wrong_t
+    shown = np.isfinite(right_t) & np.isfinite(wrong_t)
+    x, y = wrong_t[shown] / style.LN10, right_t[shown] / style.LN10
+    if len(curve.draws.log_recall_t) and len(x):
+        _roc_intervals(axes, curve, shown)
+    axes.plot(x, y, ".-", color=style.SAMPLED, markersize=4, label="thresholds")
+    if len(x):
+        ends = np.array([min(x.min(), y.min()), max(x.max(), y.max())])
+        axes.plot(ends, ends, ":", color=style.FAINT, label="as many wrong as right")
+    unit = "number" if density.absolute else "share of all"
+    axes.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
+    axes.set_ylabel(rf"$\log_{{10}}$ right inputs accepted ({unit})")
+    axes.legend(loc="best")
+    return figure
+
+
+def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
+    """Draw 95% intervals of both counts at the thresholds where all four ends are finite."""
+    low, high = curve.bands.low, curve.bands.high
+    x_ends = np.array([low.log_wrong_t[shown], high.log_wrong_t[shown]]) / style.LN10
+    y_ends = np.array([low.log_recall_t[shown], high.log_recall_t[shown]]) / style.LN10
+    known = np.isfinite([*x_ends, *y_ends]).all(axis=0)
+    x = curve.trace.log_wrong_t[shown][known] / style.LN10
+    y = curve.log_recall_t[shown][known] / style.LN10
+    axes.errorbar(
+        x, y, xerr=np.abs(x_ends[:, known] - x), yerr=np.abs(y_ends[:, known] - y), fmt="none",
+        ecolor=style.SAMPLED, alpha=0.3, elinewidth=1.0, capsize=0, label="95% intervals",
+    )  # fmt: skip
+
+
+@style.styled
+def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
+    """Return the curves from few to many scores a bin, and the AUPR with its interval."""
+    figure, (top, bottom) = style.panels([3.4, 2.2], share_x=False)
+    blue = np.array(mpl.colors.to_rgb(style.SAMPLED))
+    steps = zip(np.linspace(0.6, 0.0, len(results)), results.items(), strict=True)
+    for whiteness, (per_bin, curve) in steps:
+        shown = np.isfinite(curve.log_recall_t)
+        x, y = curve.log_recall_t[shown] / style.LN10, curve.precision_t[shown]
+        colour = tuple(blue + (1 - blue) * whiteness)
+        top.plot(x, y, ".-", markersize=4, color=colour, label=f"{per_bin}")
+    top.set_xlabel(style.recall_label(absolute))
+    top.set(ylim=(-0.03, 1.03), ylabel="precision")
+    style.legend_beside(top, title="scores a bin")
+    rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
+    aupr, ends = rows[:, 0], np.abs(rows[:, 1:].T - rows[:, 0])
+    bottom.errorbar(list(results), aupr, yerr=ends, fmt="o", color=style.SAMPLED, markersize=4)
+    bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
+    bottom.set_xlim(left=0)
+    return figure
+
+
+@style.styled
+def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = None) -> Figure:
+    """Return the mean score r(z) per bin; thin bins hollow, bins without scores as crosses."""
+    figure, (axes,) = style.panels([3.2])
+    z = style.middles(density.edges)
+    known = np.isfinite(curve.r_b) & ~curve.interpolated_b
+    full, thin, gaps = known & ~curve.thin_b, known & curve.thin_b, curve.interpolated_b
+    label_full = "mean score, ± 1 standard error"
+    style.points(axes, z[full], curve.r_b[full], curve.r_error_b[full], label_full)
+    if thin.any():
+        axes.errorbar(
+            z[thin], curve.r_b[thin], yerr=np.nan_to_num(curve.r_error_b[thin], posinf=0.0),
+            fmt="o", markersize=4, markerfacecolor="none", color=style.SAMPLED, elinewidth=0.6,
+            label="too few inputs or lanes", zorder=3,
+        )  # fmt: skip
+    if gaps.any():
+        axes.plot(z[gaps], curve.r_b[gaps], "x", color=style.FAINT, label="interpolated")
+    if exact is not None:
+        exact_line(axes, density, exact.r_b)
+    axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
+    style.legend(axes)
+    return figure
+
+
+@style.styled
+def annotators_figure(scored: Scored, used_b: NDArray[np.bool_], label: str) -> Figure:
+    """Return r(z) per annotator, side by side in each bin, and their mean with its deviation."""
+    figure, (axes,) = style.panels([3.6])
+    z, width = style.middles(scored.edges), float(np.diff(scored.edges).min())
+    n = len(scored.annotators)
+    r_ab = np.full((n, len(z)), np.nan)
+    for a, name in enumerate(scored.annotators):
+        one = bin_scores(scored.of(a))
+        shown = used_b & (one.inputs_b > 0)
+        r_ab[a, shown] = one.r_b[shown]
+        axes.errorbar(
+            z[shown] + _beside(a, n, width), one.r_b[shown], yerr=one.sampling_error_b[shown],
+            fmt=style.marker(a), markersize=4, elinewidth=0.8, color=style.colour(a), label=name,
+        )  # fmt: skip
+    some = np.isfinite(r_ab).all(axis=0)
+    if n > 1 and some.any():
+        mean, spread = r_ab[:, some].mean(axis=0), r_ab[:, some].std(axis=0, ddof=1)
+        _mean_boxes(axes, z[some], width, mean, spread)
+    axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
+    style.legend_beside(axes)
+    return figure
+
+
+def _beside(index: int, n: int, width: float) -> float:
+    """Return how far the `index`-th of n series is moved along z, so that bars do not overlap."""
+    return (index - (n - 1) / 2) * 0.7 * width / max(n, 2)
+
+
+def _mean_boxes(
+    axes: Axes, z: style.FloatArray, width: float, mean: style.FloatArray, spread: style.FloatArray
+) -> None:
+    """Draw each bin's mean as a line over its width, in a box of one standard deviation."""
+    left, right = z - 0.45 * width, z + 0.45 * width
+    axes.hlines(mean, left, right, color=style.FAINT, linewidth=1.6, label="mean of all", zorder=1)
+    for low, high, m, s in zip(left, right, mean, spread, strict=True):
+        axes.fill_between(
+            [low, high], m - s, m + s, color=style.FAINT, alpha=0.25, linewidth=0, zorder=0,
+            label="± standard deviation\nof annotators" if low == left[0] else None,
+        )  # fmt: skip
+
+
+@style.styled
+def agreement_figure(
+    columns: Mapping[str, style.FloatArray], found: Sequence[PeopleComparison], label: str
+) -> Figure:
+    """Return judges beside people per bin: mean scores, biases, and FID where there is one.
+
+    Parameters
+    ----------
+    columns : of `people_columns`, with ``fid`` and ``fid_of_reference`` or without
+    found : each judge, or person, beside the other people
+    label : of the output z, with its unit
+    """
+    has_fid = "fid" in columns
+    figure, axes = style.panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])
+    z = 0.5 * (columns["z_lower"] + columns["z_upper"])
+    width = float((columns["z_upper"] - columns["z_lower"]).min())
+    people: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "color": style.BLACK}
+    axes[0].plot(z, columns["r_people"], "_", label="people", **people)
+    axes[1].axhline(0.0, color=style.BLACK, linewidth=0.8)
+    for n, one in enumerate(found):
+        person = one.judge is None
+        look: dict[str, Any] = {
+            "fmt": style.marker(n), "markersize": 4, "elinewidth": 0.8,
+            "color": style.FAINT if person else style.colour(n),
+            "label": one.name + (" beside the other people" if person else " (judge)"),
+        }  # fmt: skip
+        at = z + _beside(n, len(found), width)
+        axes[0].errorbar(at, columns[f"r_{one.name}"], **look)
+        bias, error = columns[f"bias_{one.name}"], columns[f"bias_error_{one.name}"]
+        axes[1].errorbar(at, bias, yerr=error, **look)
+    axes[0].set(ylim=SCORE_LIMITS, ylabel=SCORE_LABEL)
+    axes[1].set_ylabel("bias")
+    style.legend_beside(axes[0])
+    if has_fid:
+        axes[2].plot(z, columns["fid"], "o", markersize=4, color=style.SAMPLED, label="FID")
+        look = {"markersize": 10, "color": style.BLACK, "label": "as many of the reference"}
+        axes[2].plot(z, columns["fid_of_reference"], "_", **look)
+        axes[2].set(yscale="log", ylabel="FID")
+        style.legend_beside(axes[2])
+    axes[-1].set_xlabel(label)
+    return figure

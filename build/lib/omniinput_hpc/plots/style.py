@@ -1,0 +1,201 @@
+"""What all figures share: one style, one palette, axis labels with units, panels, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.models.table import z_label as z_label
+from omniinput_hpc.results.tables import beside, write_table
+
+P = ParamSpec("P")
+
+# Okabe & Ito's palette, which people with any colour vision can tell apart, without its yellow
+BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
+SAMPLED, EXACT, OTHER, FAINT = BLUE, VERMILION, GREEN, GREY
+NOTE = "#595959"  # of small print
+GRID = "#E4E4E4"
+PAPER = "#FFFFFF"
+SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+FULL_WIDTH = 7.2  # inches
+LN10 = float(np.log(10.0))
+FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
+"""What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
+SAMPLED_LABEL = "sampled, ± 1 standard error"
+STYLE: Any = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
+    "font.size": 11,
+    "axes.labelsize": 11,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.4,
+    "errorbar.capsize": 1.5,
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Return a function that draws its figure in the one style."""
+    in_style: Callable[P, Figure] = mpl.rc_context(STYLE)(draw)
+    return in_style
+
+
+def colour(index: int) -> str:
+    """Return the colour of a figure's `index`-th series; from the eighth on they repeat."""
+    return SERIES[index % len(SERIES)]
+
+
+def marker(index: int) -> str:
+    """Return the marker of a figure's `index`-th series; from the eighth on they repeat."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def inputs_label(absolute: bool, per: str = "bin") -> str:
+    """Return the axis label of log10 of inputs per bin, or per unit of z."""
+    return rf"$\log_{{10}}$ {'number' if absolute else 'share'} of inputs per {per}"
+
+
+def recall_label(absolute: bool, otherwise: str = "share of all") -> str:
+    """Return the axis label of log10 recall, `otherwise` its unit where the density is relative."""
+    what = "number of right inputs found" if absolute else f"right inputs found, {otherwise}"
+    return rf"$\log_{{10}}$ recall ({what})"
+
+
+def middles(edges: FloatArray) -> FloatArray:
+    """Return the middle of each bin, float64 [B], from its edges, float64 [B + 1]."""
+    return np.asarray(0.5 * (edges[:-1] + edges[1:]))
+
+
+def panels(
+    heights: list[float], width: float = FULL_WIDTH, share_x: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels one above the other; heights and width are in inches."""
+    figure = blank(width, sum(heights))
+    axes = figure.subplots(
+        len(heights), 1, sharex=share_x, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    return figure, list(axes[:, 0])
+
+
+def blank(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches, that needs no display."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def points(
+    axes: Axes,
+    x: FloatArray,
+    y: FloatArray,
+    error: FloatArray,
+    label: str = SAMPLED_LABEL,
+    color: str = SAMPLED,
+) -> None:
+    """Draw points with one-standard-error bars; hollow where the error is not known."""
+    known = np.isfinite(error)
+    look: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
+    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **look)
+    hollow(axes, x[~known], y[~known], "error not known", color, markerfacecolor="none")
+
+
+def hollow(
+    axes: Axes, x: FloatArray, y: FloatArray, label: str, color: str = SAMPLED, **options: Any
+) -> None:
+    """Draw hollow points, for what is not to be believed; nothing where there are none."""
+    look = {"markersize": 4, "markerfacecolor": PAPER, "color": color, "zorder": 3, **options}
+    if len(x):
+        axes.plot(x, y, "o", label=label, **look)
+
+
+def band(
+    axes: Axes, x: FloatArray, low: FloatArray, high: FloatArray, color: str, label: str = ""
+) -> None:
+    """Fill the space between two lines."""
+    axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=label or None)
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Put the legend where it covers least; what is drawn with error bars comes first."""
+    entries = zip(*axes.get_legend_handles_labels(), strict=True)
+    ordered = sorted(entries, key=lambda entry: not isinstance(entry[0], ErrorbarContainer))
+    axes.legend([h for h, _ in ordered], [name for _, name in ordered], loc="best", **options)
+
+
+def legend_beside(axes: Axes, **options: Any) -> None:
+    """Put the legend to the right of a panel, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)
+
+
+def legend_above(axes: Axes, ncols: int) -> None:
+    """Put the legend above a panel, where it covers nothing."""
+    axes.legend(
+        ncols=ncols, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
+        columnspacing=1.2, handlelength=1.6,
+    )  # fmt: skip
+
+
+def remark_of(*configs: Mapping[str, Any]) -> str:
+    """Return what a figure without an axis of z must say of its runs; "" where there is nothing."""
+    noisy = any(config.get("model", {}).get("noise") for config in configs)
+    return "model.noise = true: the output is not a function of the input" if noisy else ""
+
+
+def plain_dollars(figure: Figure) -> None:
+    """Show dollar signs of names as they are: only this package's own labels hold formulas."""
+    for text in figure.findobj(Text):
+        words = text.get_text()
+        if "$" in words and not words.startswith(FORMULAS):
+            text.set_parse_math(False)
+
+
+@mpl.rc_context(STYLE)
+def save(figure: Figure, path: Path, remark: str = "") -> None:
+    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``.
+
+    `remark` is written below it (see `remark_of`).
+    """
+    if remark:
+        figure.supxlabel(remark, fontsize=7, color=GREY)
+    plain_dollars(figure)
+    figure.savefig(path, format="png")
+    figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
+
+
+def write_results(
+    run_path: Path,
+    name: str,
+    comments: Sequence[str],
+    columns: Mapping[str, NDArray],
+    figure: Figure,
+    remark: str = "",
+) -> list[str]:
+    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
+
+    `remark` is written below the figure.
+    """
+    table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
+    write_table(table, comments, columns)
+    save(figure, picture, remark)
+    return [str(table), str(picture)]

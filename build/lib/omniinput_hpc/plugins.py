@@ -1,0 +1,128 @@
+"""A user's own functions, named ``module:function``; the current directory is importable."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from omniinput_hpc.errors import UserError
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return module and function of ``module:function``; a ValueError where it is no such name."""
+    module_name, colon, function_name = name.partition(":")
+    names = [*module_name.split("."), function_name]
+    if not (colon and all(map(str.isidentifier, names))):
+        raise ValueError('expected "module:function"')
+    return module_name, function_name
+
+
+def load_function(name: str, key: str) -> Callable[..., Any]:
+    """Import a function.
+
+    Parameters
+    ----------
+    name : ``module:function``
+    key : what the user gave it by, for messages: ``--rule``, ``model.factory =``
+
+    Raises
+    ------
+    UserError
+        The name has another form, or there is no such module or function.
+    """
+    module_name, function_name = _split(name, key)
+    _make_current_directory_importable()
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UserError(f"{key} {name}: cannot import {module_name}: {error}") from error
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
+    if not callable(function):
+        raise UserError(f"{key} {name}: {module_name} has no function {function_name}")
+    return function
+
+
+def call(name: str, key: str, options_key: str, options: dict[str, Any], **more: Any) -> Any:
+    """Import a function and call it with keyword arguments.
+
+    Parameters
+    ----------
+    name, key : as for `load_function`
+    options_key : what the user gave `options` by
+    more : further keyword arguments
+
+    Raises
+    ------
+    UserError
+        As `load_function`; or the function does not take these arguments.
+    """
+    function = load_function(name, key)
+    try:
+        inspect.signature(function).bind(**more, **options)
+    except TypeError as error:
+        first = "".join(f"{word} and " for word in more)
+        raise UserError(
+            f"{key} {name}: the function does not take {first}the keys of {options_key}: {error}"
+        ) from None
+    except ValueError:
+        pass  # a callable without a readable signature
+    return function(**more, **options)
+
+
+def check_module(name: str, key: str) -> None:
+    """Check that the module of ``module:function`` can be found, without importing it.
+
+    Raises
+    ------
+    UserError
+        It cannot.
+    """
+    module_name, _ = _split(name, key)
+    if _find(module_name) is None:
+        raise UserError(
+            f"{key} {name}: no module {module_name} in the current directory or among the "
+            "installed packages"
+        )
+
+
+def source_of(name: str) -> str:
+    """Return the name and a hash of the file that ``module:function`` is in; "" without a file.
+
+    Nothing is imported but the packages that the module is in, and nothing else than that file is
+    read: what it imports itself is not in the hash.
+    """
+    spec = _find(split_name(name)[0])
+    if spec is None or not spec.has_location or spec.origin is None:
+        return ""
+    path = Path(spec.origin)
+    if not os.path.isfile(path):
+        return ""
+    return f"{path.name} (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
+
+
+def _find(module_name: str) -> ModuleSpec | None:
+    _make_current_directory_importable()
+    try:
+        return importlib.util.find_spec(module_name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _split(name: str, key: str) -> tuple[str, str]:
+    try:
+        return split_name(name)
+    except ValueError as error:
+        raise UserError(f"{key} {name}: {error}") from None
+
+
+def _make_current_directory_importable() -> None:
+    if "" not in sys.path:
+        sys.path.insert(0, "")

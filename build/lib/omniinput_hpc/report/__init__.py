@@ -1,0 +1,4 @@
+"""The report: one HTML page about runs that needs nothing else, on the screen or on paper.
+
+`content` estimates, `sections` chooses what to say, `page` fills the templates and draws.
+"""

@@ -1,0 +1,96 @@
+"""The report's HTML: templates that escape all values, and figures in the page's own colours."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from omniinput_hpc.plots import style
+
+TEMPLATES = Path(__file__).parent / "templates"
+INK = "#010203"  # stands in a figure for the page's own colour of text
+PAGE_COLOURS = {
+    INK: "currentColor",
+    style.BLACK: "currentColor",
+    style.GRID: "var(--grid)",
+    style.BLUE: "var(--blue)",
+    style.VERMILION: "var(--red)",
+    style.GREEN: "var(--green)",
+    style.GREY: "var(--soft)",
+    style.NOTE: "var(--soft)",
+    style.PAPER: "var(--page)",
+}
+INK_STYLE: Any = {
+    name: INK
+    for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+}
+
+
+def page(title: str, parts: Sequence[Markup]) -> str:
+    """Return the whole page, which refers to nothing outside itself."""
+    return render("page.html", title=title, parts=parts)
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a template filled with values, each escaped unless it is Markup."""
+    return Markup(environment().get_template(template).render(values))
+
+
+def environment(autoescape: bool = True) -> Environment:
+    """Return how templates are read and filled."""
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=autoescape,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def visible(value: object) -> str:
+    """Return text with control characters, direction marks and lone surrogates as codes."""
+    return "".join(map(_visible, str(value)))
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    control = (code < 0x20 and character not in "\n\t") or 0x7F <= code < 0xA0
+    marks = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
+    hidden = control or marks or 0xD800 <= code < 0xE000
+    return f"<U+{code:04X}>" if hidden else character
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as part of the page; its caption says what it shows, also to screen readers."""
+
+    svg: Markup
+    caption: str
+
+
+def drawing(make: Callable[[], Figure], caption: str, salt: str) -> Drawing:
+    """Return a figure as SVG whose colours follow the page's: light, dark or printed.
+
+    `make` is called here, so that text is drawn in the page's colour. `salt` is any text that no
+    other figure of the page has: the SVG's ids are made from it.
+    """
+    with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
+        figure, file = make(), io.StringIO()
+        style.plain_dollars(figure)
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, name in PAGE_COLOURS.items():
+        svg = re.sub(re.escape(colour), name, svg, flags=re.IGNORECASE)
+    return Drawing(Markup(svg), caption)

@@ -1,0 +1,211 @@
+"""What the report says of a run: settings, diagnostics, density, curves, inputs, tables to save."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.plots.density import density_figure
+from omniinput_hpc.plots.scores import annotators_figure, curve_figure, r_figure, roc_figure
+from omniinput_hpc.plots.style import LN10, z_label
+from omniinput_hpc.report.content import Content
+from omniinput_hpc.report.page import drawing, render
+from omniinput_hpc.results import tables
+from omniinput_hpc.results.diagnosis import Diagnosis, advice
+from omniinput_hpc.results.representatives import csv_text
+from omniinput_hpc.results.score_tables import agreement_lines
+from omniinput_hpc.runfile.reader import RunReader
+
+DASH = "\N{EN DASH}"
+SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
+
+
+def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
+    """Return the part of the page about one run, the `number`-th; `name` tells it from others."""
+    label, verdict = z_label(run.config), content.density.verdict
+    said = [f"Not converged: {reason}." for reason in verdict.reasons]
+    if verdict.converged:
+        said = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
+    return render(
+        "section.html",
+        number=number,
+        title=run.path.name,
+        converged=verdict.converged,
+        verdict=said,
+        settings=_settings(run),
+        config=run.config_toml,
+        environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
+        rungs=_rungs(content.diagnosis),
+        mixing=_mixing(content.diagnosis, content.density),
+        advice=advice(content.diagnosis),
+        density=_without_verdict(tables.summarize_density(content.density)),
+        density_figure=drawing(
+            lambda: density_figure(content.density, label),
+            f"Number of inputs per bin of the output, and its standard error: {name}",
+            f"{number} density",
+        ),
+        curve=_curve(content, label, name, number),
+        inputs=content.inputs,
+        side=content.options.curve.side,
+        masked=content.options.masked,
+        files=_files(content, tables.describe_run(run), name),
+    )
+
+
+def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Markup:
+    """Return the table of several runs, a row each, which leads to their parts.
+
+    `runs` holds for each name how far the run is, in words, and its content.
+    """
+    rows = []
+    for name, (rounds, content) in zip(names, runs, strict=True):
+        found, aupr, interval = content.found, DASH, DASH
+        if found is not None and np.isfinite(found.curve.aupr):
+            curve = found.curve
+            aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
+        converged = "yes" if content.density.verdict.converged else "no"
+        rows.append([name, rounds, converged, aupr, interval])
+    head = ("run", "rounds", "converged", "AUPR", "95% interval")
+    links = [f"#run{number}" for number in range(len(rows))]
+    return render("overview.html", names=head, rows=rows, links=links)
+
+
+def _settings(run: RunReader) -> list[tuple[str, str]]:
+    """Return the main settings, each with its name."""
+    config = run.config
+    model, kernel = config.get("model", {}), config.get("kernel", {})
+    sampler = config.get("sampler", {})
+    model_name = str(model.get("path") or model.get("factory") or "")
+    return [
+        ("model", f"{model.get('kind')} {model_name}".strip()),
+        ("its fingerprint", run.fingerprint),
+        ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
+        ("method", str(sampler.get("method", "parallel-tempering"))),
+        ("kernel", str(kernel.get("name", "metropolis"))),
+        ("rungs, walkers each", f"{len(run.beta_k)}, {run.walkers}"),
+        ("rounds", rounds_of(run)),
+        ("moves a round, walker", f"{_moves(sampler):,}"),
+        ("recorded samples", f"{run.rounds * len(run.beta_k) * run.samples_per_round:,}"),
+        ("bins", f"{len(run.edges) - 1}, {run.edges[0]:g} to {run.edges[-1]:g}"),
+        ("seed", str(config.get("run", {}).get("seed", DASH))),
+    ]
+
+
+def rounds_of(run: RunReader) -> str:
+    """Return how far a run is."""
+    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    return f"{run.rounds} of {run.rounds_planned}{unfinished}"
+
+
+def _moves(sampler: dict[str, object]) -> int:
+    steps, exchanges = sampler.get("steps", 1), sampler.get("exchanges", 1)
+    return steps * exchanges if isinstance(steps, int) and isinstance(exchanges, int) else 0
+
+
+def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
+    """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves."""
+    swapped_k = np.append(d.swapped_k, np.nan)
+    names = ["rung", "beta", "mean z", "sd of z", "effective samples", "R-hat", "swaps with next"]
+    names += [f"accepted: {name}" for name in d.part_names]
+    rows = []
+    for k, beta in enumerate(d.beta_k):
+        row = [str(k), "flat" if np.isnan(beta) else f"{beta:.5g}"]
+        row += map(_number, (d.z_mean_k[k], d.z_std_k[k], d.ess_k[k]))
+        row += [f"{d.rhat_k[k]:.3f}" if np.isfinite(d.rhat_k[k]) else DASH, _share(swapped_k[k])]
+        rows.append([*row, *(_share(value) for value in d.accepted_kn[k])])
+    return {"names": names, "rows": rows}
+
+
+def _mixing(d: Diagnosis, density: Density) -> list[str]:
+    """Return how well the ladder fits, and what fell outside the bins."""
+    said = []
+    if np.isfinite(d.barrier):
+        said.append(
+            f"{d.ladder_line}. {d.trips_v.sum()} round trips by "
+            f"{np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers."
+        )
+    return [*said, f"Moves outside the bins: {density.outside_k2.sum():,}."]
+
+
+def _number(value: float) -> str:
+    if not np.isfinite(value):
+        return DASH
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def _share(value: float) -> str:
+    return DASH if not np.isfinite(value) else f"{value:.1%}"
+
+
+def _without_verdict(said: list[str]) -> list[str]:
+    """Return lines without the verdict, which stands at the head of the part."""
+    about = ("converged: ", "not converged: ", tables.VISITED)
+    return [line for line in said if not line.startswith(about)]
+
+
+def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:
+    """Return what is said and drawn of precision and recall; None without scores."""
+    found = content.found
+    if found is None:
+        return None
+    curve, density = found.curve, found.density
+    figures = {
+        "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
+        "Mean score per bin": lambda: r_figure(density, curve, label),
+        "Right against wrong inputs accepted (unnormalized ROC)": (
+            lambda: roc_figure(density, curve)
+        ),
+    }
+    joined, result = found.joined, found.result
+    said = _without_verdict(tables.summarize_curve(density, curve, content.options.curve.fewest))
+    if joined is not None and result is not None:
+        said += agreement_lines(
+            joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
+        )
+        by_annotator = (joined.scored, result.used_b, label)
+        figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
+    drawn = [drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()]
+    lines = [*said, last_threshold(density, curve)]
+    by = found.by if joined else f"the rule {found.by}"
+    return {"by": by, "lines": lines, "figures": drawn}
+
+
+def last_threshold(density: Density, curve: Curve) -> str:
+    """Return how many right and wrong inputs the model accepts in all, in words."""
+    low, high = curve.bands.low, curve.bands.high
+    found = []
+    for what, values, least, most in (
+        ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
+        ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
+    ):
+        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
+        found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
+    threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
+    if not density.absolute:
+        return f"Up to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
+    return (
+        f"Up to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
+        f"{found[1]}; {share:.2%} are wrong (overconfident predictions)."
+    )
+
+
+def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
+    """Return the tables that the page carries, to be saved by a link."""
+    density, found, options = content.density, content.found, content.options
+    about = tables.describe_density(density, source)
+    files = {"density": tables.table_text(about, tables.density_columns(density))}
+    if found is not None:
+        by = options.curve
+        about = [*tables.describe_curve(found.curve, by.side, found.by, by.fewest), *about]
+        files["pr"] = tables.table_text(about, tables.curve_columns(found.curve))
+    files["representatives"] = csv_text(content.inputs, source, not options.masked)
+    return [
+        {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}
+        for what, text in files.items()
+    ]

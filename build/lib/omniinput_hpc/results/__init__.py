@@ -1,0 +1,1 @@
+"""From estimates to lines, columns and files; no figures."""

@@ -1,0 +1,217 @@
+"""Comparing runs: two samplers of one model, or several models on one scale of recall.
+
+Needs neither MPI nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison import models, samplers
+from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
+from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import estimate
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.models import input_space
+from omniinput_hpc.results.curves import CurveOptions, curve_of
+from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import find, open_rescored
+
+MAX_PAIRED_SAMPLES = 5_000_000
+"""Samples of a run that are read for a normalization."""
+
+
+def require_one_space(runs: Sequence[RunReader]) -> None:
+    """Check that all runs' models have one space of inputs; a UserError says how two differ."""
+    spaces = [
+        input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
+    ]
+    for space in spaces[1:]:
+        input_space.require_same(spaces[0], space)
+
+
+def read_pairs(
+    run: RunReader, other: RunReader, density: Density, max_samples: int = MAX_PAIRED_SAMPLES
+) -> tuple[Pairs, str]:
+    """Return a run's samples with both models' outputs, and a line on where those come from.
+
+    Where fewer rounds were rescored than the run holds, those samples are used; of more than
+    `max_samples`, those of evenly spaced rounds, so that memory is bounded.
+
+    Raises
+    ------
+    UserError
+        The other model has not evaluated the samples (see `omniinput_hpc.rescore`).
+    """
+    path = find(run, other)
+    with open_rescored(path, run.on_damage) as side:
+        rescored = min(side.rounds, run.rounds)
+        n_rounds = min(rescored, max(1, max_samples // (len(run.beta_k) * run.samples_per_round)))
+        rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))
+        other_rks = np.stack([side.z(r) for r in rounds])
+    own_rks = np.concatenate([run.samples_z(slice(r, r + 1)) for r in rounds])
+    pairs = pairs_of(density, own_rks, other_rks, run.walkers)
+    missing = f", {rescored} of {run.rounds} rounds" if rescored < run.rounds else ""
+    if len(rounds) < rescored:
+        missing += f", {len(rounds)} evenly spaced rounds read"
+    return pairs, f"{path}{missing}"
+
+
+def shift_of(
+    runs: tuple[RunReader, RunReader],
+    densities: tuple[Density, Density],
+    z_range: Sequence[float] | None,
+) -> tuple[float, float, str]:
+    """Return what to add to the second run's log g, its standard error, and how it was found.
+
+    Absolute densities need nothing. Others need both models' outputs of both runs' samples: the
+    papers' cross-model normalization where a range Z is given, else Bennett's acceptance ratio.
+
+    Raises
+    ------
+    UserError
+        The other model has not evaluated the samples.
+    EstimateError
+        The data do not determine it.
+    """
+    a, b = densities
+    if z_range is None and a.absolute and b.absolute:
+        return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
+    pairs_a, _ = read_pairs(runs[0], runs[1], a)
+    pairs_b, _ = read_pairs(runs[1], runs[0], b)
+    if z_range is None:
+        shift, name = bennett_shift(a, b, pairs_a, pairs_b), "Bennett's ratio"
+    else:
+        row = normalize(a, b, pairs_a, pairs_b, *z_range).rows[0]
+        if row.shift is None:
+            raise EstimateError(row.refused)
+        shift, name = row.shift, row.name
+    result = estimate(shift, a.lanes_g, b.lanes_g)
+    return float(result.value), float(result.error), name
+
+
+def normalized_columns(densities: tuple[Density, Density], shift: float) -> Columns:
+    """Return both densities, bins without counts left out, with `shift` added to the second's."""
+    parts = [(d, np.flatnonzero(d.count_b)) for d in densities]
+    shifted = zip(parts, (0.0, shift), strict=True)
+    return {
+        "model": np.concatenate([np.full(len(i), m) for m, (_, i) in enumerate(parts, start=1)]),
+        "z_lower": np.concatenate([d.edges[i] for d, i in parts]),
+        "z_upper": np.concatenate([d.edges[i + 1] for d, i in parts]),
+        "log_g": np.concatenate([d.log_g_b[i] + s for (d, i), s in shifted]),
+        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i in parts]),
+    }
+
+
+@dataclass(frozen=True)
+class SamplerResult:
+    """Two runs of one model compared: what is printed, written and drawn.
+
+    The columns are those of the CSV file.
+    """
+
+    found: samplers.SamplerComparison
+    lines: list[str]
+    columns: Columns
+
+
+def compare_two_samplers(
+    runs: Sequence[RunReader], densities: Sequence[Density], names: Sequence[str]
+) -> SamplerResult:
+    """Compare two runs of one model; a UserError for more than two."""
+    if len(runs) > 2:
+        raise UserError("these are runs of one model: give two of them at a time")
+    pair = (densities[0], densities[1])
+    found = samplers.compare_samplers(*pair)
+    p, where, n = samplers.compare_inputs((runs[0], runs[1]), pair, found)
+    found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
+    edges = pair[0].edges
+    columns: Columns = {
+        "z_lower": edges[found.first_r],
+        "z_upper": edges[found.stop_r],
+        "delta_log_g": found.delta_r,
+        "delta_error": found.error_r,
+    }
+    return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
+
+
+def curves_of(
+    runs: Sequence[RunReader], densities: Sequence[Density], options: CurveOptions
+) -> list[Curve]:
+    """Return the runs' curves by a rule, or each by those score files that are of its model.
+
+    Raises
+    ------
+    UserError
+        None of the score files is of a run's model.
+    """
+    curves = []
+    for run, density in zip(runs, densities, strict=True):
+        its_own = options.of_model(run.fingerprint)
+        if not (its_own.rule or its_own.scores):
+            raise UserError(f"none of the score files is of the model of {run.path}")
+        curves.append(curve_of(run, density, its_own).curve)
+    return curves
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """The first model compared with each other one: what is printed, written and drawn.
+
+    Attributes
+    ----------
+    curves : name, curve, and what to add to its log recall, of every model
+    comparisons : name and comparison of every model but the first
+    lines, columns : of the printed text, and of the CSV file
+    """
+
+    curves: list[tuple[str, Curve, float]]
+    comparisons: list[tuple[str, models.ModelComparison]]
+    lines: list[str]
+    columns: Columns
+
+
+def compare_with_first(
+    runs: Sequence[RunReader],
+    densities: Sequence[Density],
+    names: Sequence[str],
+    curves: Sequence[Curve],
+    z_range: Sequence[float] | None,
+) -> ModelResult:
+    """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`."""
+    shown, found, lines = [(names[0], curves[0], 0.0)], [], []
+    for i in range(1, len(runs)):
+        pair = (densities[0], densities[i])
+        shift, error, how = shift_of((runs[0], runs[i]), pair, z_range)
+        both = models.compare_models(curves[0], curves[i], shift, error)
+        shown.append((names[i], curves[i], shift))
+        found.append((names[i], both))
+        lines += [f"normalized by: {how}", *models.describe(both, names[0], names[i])]
+    return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
+
+
+def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
+    """Return the curves on their common recall, the second model of each row named by number."""
+    tables: list[Columns] = [
+        {
+            "model": np.full(len(c.log_recall_x), number),
+            "log_recall": c.log_recall_x,
+            "precision_1": c.precision_ax,
+            "precision": c.precision_bx,
+            "difference": c.difference_x.value,
+            "difference_low": c.difference_x.low,
+            "difference_high": c.difference_x.high,
+            "cumulative_ratio": c.cumulative_x.value,
+            "cumulative_ratio_low": c.cumulative_x.low,
+            "cumulative_ratio_high": c.cumulative_x.high,
+        }
+        for number, c in enumerate(found, start=2)
+    ]
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

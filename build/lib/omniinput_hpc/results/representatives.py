@@ -1,0 +1,265 @@
+"""Representative inputs: some of each bin of z that stand for all there, as people see them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.annotation.choose import draw_independently
+from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
+from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.models import read_options
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.models.images.files import shape_of
+from omniinput_hpc.results.redact import mask
+from omniinput_hpc.results.tables import Columns, table_text
+from omniinput_hpc.runfile.reader import RunReader
+
+PER_BIN, MAX_BINS = 5, 12
+MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
+"""Recorded inputs that pictures are chosen from, and bytes of their values, about."""
+
+
+@dataclass(frozen=True)
+class Representative:
+    """An input that stands for its bin.
+
+    Attributes
+    ----------
+    bin : index of its bin
+    z : its output
+    shown : its text, or its picture as a data URI
+    draws : how often it was drawn
+    values : int64 [D]
+    score : mean of the scores that it was given; None without scores
+    """
+
+    bin: int
+    z: float
+    shown: str
+    draws: int
+    values: IntArray
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Representatives:
+    """Representative inputs of one run.
+
+    Attributes
+    ----------
+    kind : "text" or "image"
+    prefix : a text that all inputs begin with, shown apart; None without one
+    note : how they are shown
+    how_drawn : in words
+    edges : float64 [B + 1], of the bins
+    items : by bin
+    """
+
+    kind: Kind
+    prefix: str | None
+    note: str
+    how_drawn: str
+    edges: FloatArray
+    items: Sequence[Representative]
+
+    def of_bin(self, bin_: int) -> list[Representative]:
+        """Return the inputs of a bin."""
+        return [item for item in self.items if item.bin == bin_]
+
+    def bins(self, side: Side) -> list[int]:
+        """Return the bins that have inputs, from the confident end on."""
+        return sorted({item.bin for item in self.items}, reverse=side == "high")
+
+    def masked(self) -> Representatives:
+        """Return the same with e-mail addresses, phone numbers and street addresses masked."""
+        if self.kind == "image":
+            return self
+        items = [replace(item, shown=mask(item.shown)) for item in self.items]
+        prefix = None if self.prefix is None else mask(self.prefix)
+        return replace(self, prefix=prefix, items=items)
+
+
+def edges_for(
+    density: Density, z_range: tuple[float, float] | None = None, width: float | None = None
+) -> FloatArray:
+    """Return bins to draw from, made of whole bins of the run.
+
+    They lie in `z_range` (default: all bins with counts) and have a `width` (default:
+    such that there are at most `MAX_BINS`), rounded to whole bins of the run.
+
+    Raises
+    ------
+    EstimateError
+        No bins there, or too many.
+    """
+    if width is not None and not (np.isfinite(width) and width > 0):
+        raise EstimateError(f"--width {width:g}: give a width above 0")
+    counted = np.flatnonzero(density.count_b)
+    fine = density.edges
+    unit = float(np.diff(fine).min())
+    first, last = int(counted[0]), int(counted[-1]) + 1
+    if z_range is not None:
+        first = int(np.searchsorted(fine, z_range[0] - 0.5 * unit))
+        last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
+    if first >= last:
+        low, high = (0.0, 0.0) if z_range is None else z_range
+        raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
+    step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
+    if step < 1 or (last - first) / step > 200:
+        raise EstimateError(f"a bin of {width} makes no bins, or over 200: give another --width")
+    return np.asarray(fine[[*range(first, last, step), last]])
+
+
+def how_to_show(config: dict[str, Any], render: bool) -> Display:
+    """Return how a run's inputs are shown, by their values where nothing else can be done.
+
+    `render` lets a `python` model be built for its own ``render``: this runs its code.
+    """
+
+    def values(why: str) -> Display:
+        return Display("text", values_as_text, None, f"values are shown: {why}")
+
+    if config.get("model", {}).get("kind") == "python" and not render:
+        return values("--render builds the run's own model and lets it render them")
+    try:
+        return shown_of(config)
+    except UserError as error:
+        return values(str(error))
+
+
+def representatives(
+    run: RunData,
+    density: Density,
+    edges: FloatArray,
+    per_bin: int = PER_BIN,
+    seed: int = 0,
+    render: bool = False,
+) -> Representatives:
+    """Return representative inputs of each bin of a run, drawn independently."""
+    drawn = draw_independently(run, density, edges, per_bin, seed)
+    how = how_to_show(run.config, render)
+    shown = how.show(np.stack([one.values for one in drawn]))
+    items = [
+        Representative(one.bin, one.z, words, one.draws, one.values)
+        for one, words in zip(drawn, shown, strict=True)
+    ]
+    width = edges[1] - edges[0]
+    how_drawn = f"{per_bin} draws a bin of width {width:.6g}, in proportion to weight"
+    return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
+
+
+def of_tasks(
+    tasks_path: Any, fingerprint: str, score_of: Callable[[str], float | None], per_bin: int
+) -> Representatives | None:
+    """Return a task file's inputs of one model, at most `per_bin` a bin in order; None without any.
+
+    `score_of` gives the mean score of the task with an id, None without one.
+    """
+    tasks = read_tasks(tasks_path)
+    key = read_key(key_path(tasks_path), tasks.tasks_id)
+    shown = {task.id: task for task in tasks.tasks}
+    lower = key.range[0]
+    n_bins = max(1, int(np.ceil((key.range[1] - lower) / key.width - 1e-6)))
+    items: list[Representative] = []
+    count_b = np.zeros(n_bins, dtype=np.int64)
+    for item in key.items:
+        if item.run is None or item.repeats is not None:
+            continue
+        if key.runs[item.run].model_fingerprint != fingerprint:
+            continue
+        assert item.bin_lower is not None and item.z is not None  # not gold
+        b = int(np.clip(round((item.bin_lower - lower) / key.width), 0, n_bins - 1))
+        if count_b[b] < per_bin:
+            count_b[b] += 1
+            task = shown[item.id]
+            what = (task.text if tasks.kind == "text" else task.png) or ""
+            values = np.array(item.x, dtype=np.int64)
+            items.append(Representative(b, item.z, what, item.draws, values, score_of(item.id)))
+    if not items:
+        return None
+    prefix = next((task.prefix for task in tasks.tasks if task.prefix is not None), None)
+    edges = lower + key.width * np.arange(n_bins + 1, dtype=np.float64)
+    how_drawn = f"tasks of {tasks_path.name}, drawn {key.draw_method}"
+    return Representatives(
+        tasks.kind, prefix, "as the annotators saw them", how_drawn, edges, items
+    )
+
+
+def csv_text(found: Representatives, source: str, with_values: bool) -> str:
+    """Return the table: a row per input; texts as JSON strings, so that a row is a line.
+
+    (In a spreadsheet such a text cannot begin a formula either.)
+    """
+    items = found.items
+    bins = np.array([item.bin for item in items])
+    scores = [np.nan if item.score is None else item.score for item in items]
+    columns: Columns = {
+        "z_lower": found.edges[bins],
+        "z_upper": found.edges[bins + 1],
+        "z": np.array([f"{item.z:.9g}" for item in items]),
+        "draws": np.array([item.draws for item in items]),
+        "score": np.array([f"{score:.6g}" for score in scores]),
+    }
+    if found.kind == "text":
+        columns["text"] = np.array([json.dumps(item.shown) for item in items])
+    if with_values:
+        columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
+    return table_text([f"representative inputs: {found.how_drawn}", f"source: {source}"], columns)
+
+
+def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:
+    """Return n recorded inputs of low, of middle and of high z: z and the picture of each.
+
+    Of long runs evenly spaced rounds are read, so that memory is bounded. Empty for models of
+    other inputs than pictures.
+
+    Raises
+    ------
+    UserError
+        The model's options, perhaps of an older version, or its files say no shape of its pictures.
+    """
+    if run.config.get("model", {}).get("kind") != "image-classifier" or not run.rounds or not n:
+        return []
+    shape = shape_of(read_options(ImageClassifier, run.config["model"]))
+    if shape.n_sites != run.n_sites:
+        raise UserError(
+            f"{run.path}: the model's pictures have {shape.n_sites} sites now, the run's "
+            f"{run.n_sites}; --inputs 0 draws none"
+        )
+    most = min(MAX_PICTURES, MAX_PICTURE_BYTES // run.n_sites)
+    rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run, most)]
+    x = np.concatenate([one.samples_x.reshape(-1, run.n_sites) for one in rounds])
+    z = np.concatenate([one.samples_z.ravel() for one in rounds]).astype(np.float64)
+    chosen = choose_inputs(x, z, n)
+    return [list(zip(z[i], shape.pixels(x[i]), strict=True)) for i in chosen]
+
+
+def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[NDArray[np.int64]]:
+    """Return indices of n different inputs each with the lowest, middle and highest outputs.
+
+    Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
+    middle are those nearest to the range's middle.
+    """
+    _, first = np.unique(x, axis=0, return_index=True)
+    order = first[np.argsort(z[first], kind="stable")]
+    low, high = z[order[0]], z[order[-1]]
+    wanted = (low, 0.5 * (low + high), high)
+    reach = 0.02 * (high - low)
+    chosen = []
+    for middle in wanted:
+        near = order[np.abs(z[order] - middle) <= reach]
+        if len(near) < n:
+            near = order[np.sort(np.argsort(np.abs(z[order] - middle), kind="stable")[:n])]
+        chosen.append(near[np.linspace(0, len(near) - 1, min(n, len(near))).round().astype(int)])
+    return chosen

@@ -1,0 +1,174 @@
+"""What the scripts say about scores: lines of text and columns of tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
+from omniinput_hpc.estimators.precision_recall.allocation import Allocation
+from omniinput_hpc.estimators.precision_recall.curves import Side, area, curve_range
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
+from omniinput_hpc.results.tables import Columns, read_table
+
+
+def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
+    """Return the plain lines on what was scored by whom, and what the error is made of."""
+    used, edges = np.flatnonzero(result.used_b), result.density.edges
+    inputs = result.scores.inputs_b[used]
+    lines = [
+        f"{int((~np.isnan(scored.score_i)).sum())} inputs scored by "
+        f"{', '.join(scored.annotators)}; the curve counts the bins from {edges[used[0]]:g} to "
+        f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
+        _variance_line(result),
+        *_bound_lines(result),
+    ]
+    if len(scored.annotators) > 1:
+        lines.append(_annotators_line(result, scored, side))
+        if not result.scores.annotators.known:
+            lines.append(
+                "note: no input was scored by two annotators: what having asked these and no "
+                "others adds to the errors is not known, and not in them"
+            )
+    return lines
+
+
+def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
+    """Return the AUPR of each annotator's scores, over the range of recall of the curve of all."""
+    ends = curve_range(result.curve.precision_t, result.curve.log_recall_t)
+    each = []
+    for a in range(len(scored.annotators)):
+        alone = scored.of(a)
+        alone = alone.part(result.used_b[alone.bin_i])
+        if not len(alone.bin_i):
+            each.append(np.nan)  # nothing in the curve's bins
+            continue
+        curve = scored_curve(result.density, alone, side, 1, 1).curve
+        each.append(area(curve.precision_t, curve.log_recall_t, *ends))
+    known = [aupr for aupr in each if np.isfinite(aupr)]
+    names = zip(scored.annotators, each, strict=True)
+    said = (
+        f"{name} {aupr:.4f}" if np.isfinite(aupr) else f"{name} not known" for name, aupr in names
+    )
+    deviation = f"; standard deviation {np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
+    return f"AUPR by annotator: {', '.join(said)}{deviation}"
+
+
+def _variance_line(result: ScoredCurve) -> str:
+    """Return what the AUPR's error is made of, in words."""
+    factor = f"by a factor {result.scores.design_effect:.2f} (design effect)"
+    widened = f"correlation within lanes widens the scores' variance {factor}"
+    if not np.isfinite(result.density_share):
+        return widened
+    share = f"{100 * result.density_share:.0f} %"
+    return f"of the AUPR's variance, {share} is the density's and the rest the scores'; {widened}"
+
+
+def _bound_lines(result: ScoredCurve) -> list[str]:
+    """Return lines on what has one-sided bounds, since nothing right or nothing wrong was seen."""
+    curve = result.curve
+    r_b = curve.r_b[result.used_b]
+    seen = [("right", int((r_b == 0.0).sum())), ("wrong", int((r_b == 1.0).sum()))]
+    words = [f"nothing {what} in {n} of {len(r_b)} bins" for what, n in seen if n]
+    lines = []
+    if words:
+        lines.append(
+            f"scored: {', '.join(words)}; their r has a one-sided 95% bound (about 3 over their "
+            "effective scores)"
+        )
+    if (curve.precision_t == 0.0).all():
+        lines.append(f"nothing right was scored: the AUPR is at most {curve.aupr_high:.6f} (95%)")
+    elif (curve.precision_t == 1.0).all():
+        lines.append(f"nothing wrong was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
+    elif np.isnan(curve.aupr):
+        ends = f"{curve.aupr_low:.6f} to {curve.aupr_high:.6f}"
+        lines.append(f"right inputs in fewer than two bins: 95% interval of the AUPR {ends}")
+    return lines
+
+
+def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
+    """Return columns ``fid`` and ``fid_of_reference`` [B] of a table that judge.py wrote.
+
+    Parameters
+    ----------
+    path : the table
+    run : number of the run in it
+    z_lower_b : float64 [B], lower edges of the bins; NaN where the table has none of them
+
+    Raises
+    ------
+    EstimateError
+        As `read_table`; or the table has no such run.
+    """
+    _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
+    mine = fid["run"] == run
+    if not mine.any():
+        known = ", ".join(f"{n:g}" for n in np.unique(fid["run"]))
+        raise EstimateError(f"{path} holds no run {run}; it has: {known}")
+    near = np.abs(z_lower_b[:, None] - fid["z_lower"][mine]) < 1e-6
+    row_b = np.where(near.any(axis=1), near.argmax(axis=1), -1)
+    return {n: np.append(fid[n][mine], np.nan)[row_b] for n in ("fid", "fid_of_reference")}
+
+
+def agreement_lines(
+    scored: Scored,
+    first_ar: FloatArray,
+    second_ar: FloatArray,
+    given_ag: FloatArray,
+    gold_g: FloatArray,
+) -> list[str]:
+    """Return the plain lines on how annotators agree, with themselves and with gold items."""
+    lines = []
+    alpha = krippendorff_alpha(scored.score_ai)
+    if alpha.n_items:
+        lines.append(
+            f"Krippendorff's alpha (interval) of {len(scored.annotators)} annotators: "
+            f"{alpha.alpha:.3f}, 95% interval {alpha.low:.3f} to {alpha.high:.3f}, over "
+            f"{alpha.n_items} inputs that two or more scored"
+        )
+    else:
+        lines.append("Krippendorff's alpha: not known (no input was scored by two annotators)")
+    rest = zip(scored.annotators, first_ar, second_ar, given_ag, strict=True)
+    for a, (name, first_r, second_r, given_g) in enumerate(rest):
+        parts = [f"{name}: {int((~np.isnan(scored.score_ai[a])).sum())} inputs"]
+        twice, gold = compare_pair(second_r, first_r), compare_pair(given_g, gold_g)
+        if twice.n:
+            parts.append(f"{twice.n} shown twice, differing by {twice.distance:.3f} on average")
+        if gold.n:
+            parts.append(f"{gold.n} gold items, off by {gold.distance:.3f} (bias {gold.bias:+.3f})")
+        lines.append(", ".join(parts))
+    return lines
+
+
+def allocation_columns(result: ScoredCurve, found: Allocation) -> Columns:
+    """Return the columns of the table of where to score next, a row per counted bin."""
+    b, edges = found.bin_b, result.density.edges
+    return {
+        "z_lower": edges[b],
+        "z_upper": edges[b + 1],
+        "inputs": result.scores.inputs_b[b],
+        "r": result.curve.r_b[b],
+        "spread": result.scores.spread_b[b],
+        "aupr_slope": found.slope_b,
+        "error_share": found.variance_b / max(found.error_now**2, 1e-300),
+        "next_scores": found.next_b,
+    }
+
+
+def allocation_lines(
+    name: str, result: ScoredCurve, found: Allocation, budget: int, columns: Columns
+) -> list[str]:
+    """Return the plain lines on what further scores would do, and the table: its `columns`."""
+    density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
+    lines = [
+        f"{name}: standard error of the AUPR (or of the difference) by scoring "
+        f"{found.error_now:.4g}; with {budget} more scores as below {found.error_then:.4g}, spread "
+        f"evenly over the bins {found.error_even:.4g}",
+        f"the density's part of this AUPR's error, {density_error:.2g}, stays whatever is scored",
+    ]
+    lines.append("".join(f"{name:>13}" for name in columns))
+    rows = zip(*columns.values(), strict=True)
+    lines += ["".join(f"{value:13.4g}" for value in row) for row in rows]
+    return lines

@@ -1,0 +1,377 @@
+"""The CSV files: ``# `` header lines, one line of column names, numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.comparison.to_exact import Exact
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.text import read_cell, safe_cell, safe_comment, write_atomically
+from omniinput_hpc.untrusted.files import read_text
+
+Columns = dict[str, NDArray[Any]]
+"""A table: name of each column to its values [n]."""
+MAX_CSV_BYTES = 1 << 28
+FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
+_FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
+
+
+def beside(run_path: Path, ending: str) -> Path:
+    """Return the path of a result: ``runs/toy.h5`` and ``.pr.csv`` give ``runs/toy.pr.csv``."""
+    return run_path.with_name(run_path.stem + ending)
+
+
+def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
+    """Write a CSV file, whole or not at all: the header's lines after ``# ``, then the columns [n].
+
+    Whole numbers and texts are written as such, others with 12 digits.
+    """
+    write_atomically(path, table_text(header, columns))
+
+
+def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
+    """Return the text of such a file; a text with commas or quotation marks is quoted.
+
+    A text that a spreadsheet would run is made safe (see `omniinput_hpc.text.safe_cell`).
+    """
+    file = io.StringIO()
+    file.writelines(f"# {safe_comment(line)}\n" for line in header)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    formats = [_FORMATS.get(v.dtype.kind, "%.12g") for v in columns.values()]
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow(
+            [
+                safe_cell(value) if isinstance(value, str) else f % value
+                for f, value in zip(formats, row, strict=True)
+            ]
+        )
+    return file.getvalue()
+
+
+def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
+    """Read a CSV file that `write_table` wrote: its header without ``# ``, and columns float64 [n].
+
+    Raises
+    ------
+    EstimateError
+        Missing file or column, no rows, or a row that is not numbers.
+    """
+    lines = _lines(path)
+    header = [line[1:].strip() for line in lines if line.startswith("#")]
+    body = [line for line in lines if line.strip() and not line.startswith("#")]
+    names = [name.strip() for name in body[0].split(",")] if body else []
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise EstimateError(f"{path}: no column {', '.join(missing)} (has: {', '.join(names)})")
+    if len(body) < 2:
+        raise EstimateError(f"{path} holds no rows")
+    try:
+        rows = np.array([[float(word) for word in line.split(",")] for line in body[1:]])
+    except ValueError as error:
+        raise EstimateError(f"{path}: a row does not hold {len(names)} numbers") from error
+    if rows.shape[1] != len(names):
+        raise EstimateError(f"{path}: rows hold {rows.shape[1]} numbers, not {len(names)}")
+    return header, dict(zip(names, rows.T, strict=True))
+
+
+def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
+    """Read an exact density (the density CSV format, with r as a further column).
+
+    Its bins must be among those of the run, whose edges are float64 [B + 1]; `needed` are further
+    columns that must be there.
+
+    Raises
+    ------
+    EstimateError
+        Unreadable file, or bins other than the run's.
+    """
+    _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
+    for name in ("z_lower", "z_upper", "log_g"):
+        if not np.isfinite(columns[name]).all():
+            raise EstimateError(f"{path}: {name} holds numbers that are not finite")
+    lower, upper = columns["z_lower"], columns["z_upper"]
+    b = np.clip(np.rint(np.interp(lower, edges, np.arange(len(edges)))), 0, len(edges) - 2)
+    bins = b.astype(np.int64)
+    near = 1e-6 * np.diff(edges).min()
+    fits = (np.abs(edges[bins] - lower) < near) & (np.abs(edges[bins + 1] - upper) < near)
+    if not fits.all():
+        i = int(np.argmin(fits))
+        raise EstimateError(
+            f"{path}: its bin {lower[i]:g} to {upper[i]:g} is not one of the run's bins "
+            f"({edges[0]:g} to {edges[-1]:g}, width {edges[1] - edges[0]:g}); "
+            "enumerate with the run's own input file"
+        )
+    log_g_b, r_b = np.full(len(edges) - 1, -np.inf), np.full(len(edges) - 1, np.nan)
+    log_g_b[bins] = columns["log_g"]
+    r_b[bins] = columns.get("r", np.full(len(bins), np.nan))
+    return Exact(log_g_b, r_b)
+
+
+def read_test_sets(path: Path) -> dict[str, FloatArray]:
+    """Read z, float64 [n], of test sets that ``python -m omniinput_hpc.test_sets`` wrote, by name.
+
+    Raises
+    ------
+    EstimateError
+        Missing file, or a row that is not ``set,role,z``.
+    """
+    found: dict[str, list[float]] = {}
+    try:
+        rows = list(csv.reader(line for line in _lines(path) if not line.startswith("#")))
+    except csv.Error as error:
+        raise EstimateError(f"{path} cannot be read as CSV: {error}") from None
+    if not rows or rows[0] != ["set", "role", "z"]:
+        raise EstimateError(f"{path} does not have the columns set, role, z")
+    for number, row in enumerate(rows[1:], start=1):
+        try:
+            name, _, z = row
+            found.setdefault(read_cell(name), []).append(_finite(z))
+        except ValueError:
+            raise EstimateError(f"{path}, row {number}: expected set, role, z") from None
+    if not found:
+        raise EstimateError(f"{path} holds no outputs")
+    return {name: np.array(z) for name, z in found.items()}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_text(path, "CSV file", MAX_CSV_BYTES).splitlines()
+    except UserError as error:
+        raise EstimateError(str(error)) from None
+
+
+def _finite(text: str) -> float:
+    """Return a cell's number; a ValueError where it is none, NaN or infinite."""
+    value = float(text)
+    if not np.isfinite(value):
+        raise ValueError
+    return value
+
+
+def describe_density(density: Density, source: str) -> list[str]:
+    """Return the header lines that every file made from a density begins with."""
+    verdict, n_groups = density.verdict, len(density.lanes_g)
+    bounded = int(np.isfinite(density.log_g_upper_b).sum())
+    if density.absolute:
+        lines = [
+            f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
+            "share of the beta = 0 rung's moves inside the bins: "
+            f"{density.share_inside:.6g})"
+        ]
+    else:
+        why = "no rung has beta = 0"
+        if not np.isnan(density.share_inside):
+            why = "all moves of the beta = 0 rung fell outside the bins"
+        lines = [f"absolute: no ({why}); log_g is relative: the sum of exp(log_g) is 1"]
+    lines += verdict_lines(density)
+    blocks = f"{verdict.n_blocks} blocks of rounds" if verdict.n_blocks else "no blocks"
+    lines += [
+        f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
+        f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
+        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
+        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not to be believed; nan "
+        "elsewhere, and in all bins of a run that has not converged, whose log_g_error is the "
+        "spread of its lanes and no more",
+        f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
+        f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
+        f"source: {source}",
+    ]
+    return lines
+
+
+def describe_run(*runs: RunData) -> str:
+    """Return one line on where the numbers come from."""
+    first = runs[0]
+    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    return (
+        "; ".join(_rounds_of(run) for run in runs)
+        + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
+        + (" (model.noise = true: z is not a function of the input)" if noisy else "")
+    )
+
+
+def _rounds_of(run: RunData) -> str:
+    unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
+    return f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}"
+
+
+def summarize_density(density: Density) -> list[str]:
+    """Return the plain lines that the script prints."""
+    filled = density.count_b > 0
+    bounded_b = np.isfinite(density.log_g_upper_b)
+    error = density.log_g_error_b[filled & ~bounded_b]
+    known = np.isfinite(error)
+    lines = [
+        f"{filled.sum()} of {len(filled)} bins have counts, {density.count_b.sum():,} in all; "
+        f"{density.outside_k2[:, 0].sum():,} moves below the bins, "
+        f"{density.outside_k2[:, 1].sum():,} above"
+    ]
+    if density.absolute:
+        lines.append(
+            "log_g is absolute: ln of the number of inputs per bin, "
+            f"ln(all inputs inside the bins) = {logsumexp(density.log_g_b):.6f}"
+        )
+    else:
+        lines.append("log_g is relative: no moves at beta = 0 inside the bins")
+    if known.any():
+        lines.append(
+            f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
+            f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
+        )
+    if bounded_b.any():
+        lines.append(
+            f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
+            "counts: their upper bounds count, not their errors"
+        )
+    if not density.verdict.converged:
+        lines.append("these are the spread of the lanes; the errors of this run are not known")
+    return lines + verdict_lines(density)
+
+
+def summarize_curve(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
+    """Return the plain lines that the script prints."""
+    gaps = int(curve.interpolated_b.sum())
+    lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
+    lines += thin_lines(density, curve, fewest)
+    return [*lines, aupr_line(curve), *verdict_lines(density)]
+
+
+VISITED = "of what was visited:"
+"""How the line begins that says what "converged" is not about."""
+
+
+def verdict_lines(density: Density) -> list[str]:
+    """Return the verdict in words, a line per reason."""
+    if density.verdict.converged:
+        return ["converged: yes", f"{VISITED} inputs that no walker came near cannot be seen"]
+    return ["converged: no"] + [f"not converged: {reason}" for reason in density.verdict.reasons]
+
+
+def density_columns(density: Density) -> dict[str, NDArray]:
+    """Return the columns of the density file: a row per bin that has counts.
+
+    log_g_upper is NaN where log_g and its error are an interval, and a number where they are not.
+    """
+    bins = np.flatnonzero(density.count_b)
+    return {
+        "z_lower": density.edges[bins],
+        "z_upper": density.edges[bins + 1],
+        "log_g": density.log_g_b[bins],
+        "log_g_error": density.log_g_error_b[bins],
+        "count": density.count_b[bins],
+        "effective_count": density.effective_b[bins],
+        "log_g_upper": density.log_g_upper_b[bins],
+    }
+
+
+def curve_columns(curve: Curve) -> dict[str, NDArray]:
+    """Return the columns of the precision-recall file."""
+    low, high = curve.bands.low, curve.bands.high
+    columns = {
+        "threshold": curve.threshold_t,
+        "precision": curve.precision_t,
+        "precision_low": low.precision_t,
+        "precision_high": high.precision_t,
+        "log_recall": curve.log_recall_t,
+        "log_recall_low": low.log_recall_t,
+        "log_recall_high": high.log_recall_t,
+        "overconfident": 1.0 - curve.precision_t,
+        "overconfident_low": 1.0 - high.precision_t,
+        "overconfident_high": 1.0 - low.precision_t,
+    }
+    for name in ("log_wrong", "simple_precision", "simple_log_recall"):
+        ends = (("", curve.trace), ("_low", low), ("_high", high))
+        columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
+    b = curve.bin_t
+    return columns | {
+        "r": curve.r_b[b],
+        "r_error": curve.r_error_b[b],
+        "r_low": curve.r_low_b[b],
+        "r_high": curve.r_high_b[b],
+        "inputs": curve.inputs_b[b],
+        "lanes": curve.lanes_b[b],
+        "thin": curve.thin_b[b].astype(np.int64),
+        "one_sided": _one_sided(curve.precision_t),
+        "r_one_sided": _one_sided(curve.r_b[b]),
+    }
+
+
+def _one_sided(share: FloatArray) -> NDArray[np.int64]:
+    """Return 1 where nothing right was seen, -1 where nothing wrong was, else 0."""
+    return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)
+
+
+def describe_curve(
+    curve: Curve, side: str, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
+    """Return the header lines of a precision-recall file, before those of its density."""
+    sign = "<=" if side == "low" else ">="
+    lines = [
+        f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
+        "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
+        "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
+        "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
+        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
+        f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
+        f"or {fewest[1]}",
+        "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
+        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one (a "
+        "rule's band of precision is the lanes' alone, and has no width there)",
+        aupr_line(curve),
+    ]
+    gaps = int(curve.interpolated_b.sum())
+    if gaps:
+        lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
+    return lines
+
+
+def thin_lines(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
+    """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
+    few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
+    lines = []
+    left_out = density.believed_b & (curve.inputs_b > 0)
+    left_out[curve.bin_t] = False
+    ends = np.sort(curve.bin_t)[[0, -1]]
+    if left_out.any():
+        lines.append(
+            f"the curve counts the bins from {density.edges[ends[0]]:g} to "
+            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, of {few}: "
+            f"{left_out.sum()}"
+        )
+    thin = np.flatnonzero(curve.thin_b)
+    names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
+    more = f" and {thin.size - 6} more" if thin.size > 6 else ""
+    if thin.size == len(curve.bin_t):
+        lines.append(f"all bins have {few}: all are counted, and all are drawn hollow")
+    elif thin.size:
+        lines.append(f"{thin.size} bins have {few} and are drawn hollow: {', '.join(names)}{more}")
+    return lines
+
+
+def aupr_line(curve: Curve) -> str:
+    """Return the AUPR with its error and interval, in words."""
+    if np.isnan(curve.aupr):
+        return "AUPR: not defined (right inputs in fewer than two bins)"
+    return (
+        f"AUPR: {curve.aupr:.6f} +- {curve.aupr_error:.6f} (one standard error), "
+        f"95% interval {curve.aupr_low:.6f} to {curve.aupr_high:.6f}, over ln recall between "
+        "the curve's own ends"
+    )

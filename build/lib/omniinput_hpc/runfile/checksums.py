@@ -1,0 +1,256 @@
+"""Checksums of a run file: 64-bit xxh3 of what was meant to be written, per dataset, round, rung.
+
+Each rank hashes what it writes, before it writes it, and the checksums are committed with it; they
+do not depend on the number of ranks. A checksum's seed names its dataset, round and rung, so that
+bytes of another place do not fit either. Columns are datasets in alphabetical order:
+
+    checksum/round           uint64 [R, K, n], of what has a slab a round
+    checksum/parity          uint64 [2, K, n], of what has two slabs, written in turn
+    checksum/counted_parity  uint64 [2, K, n], of those of them that count since burn-in
+    checksum/burn_in         uint64 [K, n], of what is frozen after burn-in
+    checksum/once            uint64 [n], of what is written at creation
+    checksum/progress        uint64 [n, 2], of the counters, in the order of `COUNTERS`: of their
+                             even and odd values in turn
+
+HDF5 itself does not protect attributes, nor where datasets lie: the attributes
+``checksum_attributes`` and ``checksum_datasets`` do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from omniinput_hpc.runfile import untrusted_hdf5
+from omniinput_hpc.runfile.fields import Field, slab
+
+COUNTERS = ("progress/rounds_committed", "progress/burn_in_committed")
+PROGRESS = "checksum/progress"
+BY_KIND = {
+    "round": "checksum/round",
+    "parity": "checksum/parity",
+    "counted parity": "checksum/counted_parity",
+    "burn-in": "checksum/burn_in",
+    "once": "checksum/once",
+}
+"""Where the checksums of datasets stand, by how often these are written (see `fields.Field`)."""
+OF_DATASETS, OF_ATTRIBUTES = "checksum_datasets", "checksum_attributes"
+MAX_ATTRIBUTES = 1000
+ATTEMPTS, PAUSE = 50, 0.002
+"""To read a counter and its checksum of a live run, and seconds between them."""
+
+Fields = Mapping[str, Field]
+Sums = NDArray[np.uint64]
+
+
+def fields_of(fields: Fields, n_rungs: int) -> dict[str, Field]:
+    """Return the datasets of checksums of some datasets."""
+    found = {}
+    for per, name in BY_KIND.items():
+        names = columns(fields, per)
+        first = {"once": (), "burn-in": (n_rungs,)}
+        if names:
+            of_rounds = (fields[names[0]].shape[0], n_rungs)
+            found[name] = Field((*first.get(per, of_rounds), len(names)), np.uint64, per)
+    return found | {PROGRESS: Field((len(counters(fields)), 2), np.uint64, "once")}
+
+
+def counters(fields: Container[str]) -> list[str]:
+    """Return the counters among some datasets, in the order of `PROGRESS`."""
+    return [name for name in COUNTERS if name in fields]
+
+
+def columns(fields: Fields, per: str) -> list[str]:
+    """Return the datasets of a kind that have checksums, in the order of the columns."""
+    return sorted(
+        name
+        for name, field in fields.items()
+        if field.per == per and name not in COUNTERS and not name.startswith("checksum/")
+    )
+
+
+def of_slab(name: str, field: Field, round_: int, rungs: range, values: NDArray[Any]) -> Sums:
+    """Return the checksum of each rung's part of a slab (see `fields.slab`), uint64 [rungs]."""
+    values = np.ascontiguousarray(values, dtype=field.dtype)
+    number = 0 if field.per == "burn-in" else round_  # it is written again by every such round
+    if field.over == "bottom":
+        parts = [values if k == 0 else values[:0] for k in rungs]
+    else:  # there is one pair of rungs less than rungs
+        parts = [values[i : i + 1] for i in range(len(rungs))]
+    sums = [_digest(name, number, k, part) for k, part in zip(rungs, parts, strict=True)]
+    return np.array(sums, dtype=np.uint64)
+
+
+def with_sums(
+    fields: Fields, round_: int, rungs: range, slabs: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Return a rank's slabs of a round as they are to be written, and those of their checksums."""
+    found = {
+        name: np.ascontiguousarray(slabs[name], dtype=field.dtype)
+        for name, field in fields.items()
+        if name in slabs and not name.startswith("checksum/")
+    }
+    for per, name in BY_KIND.items():
+        if name not in fields:
+            continue
+        n_rungs = fields[name].shape[-2] if per != "once" else 0
+        # Of burn-in these are not written to the file, but to its side file.
+        in_side_file = per == "counted parity" and found.keys() >= {*columns(fields, per)}
+        if in_side_file or slab(fields[name], round_, rungs, n_rungs) is not None:
+            found[name] = np.stack(
+                [of_slab(n, fields[n], round_, rungs, found[n]) for n in columns(fields, per)],
+                axis=-1,
+            )
+    return found
+
+
+def of_header(fields: Fields, values: Mapping[str, NDArray[Any]]) -> dict[str, Sums]:
+    """Return what a new file holds of checksums, given what it holds at creation."""
+    found: dict[str, Sums] = {}
+    if PROGRESS in fields:
+        found[PROGRESS] = np.array([_of_last_values(n, 0) for n in counters(fields)], np.uint64)
+    if values.keys() >= {*columns(fields, "once")} and (name := BY_KIND["once"]) in fields:
+        sums = [of_whole(n, fields[n], values[n]) for n in columns(fields, "once")]
+        found[name] = np.array(sums, dtype=np.uint64)
+    if values.keys() >= {*columns(fields, "burn-in")} and (name := BY_KIND["burn-in"]) in fields:
+        rungs = range(fields[name].shape[0])
+        names = columns(fields, "burn-in")
+        of_rungs = [of_slab(n, fields[n], 0, rungs, values[n]) for n in names]
+        found[name] = np.stack(of_rungs, axis=-1)
+    return found
+
+
+def of_whole(name: str, field: Field, values: NDArray[Any]) -> int:
+    """Return the checksum of a dataset that is written at creation."""
+    return _digest(name, 0, 0, np.ascontiguousarray(values, dtype=field.dtype))
+
+
+def of_counter(name: str, value: int) -> int:
+    """Return the checksum of a counter's value."""
+    return _digest(name, 0, 0, np.array([value], dtype=np.int64))
+
+
+def _of_last_values(name: str, value: int) -> list[int]:
+    """Return the checksums of a counter's value and of the one before, the even one's first."""
+    return [of_counter(name, value - (value - parity) % 2) for parity in range(2)]
+
+
+def put_counter(datasets: Mapping[str, Any], name: str, value: int) -> None:
+    """Raise a counter by one, and then write its checksum, in the datasets of a file.
+
+    The checksum of the value before stays, so that a half-written one does no harm.
+    """
+    datasets[name][0] = value
+    if PROGRESS in datasets:
+        row = counters(datasets).index(name)
+        datasets[PROGRESS][row, value % 2] = of_counter(name, value)
+
+
+def set_counter(file: h5py.File, name: str, value: int) -> None:
+    """Write a counter and its checksums, whatever it was."""
+    file[name][0] = value
+    if PROGRESS in file:
+        file[PROGRESS][counters(file).index(name)] = _of_last_values(name, value)
+
+
+def counter(file: h5py.File, name: str) -> tuple[int, bool]:
+    """Return a counter of committed rounds, and whether it fits its checksum, also of a live run.
+
+    Counter and checksum are written one after the other, after the data, when all ranks have
+    agreed that these are written. A run that was killed between the two has committed the round.
+    """
+    value = int(file[name][0])
+    if PROGRESS not in file:
+        return value, True
+    row = counters(file).index(name)
+    for _ in range(ATTEMPTS):
+        value, found = int(file[name][0]), file[PROGRESS][row].tolist()
+        for fitting in (value + 1, value):
+            if found[fitting % 2] == of_counter(name, fitting):
+                return fitting, True
+        if found[(value - 1) % 2] == of_counter(name, value - 1):
+            return value, True
+        time.sleep(PAUSE)
+    return value, False
+
+
+def settle(file: h5py.File) -> bool:
+    """Make counters and their checksums agree after a kill between them; return if they did not.
+
+    In a file that is open for reading nothing is changed. What fits in no way is left as it is.
+    """
+    if PROGRESS not in file:
+        return False
+    unsettled = False
+    for row, name in enumerate(counters(file)):
+        value, fits = counter(file, name)
+        stored = int(file[name][0]), file[PROGRESS][row].tolist()
+        if fits and stored != (value, _of_last_values(name, value)):
+            unsettled = True
+            if file.mode == "r+":
+                set_counter(file, name, value)
+    return unsettled
+
+
+def settle_file(path: Path) -> None:
+    """Settle the counters of the run file at a path, which no other process writes."""
+    with h5py.File(path, "r", locking=False) as file:
+        unsettled = settle(file)
+    if unsettled:
+        with h5py.File(path, "r+", locking=False) as file:
+            settle(file)
+
+
+def of_attributes(file: h5py.File, fields: Fields, attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums of a file's attributes and of where its datasets lie, as attributes."""
+    if PROGRESS not in fields:
+        return {}
+    of_datasets = _of_places(file, fields)
+    return {
+        OF_DATASETS: of_datasets,
+        OF_ATTRIBUTES: _of_attributes({**attributes, OF_DATASETS: of_datasets}),
+    }
+
+
+def wrong_attributes(file: h5py.File, fields: Fields) -> Iterator[str]:
+    """Yield what of a file's attributes and of its layout does not fit its checksum."""
+    if len(file.attrs) > MAX_ATTRIBUTES:
+        raise ValueError("it has too many attributes")
+    stored = {name: untrusted_hdf5.attribute(file, name) for name in file.attrs}
+    if stored.get(OF_ATTRIBUTES) != _of_attributes(stored):
+        yield "its attributes (the stored input, the model's fingerprint and others)"
+    if stored.get(OF_DATASETS) != _of_places(file, fields):
+        yield "the list of its datasets (which there are, and where in the file they lie)"
+
+
+def _of_attributes(attributes: Mapping[str, Any]) -> str:
+    hashed = xxhash.xxh3_64()
+    for name in sorted(set(attributes) - {OF_ATTRIBUTES}):
+        value = attributes[name]
+        if not isinstance(value, str):
+            value = np.asarray(value)
+            value = value.dtype.str, value.shape, value.tobytes()
+        hashed.update(f"{name} = {value!r}\n".encode())
+    return hashed.hexdigest()
+
+
+def _of_places(file: h5py.File, fields: Fields) -> str:
+    """Return the checksum of the names, shapes, types and offsets of datasets."""
+    places = []
+    for name in sorted(fields):
+        dataset = file[name]
+        kind = dataset.id.get_type().encode()
+        places.append((name, dataset.shape, kind, dataset.id.get_offset() if dataset.size else 0))
+    return xxhash.xxh3_64_hexdigest(repr(places).encode())
+
+
+def _digest(name: str, round_: int, rung: int, values: NDArray[Any]) -> int:
+    seed = xxhash.xxh3_64_intdigest(f"{name} {round_} {rung}".encode())
+    return xxhash.xxh3_64_intdigest(values.data, seed)

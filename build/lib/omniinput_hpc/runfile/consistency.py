@@ -1,0 +1,94 @@
+"""What no run writes: cheap checks that the reader, a resume and --verify share.
+
+Each check takes arrays and yields what is wrong in plain words, with the rung where it is one
+rung's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Z_SUM_TOLERANCE = 1e-9
+"""Of the sum of z in a bin, relative to its counts times the larger edge."""
+
+Words = Iterator[str]
+OfRungs = Iterator[tuple[int, str]]
+
+
+def betas(beta_k: NDArray[np.float64], flat: bool, ascending: bool = True) -> Words:
+    """Check a ladder; `flat`: it has flat-histogram rungs, whose beta is NaN, before all others.
+
+    ascending : whether its betas must ascend (those of Gaussian rungs need not)
+    """
+    n_flat = int(np.isnan(beta_k).sum()) if flat else 0
+    canonical_k = beta_k[n_flat:]
+    if not np.isfinite(canonical_k).all():
+        yield "it holds betas that are not finite"
+    elif ascending and not (np.diff(canonical_k) > 0).all():
+        k = n_flat + int(np.argmin(np.diff(canonical_k) > 0))
+        yield (
+            f"its betas do not ascend: {beta_k[k]:g} on rung {k}, {beta_k[k + 1]:g} on rung {k + 1}"
+        )
+
+
+def edges(edges: NDArray[np.float64]) -> Words:
+    """Check the edges of bins."""
+    if not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+        yield "they are not finite numbers in ascending order"
+
+
+def inputs(x: NDArray[Any], n_values: int) -> Words:
+    """Check the sites' values."""
+    if n_values <= np.iinfo(x.dtype).max and (largest := x.max(initial=0)) >= n_values:
+        yield f"a value of x is {largest}, of {n_values} values"
+
+
+def outputs(z: NDArray[np.floating[Any]]) -> Words:
+    """Check outputs of the model."""
+    n_bad = z.size - np.count_nonzero(np.isfinite(z))
+    if n_bad:
+        yield f"{n_bad} outputs are not finite"
+
+
+def walkers(walker: NDArray[np.int32], n_walkers: int) -> Words:
+    """Check the identities of walkers, of all rungs' so many."""
+    if walker.size and not 0 <= walker.min() <= walker.max() < n_walkers:
+        yield f"a walker's number is not from 0 to {n_walkers - 1}"
+
+
+def not_negative(counts: NDArray[np.int64]) -> Words:
+    """Check counts that have a sign."""
+    if counts.min(initial=0) < 0:
+        yield f"a count is {counts.min()}"
+
+
+def counted(
+    counts_kb: NDArray[np.integer[Any]], outside_k2: NDArray[np.integer[Any]], moves: int
+) -> OfRungs:
+    """Check that each rung counted so many moves, in the bins and outside."""
+    counted_k = counts_kb.sum(axis=1, dtype=np.int64) + outside_k2.sum(axis=1, dtype=np.int64)
+    for k in np.flatnonzero(counted_k != moves):
+        yield int(k), f"{counted_k[k]:,} counts of {moves:,} moves"
+
+
+def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRungs:
+    """Check that no more is accepted than attempted; the first axis is that of rungs."""
+    bad = (accepted < 0) | (accepted > attempted)
+    for k in np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1)):
+        yield int(k), f"{accepted[k]} accepted of {attempted[k]}"
+
+
+def sums_of_z(
+    z_sum_kb: NDArray[np.float64], counts_kb: NDArray[np.int64], edges: NDArray[np.float64]
+) -> OfRungs:
+    """Check that each bin's mean z lies in the bin."""
+    largest_b = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
+    slack_kb = Z_SUM_TOLERANCE * counts_kb * largest_b
+    inside_kb = z_sum_kb >= counts_kb * edges[:-1] - slack_kb
+    inside_kb &= z_sum_kb <= counts_kb * edges[1:] + slack_kb
+    for k in np.flatnonzero(~inside_kb.all(axis=1)):
+        yield int(k), f"the mean z of {np.count_nonzero(~inside_kb[k])} bins is outside them"

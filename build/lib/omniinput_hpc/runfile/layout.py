@@ -1,0 +1,324 @@
+"""The run file: its layout, and creating and growing one (no MPI here).
+
+One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
+``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
+`writers`), so that a kill at any instant leaves a readable file. `reader` reads it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.histogram import MAX_BINS, MAX_GROUPS
+from omniinput_hpc.runfile import checksums
+from omniinput_hpc.runfile.fields import Field as Field
+from omniinput_hpc.runfile.fields import shape_of as shape_of
+from omniinput_hpc.runfile.fields import slab as slab
+
+FORMAT = "omniinput-run"
+FORMAT_VERSION = 3
+WITHOUT_CHECKSUMS = 2
+"""The version of files without checksums: they are read and resumed as they are."""
+
+Attribute = str | int | float | NDArray[Any]
+N_LEARNING = 6
+"""Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers that fix every dataset's shape."""
+
+    rounds: int
+    n_rungs: int
+    n_walkers: int
+    n_bins: int
+    samples_per_round: int
+    n_sites: int
+    n_values: int
+    n_kernels: int
+    n_tuned: int = 0  # numbers that a rung's kernel tunes
+    flat: bool = False  # whether there are flat-histogram rungs
+    log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
+    checksums: bool = False  # whether everything has one; files of older versions have none
+
+    @property
+    def x_dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer that holds n_values values."""
+        return np.min_scalar_type(self.n_values - 1)
+
+    def check(self) -> None:
+        """Raise a ValueError where no run file can have these numbers."""
+        if self.n_bins > MAX_BINS:
+            raise ValueError(f"{self.n_bins:.3g} bins are too many")
+        if min(self.rounds, self.n_rungs, self.n_walkers, self.n_bins, self.n_kernels) < 1:
+            raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
+        if self.samples_per_round % self.n_walkers:
+            raise ValueError("its samples are no multiple of its walkers")
+
+
+def layout(g: Geometry) -> dict[str, Field]:
+    """Return every dataset of a run file, by name."""
+    r, k, w, b, s = g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.samples_per_round
+    groups, learnt = min(MAX_GROUPS, w), b + 2 if g.flat else 0
+    fields = {
+        "ladder/beta": Field((k,), np.float64, "burn-in"),
+        "ladder/rejection": Field((k - 1,), np.float64, "burn-in", "pair"),
+        "ladder/z_std": Field((k,), np.float64, "burn-in"),
+        "ensemble/log_weight": Field((k, b), np.float64, "burn-in"),
+        "ensemble/kappa": Field((k,), np.float64, "once"),
+        "ensemble/z0": Field((k,), np.float64, "once"),
+        "bins/edges": Field((b + 1,), np.float64, "once"),
+        "histogram/counts": Field((r, k, b), np.uint32, "round"),
+        "histogram/outside": Field((r, k, 2), np.uint32, "round"),
+        "histogram/lane_counts": Field((2, k, groups, b), np.uint64, "counted parity"),
+        "histogram/z_sum": Field((2, k, b), np.float64, "counted parity"),
+        "samples/x": Field((r, k, s, g.n_sites), g.x_dtype, "round"),
+        "samples/z": Field((r, k, s), np.float32, "round"),
+        "samples/walker": Field((r, k, s), np.int32, "round"),
+        "exchange/attempted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/accepted": Field((r, k - 1), np.int64, "round", "pair"),
+        "exchange/walker": Field((r, k, w), np.int32, "round"),
+        "exchange/round_trips": Field((r, w * k), np.int64, "round", "bottom"),
+        "kernel/attempted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "kernel/accepted": Field((r, k, g.n_kernels), np.int64, "round"),
+        "state/x": Field((2, k, w, g.n_sites), g.x_dtype, "parity"),
+        "state/z": Field((2, k, w), np.float32, "parity"),
+        "state/walker": Field((2, k, w), np.int32, "parity"),
+        "state/direction": Field((2, k, w), np.int8, "parity"),
+        "state/beta": Field((2, k), np.float64, "parity"),
+        "state/swaps": Field((2, k - 1, 2), np.int64, "parity", "pair"),
+        "state/kernel": Field((2, k, g.n_tuned), np.float64, "parity"),
+        "state/entropy": Field((2, k, learnt), np.float64, "parity"),
+        "state/visits": Field((2, k, learnt), np.float64, "parity"),
+        "state/learning": Field((2, k, N_LEARNING), np.float64, "parity"),
+        "progress/rounds_committed": Field((1,), np.int64, "once"),
+        "progress/burn_in_committed": Field((1,), np.int64, "once"),
+    }
+    if g.log_q:
+        fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
+    if not g.checksums:
+        return fields
+    # Before the state, of which the side file has a copy: a file cut short there can be salvaged.
+    before = {n: field for n, field in fields.items() if not n.startswith(("state/", "progress/"))}
+    return before | checksums.fields_of(fields, k) | fields
+
+
+def size_in_bytes(g: Geometry) -> int:
+    """Return the size of a run file's data."""
+    fields = layout(g).values()
+    return sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in fields)
+
+
+def create(
+    path: Path,
+    g: Geometry,
+    first: Mapping[str, NDArray[np.float64]],
+    attributes: Mapping[str, Attribute],
+) -> None:
+    """Make a run file that holds no round yet (see `make_file`).
+
+    `first` holds what is written at creation, by dataset (see `first_values`).
+    """
+    version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
+    header |= {"n_values": g.n_values, "n_sites": g.n_sites, **attributes}
+    make_file(path, layout(g), first, header)
+
+
+def make_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    first: Mapping[str, NDArray[np.float64]],
+    attributes: Mapping[str, Attribute],
+) -> None:
+    """Make a file without any round; the name appears only once it is whole and durable.
+
+    Raises an OSError where the disk is read-only, full, or out of quota.
+    """
+    counters = {name: np.zeros(1, np.int64) for name in fields if name in checksums.COUNTERS}
+    values = {**first, **counters, **checksums.of_header(fields, first)}
+    with making(path) as file:
+        make_datasets(file, fields)
+        for name, value in values.items():
+            file[name][...] = value
+        created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        put_attributes(file, fields, {**attributes, "created": created})
+
+
+def put_attributes(
+    file: h5py.File, fields: Mapping[str, Field], attributes: Mapping[str, Attribute]
+) -> None:
+    """Store attributes, and checksums of them and of the datasets' places, in a new file."""
+    for name, value in {**attributes, **checksums.of_attributes(file, fields, attributes)}.items():
+        file.attrs[name] = value
+
+
+def grow_file(
+    path: Path,
+    fields: Mapping[str, Field],
+    attributes: Mapping[str, Attribute],
+    heartbeat: Callable[[], object] = lambda: None,
+) -> None:
+    """Replace a file by a longer one with the same content but some attributes.
+
+    `heartbeat` is called after every round that is copied: large files take minutes.
+    """
+    with h5py.File(path, "r", locking=False) as old, making(path) as new:
+        make_datasets(new, fields)
+        put_attributes(new, fields, {**old.attrs, **attributes})
+        committed, _ = checksums.counter(old, "progress/rounds_committed")
+        for name, field in fields.items():
+            if field.per == "round":
+                for round_ in range(committed):
+                    new[name][round_] = old[name][round_]
+                    heartbeat()
+            else:
+                new[name][...] = old[name][...]
+        checksums.settle(new)
+
+
+def grow(
+    path: Path, g: Geometry, config_toml: str, heartbeat: Callable[[], object] = lambda: None
+) -> None:
+    """Replace a run file by a longer one (`g.rounds` rounds) with the same content."""
+    grow_file(path, layout(g), {"config": config_toml}, heartbeat)
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name that a file has until it is whole, beside a link's target."""
+    target = target_of(path)
+    return target.with_name(target.name + ".partial")
+
+
+def target_of(path: Path) -> Path:
+    """Return the file that a path stands for: a symbolic link, also a dangling one, its target."""
+    return Path(os.path.realpath(path))
+
+
+def checkpoint_of(path: Path) -> Path:
+    """Return the path of a run file's side file (see `side_checkpoint`).
+
+    Like the lock it lies beside the file itself, not beside a symbolic link.
+    """
+    target = target_of(path)
+    return target.with_name(target.name + ".checkpoint")
+
+
+def first_values(
+    beta_k: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    log_weight_kb: NDArray[np.float64] | None = None,
+    kappa_k: NDArray[np.float64] | None = None,
+    z0_k: NDArray[np.float64] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Return what a new run file holds at once; what burn-in finds out is NaN till then.
+
+    Without the last three, all rungs are canonical.
+    """
+    n_rungs, zero_k = len(beta_k), np.zeros(len(beta_k))
+    if log_weight_kb is None:
+        log_weight_kb = -beta_k[:, None] * (0.5 * (edges[:-1] + edges[1:]))
+    return {
+        "ladder/beta": beta_k,
+        "ladder/rejection": np.full(n_rungs - 1, np.nan),
+        "ladder/z_std": np.full(n_rungs, np.nan),
+        "bins/edges": edges,
+        "ensemble/log_weight": log_weight_kb,
+        "ensemble/kappa": zero_k if kappa_k is None else kappa_k,
+        "ensemble/z0": zero_k if z0_k is None else z0_k,
+    }
+
+
+def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
+    """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
+    for name, field in fields.items():
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_layout(h5py.h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
+        group, _, leaf = name.rpartition("/")
+        parent = file.require_group(group)
+        space = h5py.h5s.create_simple(field.shape)
+        kind = h5py.h5t.py_create(np.dtype(field.dtype))
+        h5py.h5d.create(parent.id, leaf.encode(), kind, space, dcpl=creation)
+
+
+class _Noted(io.FileIO):
+    """A file that HDF5 writes through, and whose errors are noted instead of raised into HDF5.
+
+    HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
+    the file may then crash the process.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        while len(view) and self.error is None:
+            try:
+                view = view[super().write(view) or 0 :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
+
+
+@contextmanager
+def making(path: Path) -> Iterator[h5py.File]:
+    """Make an HDF5 file that gets its name when it is whole and durable, and only then.
+
+    A symbolic link stays one: its target is made. Raises an OSError where something could not be
+    written; what has the name already is then as it was.
+    """
+    partial, target = partial_of(path), target_of(path)
+    with _Noted(partial, "w+") as raw:
+        try:
+            with h5py.File(raw, "w") as file:
+                yield file
+        except Exception:  # HDF5's complaints after a noted error: that one is raised below
+            if raw.error is None:
+                raise
+    if raw.error is not None:
+        partial.unlink(missing_ok=True)
+        raise raw.error
+    sync(partial)
+    os.replace(partial, target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the kernel write a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the nearest existing folder."""
+    while not os.path.exists(folder):
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

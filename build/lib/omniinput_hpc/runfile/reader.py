@@ -1,0 +1,430 @@
+"""Reading a run file, also while the run is live: committed rounds only, without locks.
+
+Needs only numpy and h5py (neither MPI nor torch), so that it works on a login node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import (
+    checksums,
+    consistency,
+    stored_input,
+    untrusted_hdf5,
+)
+from omniinput_hpc.runfile.checked_datasets import (
+    BrokenRun,
+    CheckedDatasets,
+    CheckedFile,
+    OnDamage,
+    refuse,
+    refuse_impossible,
+)
+from omniinput_hpc.runfile.checked_datasets import warn as warn
+from omniinput_hpc.runfile.layout import (
+    FORMAT,
+    FORMAT_VERSION,
+    WITHOUT_CHECKSUMS,
+    Geometry,
+    checkpoint_of,
+    layout,
+)
+from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RecordedRound, RungState
+
+MAX_ATTEMPTS = 50
+"""To read what a live run overwrites every second round."""
+
+
+class RunReader(CheckedFile):
+    """The committed content of a run file; use as a context manager (see `open_run`).
+
+    Attributes
+    ----------
+    path : Path
+    config : dict, the parsed input file; config_toml : str
+    fingerprint : str, of the model
+    beta_k : float64 [K]; NaN marks a flat-histogram rung
+    edges : float64 [B + 1]
+    rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
+    n_values, n_sites, walkers, samples_per_round : int
+    """
+
+    NAME = "run file"
+
+    def _read_header(self) -> None:
+        file, versions = self._file, (WITHOUT_CHECKSUMS, FORMAT_VERSION)
+        version = untrusted_hdf5.require(file, FORMAT, versions, "an omniinput_hpc run")
+        self.config_toml = untrusted_hdf5.text(file, "config")
+        self.config: dict[str, Any] = stored_input.parse(self.config_toml)
+        self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
+        self.n_values = untrusted_hdf5.whole_number(file, "n_values", 2)
+        self.n_sites = untrusted_hdf5.whole_number(file, "n_sites", 1)
+        self.geometry = self._geometry(version == FORMAT_VERSION)
+        self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
+        self.samples_per_round = self.geometry.samples_per_round
+        self.moves_per_round = stored_input.moves_per_round(self.config, self.walkers)
+        self._read_counters()
+        if self.geometry.checksums:
+            for what in checksums.wrong_attributes(file, layout(self.geometry)):
+                self._data.report_damage(what)
+        self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
+        _raise_first("bins/edges", consistency.edges(self.edges))
+        self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
+        gaussian = self.config.get("ladder", {}).get("kappa") is not None
+        betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
+        _raise_first("ladder/beta", betas)
+
+    def _read_counters(self) -> None:
+        """Read the counters, and of the same moment what a live run soon overwrites."""
+        fields, k = layout(self.geometry), self.geometry.n_rungs
+        burn_in = self.config["run"].get("burn_in", 0)
+        for _ in range(MAX_ATTEMPTS):
+            self._data = CheckedDatasets(
+                self._file, self.path, fields, k, self._possible(), self.on_damage,
+                self._on_impossible,
+            )  # fmt: skip
+            counted = {name: checksums.counter(self._file, name) for name in checksums.COUNTERS}
+            self.rounds, self.burn_in_committed = (counted[name][0] for name in checksums.COUNTERS)
+            within = 0 <= self.rounds <= self.rounds_planned
+            if not (within and 0 <= self.burn_in_committed <= burn_in):
+                raise ValueError("the progress counters are out of range")
+            if self.rounds == 0 or self._data.hold(self.rounds - 1):
+                break
+        else:
+            raise UserError(f"{self.path} is being written too fast to be read")
+        self.is_settled = not checksums.settle(self._file)
+        for name, (_, fits) in counted.items():
+            if not fits:
+                self._data.report_damage(name)
+        self.is_frozen = self.burn_in_committed >= burn_in
+
+    def _possible(self) -> Mapping[str, Callable[[NDArray[Any]], Iterator[str]]]:
+        """Return what checks, by dataset, whether its values are some that a run writes."""
+        g = self.geometry
+        walkers = partial(consistency.walkers, n_walkers=g.n_rungs * g.n_walkers)
+        return {
+            "samples/x": partial(consistency.inputs, n_values=g.n_values),
+            "samples/z": consistency.outputs,
+            "samples/walker": walkers,
+            "exchange/walker": walkers,
+            "exchange/round_trips": consistency.not_negative,
+        }
+
+    def _geometry(self, with_checksums: bool) -> Geometry:
+        """Check all datasets, before anything of them is read, and return what they agree on."""
+
+        def shape(name: str, n_axes: int) -> tuple[int, ...]:
+            found: tuple[int, ...] = untrusted_hdf5.dataset(self._file, name).shape
+            if len(found) != n_axes:
+                raise ValueError(f"dataset {name} has another shape or type")
+            return found
+
+        rounds, n_rungs, samples_per_round = shape("samples/z", 3)
+        g = Geometry(
+            rounds=rounds,
+            n_rungs=n_rungs,
+            n_walkers=shape("state/z", 3)[2],
+            n_bins=shape("bins/edges", 1)[0] - 1,
+            samples_per_round=samples_per_round,
+            n_sites=self.n_sites,
+            n_values=self.n_values,
+            n_kernels=shape("kernel/attempted", 3)[2],
+            n_tuned=shape("state/kernel", 3)[2],
+            flat=shape("state/entropy", 3)[2] > 0,
+            log_q="samples/log_q" in self._file,
+            checksums=with_checksums,
+        )
+        if not with_checksums and checksums.PROGRESS in self._file:
+            raise ValueError("it has checksums, but says that it is of a version without any")
+        g.check()
+        for name, field in layout(g).items():
+            found = untrusted_hdf5.dataset(self._file, name)
+            if found.shape != field.shape or found.dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        return g
+
+    @property
+    def created(self) -> str:
+        """When the run was begun (ISO 8601), "" where the file does not say."""
+        return self.texts.get("created", "")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """All attributes of the file that are short texts."""
+        return {name: value for name, value in self.attributes().items() if isinstance(value, str)}
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's attributes: texts, numbers, arrays of numbers."""
+        found = {}
+        for name in self._file.attrs:
+            try:
+                found[name] = untrusted_hdf5.attribute(self._file, name)
+            except untrusted_hdf5.ERRORS:
+                continue  # something that no run writes
+        return found
+
+    @property
+    def probe_z(self) -> NDArray[np.float64]:
+        """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
+        with self._damage_as_user_error():
+            stored = untrusted_hdf5.attribute(self._file, "model_probe_z")
+            return np.asarray(stored, dtype=np.float64)
+
+    @property
+    def model_beta(self) -> float:
+        """The beta of a language model's own distribution; colder rungs start from two phases.
+
+        NaN where the model's conditionals are not log-probabilities or were not used.
+        """
+        if "model_beta" not in self._file.attrs:
+            return float("nan")  # a file from before it was stored
+        with self._damage_as_user_error():
+            return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+
+    def offsets(self) -> dict[str, int]:
+        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
+        return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
+
+    def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
+        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
+        return self._data.read(name, ... if index is None else index)
+
+    def counts_kb(self) -> NDArray[np.int64]:
+        """Return the histogram over all committed rounds, int64 [K, B]."""
+        return self.counts_by_round_kb(0, self.rounds)
+
+    def counts_by_round_kb(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the histogram over rounds begin to end - 1, int64 [K, B]."""
+        g = self.geometry
+        total = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
+        for round_ in range(begin, end):
+            counts_kb = self.slab("histogram/counts", round_)
+            if self.moves_per_round is not None:
+                outside_k2 = self.slab("histogram/outside", round_)
+                wrong = consistency.counted(counts_kb, outside_k2, self.moves_per_round)
+                self._report("histogram/counts", round_, wrong)
+            total += counts_kb
+        return total
+
+    def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
+        """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
+
+        The oldest rounds, where the number is not divisible by n, are left out.
+        """
+        length = self.rounds // n_blocks
+        first = self.rounds - length * n_blocks
+        starts = range(first, self.rounds, length) if length else range(0)
+        blocks = [self.counts_by_round_kb(begin, begin + length) for begin in starts]
+        return np.stack(blocks) if blocks else np.zeros((0, *self.counts_kb().shape), np.int64)
+
+    def outside_k2(self) -> NDArray[np.int64]:
+        """Return the counts below and above the bins, int64 [K, 2]."""
+        counts = self._of_all_rounds("histogram/outside")
+        return np.asarray(counts.sum(axis=0, dtype=np.int64))
+
+    def lane_counts_kgb(self) -> NDArray[np.int64]:
+        """Return the histogram per group of lanes, int64 [K, G, B]; lane w is in group w G // W."""
+        dataset = "histogram/lane_counts"
+        if self.rounds == 0:
+            return np.zeros(layout(self.geometry)[dataset].shape[1:], dtype=np.int64)
+        counts_kgb = self.slab(dataset, self.rounds - 1).astype(np.int64)
+        if self.moves_per_round is not None:
+            moves = self.rounds * self.moves_per_round
+            wrong = consistency.counted(counts_kgb.sum(axis=1), self.outside_k2(), moves)
+            self._report(dataset, None, wrong)
+        return counts_kgb
+
+    def z_sum_kb(self) -> NDArray[np.float64]:
+        """Return the sum of z over the counts of a bin, float64 [K, B]."""
+        dataset, g = "histogram/z_sum", self.geometry
+        if self.rounds == 0:
+            return np.zeros((g.n_rungs, g.n_bins))
+        z_sum_kb = self.slab(dataset, self.rounds - 1)
+        counts_kb = self.lane_counts_kgb().sum(axis=1)
+        self._report(dataset, None, consistency.sums_of_z(z_sum_kb, counts_kb, self.edges))
+        return z_sum_kb
+
+    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield (x [K, S, D], z [K, S]) of each committed round; sample t W + w is of lane w."""
+        for round_ in range(self.rounds):
+            yield self.slab("samples/x", round_), self.slab("samples/z", round_)
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
+        begin, end, _ = rounds.indices(self.rounds)
+        first, stop, _ = rungs.indices(self.geometry.n_rungs)
+        return self._data.rounds("samples/z", range(begin, end), range(first, stop))
+
+    def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
+        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
+
+        Entry [k, s, j] is the log-probability of sample s of rung k under rung j.
+        """
+        if not self.geometry.log_q:
+            return None
+        return (self.slab("samples/log_q", round_) for round_ in range(self.rounds))
+
+    def log_weight_kb(self) -> NDArray[np.float64]:
+        """Return the frozen log-weights, float64 [K, B]; exact for flat-histogram rungs only."""
+        return self._data.whole("ensemble/log_weight", self.is_frozen)
+
+    def kappa_k(self) -> NDArray[np.float64]:
+        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
+        return self._data.whole("ensemble/kappa")
+
+    def z0_k(self) -> NDArray[np.float64]:
+        """Return z0 of each rung (see `kappa_k`), float64 [K]."""
+        return self._data.whole("ensemble/z0")
+
+    def acceptance_kn(self) -> NDArray[np.int64]:
+        """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
+        return self._attempted_and_accepted("kernel")
+
+    def round_trips_v(self) -> NDArray[np.int64]:
+        """Return completed round trips per walker, int64 [W K]."""
+        return np.asarray(self._of_all_rounds("exchange/round_trips").sum(axis=0))
+
+    def swaps_k2(self) -> NDArray[np.int64]:
+        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
+        return self._attempted_and_accepted("exchange").T
+
+    def _attempted_and_accepted(self, group: str) -> NDArray[np.int64]:
+        """Return the sums over all rounds of what was attempted and accepted, int64 [2, K, ...]."""
+        attempted, accepted = (
+            self._of_all_rounds(f"{group}/{name}") for name in ("attempted", "accepted")
+        )
+        for round_, (n_attempted, n_accepted) in enumerate(zip(attempted, accepted, strict=True)):
+            wrong = consistency.accepted(n_attempted, n_accepted)
+            self._report(f"{group}/accepted", round_, wrong)
+        return np.stack([attempted.sum(axis=0), accepted.sum(axis=0)])
+
+    def _of_all_rounds(self, name: str) -> NDArray[Any]:
+        return self._data.rounds(name, range(self.rounds), range(self.geometry.n_rungs))
+
+    def _report(self, name: str, round_: int | None, wrong: Iterator[tuple[int, str]]) -> None:
+        """Report what a check of `consistency` found in a dataset."""
+        of_round = "" if round_ is None else f" of round {round_}"
+        for k, words in wrong:
+            self._data.report_impossible(f"{name}{of_round}, rung {k}: {words}")
+
+    def round(self, number: int, rungs: range | None = None) -> RecordedRound:
+        """Return the records of a committed round, of some rungs or (by default) of all."""
+        return RecordedRound(self, number, rungs)
+
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return what was written to a dataset in a round, for some rungs or (by default) all.
+
+        Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
+        """
+        return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
+
+    @property
+    def last_round(self) -> int | None:
+        """The last committed round, negative in burn-in, None where none is committed."""
+        if self.rounds:
+            return self.rounds - 1
+        burn_in = self.config["run"].get("burn_in", 0)
+        return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
+
+    def stored(self) -> Checkpoint | None:
+        """Return the state after the last committed round, unchecked; None if there is none."""
+        last, k = self.last_round, self.geometry.n_rungs
+        return None if last is None else self._stored(last, range(k))
+
+    def checkpoint(self, rungs: range) -> Checkpoint | None:
+        """Return what some rungs resume from, None where no round is committed.
+
+        Raises a BrokenRun where the stored walkers are damaged.
+        """
+        last = self.last_round
+        found = None if last is None else self._stored(last, rungs)
+        if found is not None and not all(map(self._is_possible, found.rungs)):
+            raise BrokenRun(
+                f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
+                "details)"
+            )
+        return found
+
+    def _stored(self, last: int, rungs: range) -> Checkpoint:
+        """Return the state after a round of some rungs."""
+
+        def state(name: str) -> NDArray[Any]:
+            return self.slab(name, last, rungs)
+
+        some = slice(rungs.start, rungs.stop)
+        fields = {field: state(name) for field, name in STATE_DATASETS.items()}
+        fields["lane_counts_gb"] = self.lane_counts_kgb()[some].astype(np.uint64)
+        fields["z_sum_b"] = self.z_sum_kb()[some]
+        beta_k = state("state/beta")
+        found = [
+            RungState(beta=float(beta_k[i]), **{name: fields[name][i] for name in fields})
+            for i in range(len(rungs))
+        ]
+        return Checkpoint(found, self.slab("state/swaps", last))
+
+    def _is_possible(self, rung: RungState) -> bool:
+        n_walkers = self.geometry.n_rungs * self.walkers
+        wrong = (
+            *consistency.inputs(rung.x, self.n_values),
+            *consistency.outputs(rung.z),
+            *consistency.walkers(rung.walker_w, n_walkers),
+        )
+        return not wrong and bool(np.isin(rung.direction_w, (0, 1, 2)).all())
+
+    def check_header(self) -> None:
+        """Compare all that was written at creation or by burn-in with its checksums."""
+        for name in self._data.names("once"):
+            self._data.whole(name)
+        for name in self._data.names("burn-in"):
+            self._data.whole(name, self.is_frozen)
+
+    def check_round(self, round_: int, rungs: range | None = None) -> None:
+        """Compare all that some rungs (or all) wrote in a counted round with its checksums."""
+        for name in self._data.names("round"):
+            self.slab(name, round_, rungs)
+
+
+def open_run(
+    path: str | Path,
+    on_damage: OnDamage = refuse,
+    on_impossible: OnDamage = refuse_impossible,
+    tried: bool = False,
+) -> RunReader:
+    """Open a run file for reading.
+
+    What is read is compared with its checksums, and with what a run can write at all; `on_damage`
+    and `on_impossible` say what is done where it does not fit, and `tried` whether HDF5 is known
+    not to crash on it (see `checked_datasets`). Raises a UserError where there is no such file, or
+    it is not a whole run file.
+    """
+    path = Path(path)
+    try:
+        return RunReader(path, on_damage, on_impossible, tried)
+    except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
+        if not os.path.isfile(checkpoint_of(path)):
+            raise
+        words = "its rounds can be brought back into a new file by its side file: --salvage NEW.h5"
+        raise type(error)(f"{error}; {words}") from None
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
+    parallel = "yes" if h5py.get_config().mpi else "no"
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": parallel}
+
+
+def _raise_first(name: str, wrong: Iterator[str]) -> None:
+    for words in wrong:
+        raise ValueError(f"{name}: {words}")

@@ -1,0 +1,183 @@
+"""The side file of a rescored run: another model's outputs of a run's recorded samples.
+
+``RUN.rescored.NAME.h5`` beside ``RUN.h5``; NAME is the other model's input file. It is created,
+committed and read like a run file (see `layout` and `writers`): it appears when it is complete, and
+readers see committed rounds only, also while it is written. Reading needs only numpy and h5py.
+
+    attrs                        format = "omniinput-rescored", format_version, config (of the other
+                                 model, TOML), model_fingerprint, run_created and run_fingerprint
+                                 (of the run), package_version, created
+    samples/z                    float32 [rounds, K, S], as the run's samples/z
+    progress/rounds_committed    int64 [1]
+    checksum/round, checksum/progress    see `checksums`
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
+from omniinput_hpc.runfile.checked_datasets import (
+    CheckedDatasets,
+    CheckedFile,
+    OnDamage,
+    refuse,
+    refuse_impossible,
+)
+from omniinput_hpc.runfile.fields import Field
+from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.untrusted.parsing import parse_toml
+
+FORMAT = "omniinput-rescored"
+FORMAT_VERSION = 2
+WITHOUT_CHECKSUMS = 1
+"""The version of files without checksums: they are read and continued as they are."""
+
+
+COUNTER = "progress/rounds_committed"
+
+
+def path_of(run_path: Path, name: str) -> Path:
+    """Return the side file's path: ``runs/a.h5`` and ``b`` give ``runs/a.rescored.b.h5``."""
+    return run_path.with_name(f"{run_path.stem}.rescored.{name}.h5")
+
+
+def fields_of(g: Geometry, with_checksums: bool = True) -> dict[str, Field]:
+    """Return every dataset of the side file, given the run's geometry."""
+    return _fields((g.rounds, g.n_rungs, g.samples_per_round), with_checksums)
+
+
+def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Field]:
+    fields = {
+        "samples/z": Field(shape, np.float32, "round"),
+        COUNTER: Field((1,), np.int64, "once"),
+    }
+    return fields | checksums.fields_of(fields, shape[1]) if with_checksums else fields
+
+
+def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Return what a rank commits of a round, given z of its rungs' samples, float32 [K, S]."""
+    return {"samples/z": z_ks}
+
+
+def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
+    """Create a side file without any round (see `layout.make_file`)."""
+    header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    header |= {"run_created": run.texts.get("created", ""), "run_fingerprint": run.fingerprint}
+    make_file(path, fields_of(run.geometry), {}, {**header, **attributes})
+
+
+def grow(path: Path, run: RunReader) -> None:
+    """Replace a side file by one with room for all rounds of a run that has more rounds now."""
+    with open_rescored(path) as side:
+        with_checksums = side.has_checksums
+    grow_file(path, fields_of(run.geometry, with_checksums), {})
+
+
+class RescoredReader(CheckedFile):
+    """The committed content of a side file; use as a context manager.
+
+    Attributes
+    ----------
+    path : Path
+    config : dict, the other model's parsed input file
+    fingerprint : str, of the other model
+    run_created, run_fingerprint : str, of the run whose samples these are
+    rounds, rounds_planned : int; `rounds` counts the committed ones
+    shape : (K, S), samples of a round
+    has_checksums : bool, False of files of older versions
+    """
+
+    NAME = "file of rescored samples"
+
+    def _read_header(self) -> None:
+        file = self._file
+        versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
+        version = untrusted_hdf5.require(file, FORMAT, versions, "one of rescored samples")
+        self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
+        self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
+        self.run_created = untrusted_hdf5.text(file, "run_created")
+        self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
+        z = untrusted_hdf5.dataset(file, "samples/z")
+        if len(z.shape) != 3:
+            raise ValueError("a dataset has another shape or type")
+        self.rounds_planned: int = z.shape[0]
+        self.shape: tuple[int, int] = z.shape[1:]
+        self.has_checksums = version == FORMAT_VERSION
+        fields = _fields(z.shape, self.has_checksums)
+        for name, field in fields.items():
+            found = untrusted_hdf5.dataset(file, name)
+            if found.shape != field.shape or found.dtype != field.dtype:
+                raise ValueError(f"dataset {name} has another shape or type")
+        possible = {"samples/z": consistency.outputs}
+        self._data = CheckedDatasets(
+            file, self.path, fields, self.shape[0], possible, self.on_damage, self._on_impossible
+        )
+        self.rounds, fits = checksums.counter(file, COUNTER)
+        if not 0 <= self.rounds <= self.rounds_planned:
+            raise ValueError("its counter of rounds is out of range")
+        if not fits:
+            self._data.report_damage(COUNTER)
+        if self.has_checksums:
+            for what in checksums.wrong_attributes(file, fields):
+                self._data.report_damage(what)
+
+    def z(self, round_: int) -> NDArray[np.float32]:
+        """Return the other model's z of a committed round's samples, float32 [K, S]."""
+        if not 0 <= round_ < self.rounds:
+            raise IndexError(f"round {round_} is not committed in {self.path}")
+        return self._data.slab("samples/z", round_, range(self.shape[0]))
+
+    def belongs_to(self, run: RunReader) -> bool:
+        """Return whether these are the outputs of this run's samples."""
+        theirs = (run.texts.get("created", ""), run.fingerprint)
+        same = (self.run_created, self.run_fingerprint) == theirs
+        return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
+
+
+def open_rescored(
+    path: str | Path,
+    on_damage: OnDamage = refuse,
+    on_impossible: OnDamage = refuse_impossible,
+    tried: bool = False,
+) -> RescoredReader:
+    """Open a side file for reading; what is read is checked (see `reader.open_run`).
+
+    Raises a UserError where there is no such file, or it is damaged.
+    """
+    return RescoredReader(Path(path), on_damage, on_impossible, tried)
+
+
+def beside(run_path: Path) -> list[Path]:
+    """Return the side files of a run, by their names."""
+    return sorted(run_path.parent.glob(f"{glob.escape(run_path.stem)}.rescored.*.h5"))
+
+
+def find(run: RunReader, other: RunReader) -> Path:
+    """Return the side file that holds the other run's model's outputs of this run's samples.
+
+    The model's fingerprint decides, not the file's name. Raises a UserError where there is none,
+    with the command that makes it, or of the first of them that is damaged.
+    """
+    problem: UserError | None = None
+    for path in beside(run.path):
+        try:
+            with open_rescored(path, run.on_damage) as side:
+                if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
+                    return path
+        except UserError as error:  # it may be another model's
+            problem = problem or error
+    if problem is not None:
+        raise problem
+    raise UserError(
+        f"the model of {other.path} has not evaluated the samples of {run.path}: run "
+        f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"
+    )

@@ -1,0 +1,226 @@
+"""Salvaging a run file whose HDF5 metadata is damaged: its bytes are read where its side file says.
+
+HDF5 is not asked about the old file: datasets are contiguous, and `side_checkpoint` knows where
+they begin. What is read becomes a new run file, in the state of the old one's last round, or in
+that of the side file. Whether the new file is whole is checked by whoever calls this.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import checksums, side_checkpoint, untrusted_hdf5
+from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
+from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
+from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import open_regular
+
+
+@dataclass(frozen=True)
+class State:
+    """A round after which the walkers are known, and from which file."""
+
+    rounds: int  # committed, which are kept
+    burn_in: int  # committed
+    of_side: bool  # whether the walkers are the side file's, or the old file's
+
+
+class OldFile:
+    """The bytes of a run file, by dataset; use as a context manager.
+
+    Raises a UserError where there is no such file, it cannot be read, there is no whole side file,
+    or it is another run's.
+
+    Attributes
+    ----------
+    side : what the side file holds
+    claimed : int, committed rounds, as the old file's own counter says where it can be right
+    rounds, burn_in : int, committed, of those that can be read (see `go_back`)
+    unreadable : which of the claimed rounds cannot be read; "" where all can be
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not untrusted_hdf5.is_file(path):
+            raise UserError(f"{path}: no such run file")
+        self.path, self.side = path, side_checkpoint.read(path)
+        self.burn_in_planned = self.side.burn_in_planned
+        self.unreadable = ""
+        with ExitStack() as undo:
+            try:
+                file = undo.enter_context(open_regular(path))
+                self._size = os.fstat(file.fileno()).st_size
+            except OSError as error:
+                raise untrusted_hdf5.unreadable(path, error) from None
+            self._descriptor = file.fileno()
+            if self._size > self.side.n_bytes:
+                raise UserError(
+                    f"{path} is longer than the run file that its side file is of; they do not "
+                    "belong together"
+                )
+            self.rounds, self.burn_in = self._counters()
+            self.claimed = self.rounds
+            self._close = undo.pop_all().close
+
+    def __enter__(self) -> OldFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._close()
+
+    def read(self, name: str, index: int | None = None) -> NDArray[Any] | None:
+        """Return a dataset, or one entry of its first axis; None where the file is too short."""
+        place = self.side.places[name]
+        shape, kind = place.shape if index is None else place.shape[1:], np.dtype(place.dtype)
+        n_bytes = math.prod(shape) * kind.itemsize
+        offset = place.offset + (index or 0) * n_bytes
+        if offset + n_bytes > self._size:
+            return None
+        data = bytearray()
+        while len(data) < n_bytes:
+            try:
+                part = os.pread(self._descriptor, n_bytes - len(data), offset + len(data))
+            except OSError:  # a bad sector
+                return None
+            if not part:
+                return None
+            data += part
+        return np.frombuffer(data, dtype=kind).reshape(shape)
+
+    def _counters(self) -> tuple[int, int]:
+        """Return the committed rounds and burn-in rounds: the side file's, or later ones."""
+        side = self.side
+        names = [n for n in (*checksums.COUNTERS, checksums.PROGRESS) if n in side.places]
+        stored = {name: self.read(name) for name in names}
+        if any(values is None for values in stored.values()):
+            return side.rounds, side.burn_in
+        counted = [checksums.counter(stored, name) for name in checksums.COUNTERS]
+        rounds, burn_in = (value for value, _ in counted)
+        possible = all(fits for _, fits in counted)
+        possible &= side.rounds <= rounds <= side.geometry.rounds
+        possible &= side.burn_in <= burn_in <= self.burn_in_planned
+        if possible and (rounds == 0 or burn_in == self.burn_in_planned):
+            return rounds, burn_in
+        return side.rounds, side.burn_in
+
+    def go_back(self, name: str, round_: int) -> None:
+        """Drop a round of which a dataset cannot be read, and those after it.
+
+        Only the newest round's walkers, those of the round before and the side file's are known:
+        it goes back by one round, or to the side file's. Raises a UserError where that is later.
+        """
+        what = f"{name} of round {round_} cannot be read"
+        if round_ == self.claimed - 1 > self.side.rounds:
+            self.rounds = round_
+        elif round_ >= self.side.rounds and self.side.has_state:
+            self.rounds, self.burn_in = self.side.rounds, self.side.burn_in
+        else:
+            raise UserError(
+                f"{self.path}: {what}; from what is left the run cannot be resumed, so nothing "
+                "was written"
+            )
+        self.unreadable = self.unreadable or what
+
+    def states(self) -> list[State]:
+        """Return what a run may be resumed from, the newest first."""
+        found = [State(self.rounds, self.burn_in, of_side=False)]
+        if self.rounds > self.side.rounds:  # the slabs written in turn hold the round before, too
+            found.append(State(self.rounds - 1, self.burn_in, of_side=False))
+        if self.side.has_state:
+            found.append(State(self.side.rounds, self.side.burn_in, of_side=True))
+        return found
+
+    def check_identity(self, heartbeat: Callable[[], object]) -> None:
+        """Raise a UserError where the side file is of another run.
+
+        What it knows of its last round must be in the file: who was where, or the histogram of
+        all rounds up to it. Either may be damaged.
+        """
+        if self.side.rounds == 0:
+            return
+        walker_kw = self.read("exchange/walker", self.side.rounds - 1)
+        if walker_kw is not None and np.array_equal(walker_kw, self.side.slabs["state/walker"]):
+            return
+        total_kb: Any = 0
+        for round_ in range(self.side.rounds):
+            counts_kb = self.read("histogram/counts", round_)
+            if counts_kb is None:
+                break
+            total_kb = total_kb + counts_kb.astype(np.int64)
+            heartbeat()
+        counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1)
+        if not np.array_equal(total_kb, counted_kb):
+            raise UserError(
+                f"{self.path} is not the run that its side file is of, or it is damaged beyond its "
+                "metadata: nothing was written"
+            )
+
+
+def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
+    """Write a new run file with all rounds of an old one, in the state of the old one's last.
+
+    Of rounds that cannot be read see `OldFile.go_back`. `heartbeat` is called for each round.
+    Raises a UserError where nothing is left that a run can be resumed from, and an OSError where
+    the new file cannot be written.
+    """
+    g = old.side.geometry
+    with making(new) as file:
+        make_datasets(file, layout(g))
+        _put_attributes(file, old)
+        for name, field in layout(g).items():
+            if field.per != "round" or not math.prod(field.shape):
+                continue
+            for round_ in range(old.rounds):
+                values = old.read(name, round_)
+                if values is None:
+                    old.go_back(name, round_)
+                    break
+                file[name][round_] = values
+                heartbeat()
+        _put(file, old, old.states()[0])
+
+
+def _put_attributes(file: h5py.File, old: OldFile) -> None:
+    try:
+        put_attributes(file, layout(old.side.geometry), old.side.attributes)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise UserError(
+            f"{old.path}: its side file holds attributes that no run file has, so nothing was "
+            f"written ({first_line(error)})"
+        ) from None
+
+
+def put_state(old: OldFile, new: Path, state: State) -> None:
+    """Put a new file in another state (see `OldFile.states`)."""
+    with h5py.File(new, "r+", locking=False) as file:
+        _put(file, old, state)
+    sync(new)
+
+
+def _put(file: h5py.File, old: OldFile, state: State) -> None:
+    side, g = old.side, old.side.geometry
+    frozen = side.burn_in == old.burn_in_planned  # what burn-in finds out is in the side file
+    for name, field in fields_of(g, ALWAYS).items():
+        stored = None if field.per == "once" or frozen or state.of_side else old.read(name)
+        file[name][...] = side.slabs[name] if stored is None else stored
+    last = state.rounds - 1 if state.rounds else state.burn_in - old.burn_in_planned - 1
+    for name, field in fields_of(g, IN_TURN).items():
+        if state.rounds == 0 and (state.burn_in == 0 or field.per == "counted parity"):
+            continue
+        for parity in range(2):
+            from_side = state.of_side and parity == last % 2
+            values = side.slabs[name] if from_side else old.read(name, parity)
+            if values is not None:
+                file[name][parity] = values
+    for name, value in zip(checksums.COUNTERS, (state.rounds, state.burn_in), strict=True):
+        checksums.set_counter(file, name, value)

@@ -1,0 +1,319 @@
+"""Committing rounds to the run file: by all ranks at once (MPI-IO), or gathered by rank 0.
+
+Order of a commit: every rank's slab is written and flushed; all ranks agree that this succeeded;
+only then rank 0 raises the round's counter and flushes; all agree again before any writes the next
+slab. (A flush is no barrier: without the first agreement a killed run can claim a round that it
+does not hold.) Data that a later round needs sits in two slabs used in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import StopRun
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile import checksums, untrusted_hdf5
+from omniinput_hpc.runfile.fields import Field, shape_of, slab
+from omniinput_hpc.runfile.layout import Geometry, layout
+from omniinput_hpc.runfile.lock import LockLost, RunLock
+from omniinput_hpc.runfile.open_file import FileLost, OpenFile
+
+log = logging.getLogger("omniinput_hpc")
+
+T = TypeVar("T")
+Fields = Mapping[str, Field]
+
+PARALLEL_SYSTEMS = {"lustre", "gpfs", "beegfs", "panfs", "pvfs2", "orangefs", "ceph", "wekafs"}
+"""File systems that keep parallel writes of several nodes coherent."""
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and the like in mountinfo
+
+
+class WriteError(Exception):
+    """A round could not be written (disk full, quota, I/O error)."""
+
+
+class Writer(ABC):
+    """Commits rounds; all ranks call every method together."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, path: Path, fields: Fields, n_rungs: int, rungs: range, world: World
+    ) -> None:
+        self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
+        self._file: Any = self._open(path)  # None where another rank writes
+        # Open for as long as the file is: HDF5 keeps small writes back. Closing a dataset writes
+        # them, and h5py only prints an error that happens there (a full disk); with the datasets
+        # open they are written by the flush, which raises.
+        self._datasets = {name: self._file[name] for name in fields} if self._file else {}
+
+    @abstractmethod
+    def _open(self, path: Path) -> h5py.File | None:
+        """Open the file on the ranks that write."""
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """Commit a round: count it once the slabs of all ranks are written.
+
+        `values` holds for every dataset this rank's slab of the round (see `layout.slab`), and
+        `committed` rounds (or burn-in rounds, which have negative numbers) are committed then.
+        Checksums of the values are written with them, where the file has a place for them. Raises
+        a WriteError on all ranks, when one could not write.
+        """
+        values = checksums.with_sums(self._fields, round_, self._rungs, values)
+        self._step(round_, self._prepared(round_, values))
+        self._step(round_, lambda: self._count(round_, committed))
+
+    @abstractmethod
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
+        """Return what writes the slabs of a round."""
+
+    def _count(self, round_: int, committed: int) -> None:
+        if self._world.rank == 0:
+            name = "progress/" + ("burn_in_committed" if round_ < 0 else "rounds_committed")
+            checksums.put_counter(self._datasets, name, committed)
+
+    def _step(self, round_: int, write: Callable[[], None]) -> None:
+        """Write, flush, and agree that all ranks could; else raise the first failure on all."""
+        failure = self._write(write)
+        if self._world.all(failure is None):
+            return
+        message = next(text for text in self._world.texts(failure or "") if text)
+        name = f"round {round_}" if round_ >= 0 else f"burn-in round {round_} (from the end)"
+        raise WriteError(f"{name} could not be written: {message}")
+
+    @abstractmethod
+    def _write(self, write: Callable[[], None]) -> str | None:
+        """Write and flush; return what failed on this rank."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._datasets.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+class MpioWriter(Writer):
+    """Every rank writes its own slab into one parallel HDF5 file."""
+
+    name = "mpio"
+
+    def _open(self, path: Path) -> h5py.File:
+        return h5py.File(path, "r+", driver="mpio", comm=self._world.comm)
+
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
+        def write() -> None:
+            for name, field in self._fields.items():
+                where = slab(field, round_, self._rungs, self._n_rungs)
+                if where is not None:
+                    self._datasets[name][where] = values[name]
+
+        return write
+
+    def _write(self, write: Callable[[], None]) -> str | None:
+        failure = _failure_of(write)  # a rank that cannot write still flushes
+        return _failure_of(self._file.flush) or failure
+
+
+class GatherWriter(Writer):
+    """Rank 0 gathers every rank's slab and writes; where h5py has no MPI, or files are on NFS."""
+
+    name = "gather"
+
+    def _open(self, path: Path) -> h5py.File | None:
+        return h5py.File(path, "r+", locking=False) if self._world.rank == 0 else None
+
+    def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
+        mine = [np.empty(0, dtype=np.uint8)]
+        for name, (field, where) in self._slabs(round_, self._rungs).items():
+            part = values[name]
+            if part.shape != shape_of(field, where):  # what follows would be read in wrong places
+                raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
+            mine.append(part.reshape(-1).view(np.uint8))
+        gathered = self._world.gather(np.concatenate(mine))
+
+        def write() -> None:
+            share = len(self._rungs)
+            parts = [
+                self._split(round_, range(r * share, (r + 1) * share), data)
+                for r, data in enumerate(gathered or [])
+            ]
+            for name, dataset in self._datasets.items():
+                for where, part in (some[name] for some in parts if name in some):
+                    dataset[where] = part
+
+        return write
+
+    def _slabs(self, round_: int, rungs: range) -> dict[str, tuple[Field, tuple[slice | int, ...]]]:
+        """Return what a holder of rungs writes of a round, by dataset."""
+        return {
+            name: (field, where)
+            for name, field in self._fields.items()
+            if (where := slab(field, round_, rungs, self._n_rungs)) is not None
+        }
+
+    def _split(
+        self, round_: int, rungs: range, data: NDArray[np.uint8]
+    ) -> dict[str, tuple[tuple[slice | int, ...], NDArray[Any]]]:
+        """Take a rank's message apart into slabs; each travels as its bytes, one behind another."""
+        parts, begin = {}, 0
+        for name, (field, where) in self._slabs(round_, rungs).items():
+            shape, kind = shape_of(field, where), np.dtype(field.dtype)
+            end = begin + math.prod(shape) * kind.itemsize
+            parts[name] = where, data[begin:end].copy().view(kind).reshape(shape)
+            begin = end
+        return parts
+
+    def _write(self, write: Callable[[], None]) -> str | None:
+        if self._file is None:
+            return None
+        return _failure_of(write) or _failure_of(self._flush)
+
+    def _flush(self) -> None:
+        self._file.flush()
+        # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
+        os.fsync(self._file.id.get_vfd_handle())
+
+
+class GuardedWriter:
+    """Makes sure before each commit that the run holds its lock, and that its file is in place.
+
+    file : what `writer` writes, opened before anything was read of it
+    """
+
+    def __init__(self, writer: Writer, lock: RunLock, file: OpenFile, world: World) -> None:
+        self.name = writer.name
+        self._writer, self._lock, self._file, self._world = writer, lock, file, world
+
+    def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
+        """Commit as `Writer` does; before anything is written, see `check`."""
+        self.check()
+        self._writer.commit(round_, values, committed)
+        self._file.committed(round_, committed)
+
+    def check(self) -> None:
+        """Renew the lock, and see that the path leads to the open file.
+
+        Raises a LockLost or a FileLost on all ranks.
+        """
+        lost = self._file.what_happened()
+        # The lock of a file that is gone is not made again.
+        held = not self._lock.is_taken() if lost else self._lock.keep()
+        if self._world.all(held and not lost):
+            return
+        if not self._world.all(held):
+            raise self._lock.lost()
+        raise FileLost(next(text for text in self._world.texts(lost) if text))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+        self._file.close()
+
+    @contextmanager
+    def or_end(self, file: str) -> Iterator[None]:
+        """End all ranks, after one line of rank 0's, where a commit within the block fails.
+
+        The block's end, and a StopRun, are a promise that the file is there: that is checked, too.
+
+        file : what the line begins with
+        """
+        try:
+            try:
+                yield
+            except StopRun:
+                self.check()
+                raise
+            self.check()
+        except WriteError as error:
+            words = f"{file}: {error}; nothing committed is lost: make room and run again"
+            self._end(self._file.what_happened() or words)
+        except FileLost as error:
+            self._end(str(error))
+        except LockLost as error:
+            self._end(str(error), release=False)
+
+    def _end(self, words: str, release: bool = True) -> None:
+        if self._world.rank == 0:
+            log.error("%s", words)
+        if release:
+            self._lock.release()
+        self._world.barrier()  # rank 0 has logged it
+        self._world.abort_quietly()
+
+
+def open_writer(
+    kind: str, path: Path, g: Geometry, rungs: range, world: World, fields: Fields | None = None
+) -> Writer:
+    """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
+
+    `fields` are the datasets of another file than a run file (see `rescored`); among them are the
+    counters of committed rounds. Raises a UserError on all ranks where it cannot be opened.
+    """
+    writer = MpioWriter if kind == "mpio" else GatherWriter
+    names = layout(g) if fields is None else fields
+
+    def agreed(function: Callable[[], T]) -> Callable[[], T]:
+        def call() -> T:
+            try:
+                return function()
+            except OSError as error:  # the file has gone since it was looked at
+                raise untrusted_hdf5.unwritable(path, error) from None
+
+        return call
+
+    world.on_rank_0(agreed(lambda: checksums.settle_file(path)))
+    return world.together(agreed(lambda: writer(path, names, g.n_rungs, rungs, world)))
+
+
+def choose_writer(requested: str, folder: Path, n_nodes: int) -> tuple[str, str]:
+    """Return the writer to use and why, given ``[run] writer`` and the output's folder.
+
+    MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
+    not known to keep parallel writes coherent.
+    """
+    if requested != "auto":
+        return requested, "as [run] writer says"
+    if not h5py.get_config().mpi:
+        return "gather", "h5py has no MPI"
+    kind = file_system(folder)
+    if kind.startswith("nfs") or (n_nodes > 1 and kind not in PARALLEL_SYSTEMS):
+        return "gather", f"{n_nodes} nodes on a file system of type {kind}"
+    return "mpio", f"parallel HDF5, file system {kind}"
+
+
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that a folder is on, "unknown" where it cannot be seen."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    target, best, kind = str(folder.resolve()), "", "unknown"
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def _failure_of(action: Callable[[], Any]) -> str | None:
+    try:
+        action()
+    except (OSError, RuntimeError) as error:  # HDF5's errors come as either
+        return " ".join(str(error).split()) or type(error).__name__
+    return None

@@ -1,0 +1,1 @@
+"""A run in progress: rungs, walkers, moves, exchanges, commits."""

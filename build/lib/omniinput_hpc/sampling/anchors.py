@@ -1,0 +1,169 @@
+"""Anchors of a ladder: rungs whose ensemble can be drawn from directly, and where others start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import Kernel
+from omniinput_hpc.kernels.independent import (
+    AncestralSampler,
+    AutoregressiveSampler,
+    RowSums,
+    UniformSampler,
+    try_rows,
+)
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.batches import padded_batches
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
+
+
+def zero_inputs(n_walkers: int, n_sites: int, device: str) -> torch.Tensor:
+    """Return inputs of value 0 at all sites, int64 [W, D]."""
+    return torch.zeros((n_walkers, n_sites), dtype=torch.int64, device=device)
+
+
+def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSums | None:
+    """Return what the model's conditionals sum to, if the run might draw from the model itself.
+
+    Raises a UserError where the device lacks the memory for them.
+    """
+    ladder = config.ladder
+    if ladder is None or not ladder.with_anchors or config.sampler.method == "ancestral":
+        return None  # ancestral draws are by the normalized rows, whatever the model's sum to
+    try:
+        return try_rows(model, n_walkers, device)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"the conditional_logits of {n_walkers} inputs do not fit on {device}; set a smaller "
+            "sampler.walkers, or ladder.anchors = false"
+        ) from None
+
+
+def agree(world: World, rows: RowSums | None) -> RowSums | None:
+    """Return what the rows sum to on any rank, so that all ranks judge alike."""
+    if rows is None:
+        return None
+    largest, less_whole = world.max(np.array([rows.largest, -rows.whole]))
+    return RowSums(float(largest), -float(less_whole))
+
+
+def missing(config: Config, rows: RowSums | None, m: float) -> str:
+    """Return a line on a ladder whose model cannot be drawn from; "" where nothing is missing.
+
+    `m` is the model's own beta. Raises a UserError where the input file asks for anchors.
+    """
+    ladder = config.ladder
+    if ladder is None or rows is None or not rows.problem:
+        return ""
+    canonical = np.array(ladder.kappa or np.zeros(len(ladder.beta_k))) == 0.0
+    if not (canonical & (ladder.beta_k >= m)).any():
+        return ""
+    if ladder.anchors:
+        raise UserError(
+            f"ladder.anchors = true: rungs of beta = m = {m:g} and above require draws from the "
+            f"model, and {rows.problem}; set ladder.anchors = false, or leave it out"
+        )
+    return f"none at beta = m = {m:g}: {rows.problem}"
+
+
+class Anchors:
+    """Which exact sampler a rung gets, if any.
+
+    At beta = 0 every move is a fresh uniform draw, which costs as much as any move and is
+    independent; at beta = m, for models whose conditionals are log-probabilities, the last move
+    before every exchange is a sequence drawn from the model.
+
+    `with_anchors` is whether ``[ladder] anchors`` allows it, `rows` what the model's conditionals
+    sum to (None: it has none, or they are not used); `ancestral_beta_k` are the betas where every
+    rung is to be drawn from, else None.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        n_walkers: int,
+        device: str,
+        with_anchors: bool,
+        rows: RowSums | None,
+        ancestral_beta_k: list[float] | None,
+    ) -> None:
+        self._model, self._like = model, zero_inputs(n_walkers, model.n_sites, device)
+        self._ancestral = self._uniform = self._model_itself = None
+        self._m = float(model.n_sites - offers_of(model).predicted_from)
+        if ancestral_beta_k is not None:
+            self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
+        elif with_anchors:
+            self._uniform = UniformSampler(model, n_walkers)
+            if rows is not None and not rows.problem:
+                self._model_itself = AutoregressiveSampler(model, n_walkers)
+
+    @property
+    def model_beta(self) -> float | None:
+        """The beta of the model's own distribution, where it can be drawn from."""
+        return self._m if self._model_itself is not None else None
+
+    def cold_start(self, beta: float, random: np.random.Generator) -> torch.Tensor | None:
+        """Return where a rung colder than the model itself starts, int64 [W, D]; None: anywhere.
+
+        Half of the lanes are drawn from the model, the others are repetitions: near b = 1.1 to 1.2
+        a phase of repetitions sets in. Half the lanes start on either side of that barrier, so that
+        a ladder that no walker crosses shows: the halves then keep disagreeing.
+        """
+        if self._model_itself is None or not beta > self._m:
+            return None
+        like = self._like
+        n_walkers = len(like)
+        stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
+        z = torch.zeros(n_walkers, device=like.device)
+        drawn = self._model_itself.start(like, z)
+        state, _ = self._model_itself.step(drawn, Canonical(self._m), stream)
+        n_own = (n_walkers + 1) // 2  # `estimators.errors.convergence` compares these two halves
+        repeated = repetitions(self._model, like, n_walkers - n_own)
+        return torch.cat([state.x[:n_own], repeated])
+
+    def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
+        """Return an ensemble's exact sampler, and whether it makes every move (else the last)."""
+        if not isinstance(ensemble, Canonical):
+            return None, False
+        if self._ancestral is not None:
+            return self._ancestral, True
+        if ensemble.beta == 0.0 and self._uniform is not None:
+            return self._uniform, True
+        if ensemble.beta == self._m and self._model_itself is not None:
+            return self._model_itself, False
+        return None, False
+
+
+N_BEST_VALUES = 16
+"""Values whose pairs are tried as repetitions."""
+
+
+def repetitions(model: Any, like: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the n sequences of lowest z that repeat one value, or two in turn: int64 [n, D]."""
+    n_values, n_sites = model.n_values, like.shape[1]
+    values = torch.arange(n_values, device=like.device)
+    constant = values[:, None].expand(-1, n_sites)  # [V, D], no memory of its own
+    z_constant = _outputs(model, constant, like)
+    best = z_constant.argsort(stable=True)[:N_BEST_VALUES]
+    pairs = torch.cartesian_prod(best, best)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    odd = torch.arange(n_sites, device=like.device) % 2
+    alternating = pairs[:, odd]  # [P, D]
+    keep = z_constant.argsort(stable=True)[:n]
+    candidates = torch.cat([constant[keep], alternating])
+    z = torch.cat([z_constant[keep], _outputs(model, alternating, like)])
+    chosen = candidates[z.argsort(stable=True)[:n]]
+    return chosen[torch.arange(n, device=like.device) % len(chosen)]
+
+
+def _outputs(model: Any, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
+    z = [model.output(batch)[:n] for batch, n in padded_batches(x, len(like))]
+    return torch.cat(z) if z else torch.zeros(0, device=like.device)

@@ -1,0 +1,360 @@
+"""A rank's part of a run, made from an input: model, rungs, file, and where walkers start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import models, rng
+from omniinput_hpc.config import Config, WangLandau
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.stopping import StopCheck
+from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writers
+from omniinput_hpc.runfile.open_file import OpenFile
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
+from omniinput_hpc.sampling import auto_walkers, plan
+from omniinput_hpc.sampling.progress import Progress
+from omniinput_hpc.sampling.restart import Existing, Identity
+from omniinput_hpc.sampling.timing import Clock
+from omniinput_hpc.tempering.adaptation import LadderTuning
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated, log_weight_b
+from omniinput_hpc.tempering.ladder import placement
+
+if TYPE_CHECKING:
+    from omniinput_hpc.kernels.independent import RowSums
+    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.rung import Rung
+
+MAX_TRIAL_SECONDS = 20.0
+"""What a check alone may take to measure the memory of moves."""
+
+N_PROBES = 16
+"""Inputs whose z tells whether a resumed run has the same model."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A rank's part of a run, before its walkers are placed."""
+
+    config: Config
+    device: str  # "cpu", "cuda:2"
+    model: models.Model
+    geometry: layout.Geometry
+    rungs: list[Rung]
+    rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
+    without_anchor: str = ""  # why a rung is not drawn from that might be
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
+
+    @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    @property
+    def model_beta(self) -> float | None:
+        """The beta of the model's own distribution, None where it cannot be drawn from."""
+        return self.rungs[0].model_beta
+
+    def check_is_function(self) -> None:
+        """Raise a UserError where the model is no function (see `checked.check_is_function`)."""
+        from omniinput_hpc.models.checked import check_is_function
+
+        g, evaluate = self.geometry, self.rungs[0].walkers.evaluate
+        shape, allowed = (g.n_walkers, g.n_sites), models.rounding(self.config)
+        check_is_function(evaluate, shape, g.n_values, allowed, _name(self.config))
+
+    def probe(self) -> list[float]:
+        """Return z at 16 inputs that never change: they tell whether the model is the same."""
+        g = self.geometry
+        z: list[float] = []
+        random = rng.generator(0, "fingerprint", g.n_sites)
+        while len(z) < N_PROBES:
+            x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+            z.extend(self.rungs[0].walkers.evaluate(x).tolist())
+        return z[:N_PROBES]
+
+
+def build(world: World, config: Config, folder: str | None) -> Built:
+    """Make this rank's model and rungs (all ranks call this).
+
+    What is wrong shows on one rank a host, before the others take seconds to import torch. Raises a
+    UserError on all ranks where the model cannot be built, or not be used as the input asks.
+    """
+    local_rank = world.local_rank()
+
+    def make() -> Built:
+        from omniinput_hpc.models import device as devices  # imports torch
+        from omniinput_hpc.models.checked import try_out
+        from omniinput_hpc.sampling import anchors
+
+        device = devices.choose(config.run.device, local_rank, config.run.threads)
+        model = models.build(config, device, folder)
+        geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+        zero = anchors.zero_inputs(geometry.n_walkers, geometry.n_sites, device)
+        try_out(model, zero, _name(config))  # before anything else is asked of it
+        rows = anchors.rows_of(config, model, geometry.n_walkers, device)
+        rungs = make_rungs(config, geometry, model, device, _mine(world, config), rows)
+        return Built(config, device, model, geometry, rungs, rows)
+
+    return _agree_on_rows(world, world.one_a_host_first(make))
+
+
+def _agree_on_rows(world: World, built: Built) -> Built:
+    """Let all ranks judge alike whether the model can be drawn from (all ranks call this).
+
+    Raises a UserError on all of them where it cannot be, and the input file asks for it.
+    """
+    from omniinput_hpc.sampling import anchors
+
+    config, g, device = built.config, built.geometry, built.device
+    rows = anchors.agree(world, built.rows)
+    m = float(g.n_sites - models.offers_of(built.model).predicted_from)
+    without = anchors.missing(config, rows, m)
+    rungs = built.rungs
+    if (
+        rows is not None
+        and built.rows is not None
+        and bool(rows.problem) != bool(built.rows.problem)
+    ):
+        mine_k = _mine(world, config)  # another rank's rounding decides
+        rungs = make_rungs(config, g, built.model, device, mine_k, rows)
+    return replace(built, rungs=rungs, rows=rows, without_anchor=without)
+
+
+def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
+    """Find the number of walkers if `find` is set, and what memory moves take, as a sentence.
+
+    None in place of the latter where moves take too long to try only for that.
+    """
+    trial, budget, seconds = _trials(world, built, hosts)
+    config, g = built.config, built.geometry
+    if find:
+        built.rungs.clear()
+        trials = auto_walkers.find(world, trial, budget, auto_walkers.most_walkers(config))
+        config = config.with_walkers(trials[-1].n_walkers)
+        g = plan.geometry_of(config, g.n_values, g.n_sites)
+        mine_k = _mine(world, config)
+        rungs = world.together(
+            lambda: make_rungs(config, g, built.model, built.device, mine_k, built.rows)
+        )
+        built = replace(built, config=config, geometry=g, rungs=rungs, trials=trials)
+    elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
+        return built, None
+    last = built.trials[-1] if find else trial(g.n_walkers)
+    return built, auto_walkers.measured(world, last, budget, built.device)
+
+
+def _mine(world: World, config: Config) -> range:
+    return placement(len(config.beta_k), world.size, world.rank)
+
+
+def _trials(
+    world: World, built: Built, hosts: list[str]
+) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
+    """Return what tries a number of walkers, this rank's memory, and the seconds of one's move."""
+    from omniinput_hpc.models import device as devices
+
+    config, g, device = built.config, built.geometry, built.device
+    mine_k = _mine(world, config)
+
+    def trial(n_walkers: int) -> auto_walkers.Trial:
+        sampler = config.sampler.model_copy(
+            update={"walkers": n_walkers, "steps": auto_walkers.TRIAL_MOVES}
+        )
+        short = config.model_copy(update={"sampler": sampler})
+        of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
+        k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
+        return auto_walkers.try_rung(
+            lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
+            of_trial,
+            device,
+            config.run.threads,
+            several=len(mine_k) > 1,
+        )
+
+    first = trial(1)  # what libraries take at their first call is no walker's
+    ranks_here = hosts.count(hosts[world.rank])
+    share = auto_walkers.MEMORY_SHARE
+    budget = auto_walkers.MemoryBudget(
+        len(mine_k),
+        share * devices.free_bytes(device) / devices.sharers(device, ranks_here),
+        share * devices.free_bytes("cpu") / ranks_here,
+        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
+        devices.held_bytes(device),
+        devices.held_bytes("cpu"),
+    )
+    return trial, budget, first.seconds
+
+
+def _name(config: Config) -> str:
+    return f"the model ({config.model.kind})"
+
+
+def make_rungs(
+    config: Config,
+    g: layout.Geometry,
+    model: models.Model,
+    device: str,
+    ks: Sequence[int],
+    rows: RowSums | None = None,
+) -> list[Rung]:
+    """Return some rungs, their walkers not placed; the model is tried out.
+
+    `rows` is what its conditionals sum to, where anchors need them. Raises a UserError where the
+    model or the kernel cannot do what is asked.
+    """
+    from omniinput_hpc import kernels
+    from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
+    from omniinput_hpc.models.checked import CheckedModel, try_out
+    from omniinput_hpc.sampling.anchors import Anchors, zero_inputs
+    from omniinput_hpc.sampling.rung import Rung
+    from omniinput_hpc.sampling.walkers import Recording, Walkers
+
+    name = _name(config)
+    # First: it tells a lack of memory, also where the model builds more at its first use.
+    try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
+    checked = CheckedModel(model, name, models.rounding(config))
+    ancestral = config.beta_k.tolist() if g.log_q else None
+    with_anchors = config.ladder is not None and config.ladder.with_anchors
+    anchors = Anchors(checked, g.n_walkers, device, with_anchors, rows, ancestral)
+    recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
+    edges, options = config.bins.edges, config.wang_landau or WangLandau()
+
+    def make(k: int, ensemble: Ensemble) -> Rung:
+        kernel = kernels.build(config.kernel, checked, g.n_walkers)
+        if isinstance(ensemble, Tabulated):
+            ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, g.n_walkers)
+        walkers = Walkers(kernel, checked, ensemble, device, recording)
+        return Rung(k, walkers, anchors, g, edges, config.run.seed)
+
+    ensembles = initial_ensembles(config)
+    return [make(k, ensembles[k]) for k in ks]
+
+
+def initial_ensembles(config: Config) -> list[Ensemble]:
+    """Return the ensembles of all rungs at the run's beginning, in the ladder's order.
+
+    Those of windows of z, which Wang-Landau learns, come first; their weights are all 1.
+    """
+    edges = config.bins.edges
+    flat = [Tabulated(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]
+    if config.ladder is None:
+        return [*flat]
+    beta_k = config.ladder.beta_k
+    kappa_k = config.ladder.kappa or [0.0] * len(beta_k)
+    z0_k = config.ladder.z0 or [0.0] * len(beta_k)
+    return [
+        *flat,
+        *(
+            Gaussian(float(beta), kappa, z0) if kappa else Canonical(float(beta))
+            for beta, kappa, z0 in zip(beta_k, kappa_k, z0_k, strict=True)
+        ),
+    ]
+
+
+def prepare_file(
+    built: Built,
+    here: Identity,
+    found: Existing,
+    header: Mapping[str, str],
+    heartbeat: Callable[[], object],
+) -> None:
+    """Create the run file, or make it longer (rank 0 only).
+
+    `header` has further attributes of a new file; its "config" is also that of a longer one.
+    `heartbeat` is called while a long file is copied. Raises a UserError where the file cannot be
+    made.
+    """
+    config, path = built.config, Path(built.config.run.output)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not found.resume:
+            attributes: dict[str, Any] = {
+                **header,
+                "model_fingerprint": here.fingerprint,
+                "model_probe_z": np.array(here.probe_z),
+                "model_beta": here.model_beta,
+                **here.environment,
+            }
+            layout.create(path, built.geometry, _first_values(config), attributes)
+            return
+        if not found.settled:
+            checksums.settle_file(path)
+        if config.run.rounds > found.rounds_planned:
+            layout.grow(path, built.geometry, header["config"], heartbeat)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"run.output = {path} cannot be made: {reason}") from None
+
+
+def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
+    edges, ensembles = config.bins.edges, initial_ensembles(config)
+    gaussians = [e if isinstance(e, Gaussian) else Gaussian(0.0, 0.0, 0.0) for e in ensembles]
+    return layout.first_values(
+        config.beta_k,
+        edges,
+        np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
+        np.array([gaussian.kappa for gaussian in gaussians]),
+        np.array([gaussian.z0 for gaussian in gaussians]),
+    )
+
+
+def start(
+    world: World, built: Built, writer_kind: str, stopping: StopCheck, held_lock: lock.RunLock
+) -> Run:
+    """Return a run whose walkers are placed: at their start, or where its file has them.
+
+    All ranks call this; the file is there.
+    """
+    from omniinput_hpc.sampling.exchange import Exchanger
+    from omniinput_hpc.sampling.loop import Run, Totals
+
+    config, g, rungs = built.config, built.geometry, built.rungs
+    path, held = Path(config.run.output), built.held
+    file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
+    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
+    m = built.model_beta
+    tune = config.ladder is not None and config.ladder.tune
+    tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
+    if checkpoint is None:
+        for rung in rungs:
+            rung.start()
+    else:
+        tuning.resume(checkpoint.swaps_k2)
+        for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
+            rung.resume(stored, tuned_beta=tune)
+    side = SideWriter(path, world)
+    opened = writers.open_writer(writer_kind, path, g, held, world)
+    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    return Run(
+        config=config,
+        geometry=g,
+        rungs=rungs,
+        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
+        tuning=tuning,
+        writer=writers.GuardedWriter(opened, held_lock, file, world),
+        side=side,
+        world=world,
+        stopping=stopping,
+        clock=Clock(world),
+        progress=Progress(
+            first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+        ),
+        next_round=first,
+        totals=Totals.zeros(g.n_rungs),
+    )
+
+
+def _read_checkpoint(
+    path: Path, config: Config, rungs: range
+) -> tuple[records.Checkpoint | None, int]:
+    """Return what some rungs resume from, and the next round (burn-in is negative)."""
+    with reader.open_run(path, tried=True) as run:
+        next_round = run.rounds or run.burn_in_committed - config.run.burn_in
+        return run.checkpoint(rungs), next_round

@@ -1,0 +1,159 @@
+"""Exchange of configurations between neighbouring rungs, and a checksum that none was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.tempering import ladder
+from omniinput_hpc.tempering.ensembles import N_PARAMETERS, Ensemble, from_array, to_array
+
+if TYPE_CHECKING:
+    from omniinput_hpc.sampling.rung import Rung
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class LostWalker(Exception):
+    """The walkers after an exchange are no permutation of those before it: a defect."""
+
+
+class Exchanger:
+    """Swaps slots between neighbouring rungs, and counts.
+
+    Attributes
+    ----------
+    attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
+    trips : int64 [W * K], round trips completed in this round, by walker, on the holder of rung 0
+    imbalance_w : uint64 [W], see `check`
+    """
+
+    def __init__(
+        self, geometry: Geometry, edges: NDArray[np.float64], seed: int, world: World
+    ) -> None:
+        self._edges, self._seed, self._world = edges, seed, world
+        self._n_table = geometry.n_bins + 2 if geometry.flat else 0
+        k, w = geometry.n_rungs, geometry.n_walkers
+        self._n_rungs = k
+        self.configuration = np.dtype(
+            [
+                ("x", geometry.x_dtype, (geometry.n_sites,)),
+                ("z", np.float32),
+                ("walker", np.int32),
+                ("direction", np.int8),
+            ]
+        )
+        self.attempted_k = np.zeros(k - 1, dtype=np.int64)
+        self.accepted_k = np.zeros(k - 1, dtype=np.int64)
+        self.trips = np.zeros(w * k, dtype=np.int64)
+        self.imbalance_w = np.zeros(w, dtype=np.uint64)
+        random = rng.generator(seed, "conservation")
+        width = self.configuration.itemsize
+        self._weights = random.integers(2**63, size=width, dtype=np.uint64) * 2 + 1
+
+    def begin_round(self) -> None:
+        """Zero the counts of the previous round."""
+        for counts in (self.attempted_k, self.accepted_k, self.trips, self.imbalance_w):
+            counts[:] = 0
+
+    def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
+        """Let the pairs of this exchange swap; `exchange` counts from the run's first one."""
+        held = {rung.k: self.pack(rung) for rung in rungs}
+        ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble.on_host() for rung in rungs}
+        pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
+        before_w = self._checksum(held, exchange)
+        near = self._fetch_neighbours(held, ensembles, pairs)
+        for k in pairs:
+            self._swap_pair(k, held, near, ensembles, exchange)
+        self.imbalance_w += self._checksum(held, exchange) - before_w
+        for rung in rungs:
+            self.unpack(held[rung.k], rung)
+            self._follow(rung)
+
+    def check(self, imbalance_w: NDArray[np.uint64]) -> None:
+        """Check a round's exchanges, given the sum of all ranks' `imbalance_w`.
+
+        Every exchange changed the sum over rungs of a hash of whole configurations (x, z,
+        identity and direction as one) by zero, in each lane, or a LostWalker is raised: one was
+        lost, doubled or mixed.
+        """
+        if imbalance_w.any():
+            lanes = np.flatnonzero(imbalance_w)[:10].tolist()
+            raise LostWalker(f"exchanges lost or mixed walkers in lanes {lanes}; nothing committed")
+
+    def pack(self, rung: Rung) -> NDArray[Any]:
+        """Return a rung's configurations, structured [W]."""
+        held = np.empty(len(rung.walker_w), dtype=self.configuration)
+        held["x"], held["z"] = rung.walkers.configurations()
+        held["walker"], held["direction"] = rung.walker_w, rung.direction_w
+        return held
+
+    def unpack(self, held: NDArray[Any], rung: Rung) -> None:
+        """Give a rung its configurations, swapped or not: caches are recomputed in any case."""
+        rung.walker_w, rung.direction_w = held["walker"].copy(), held["direction"].copy()
+        rung.walkers.place(held["x"], held["z"])
+
+    def _fetch_neighbours(
+        self, held: Mapping[int, NDArray[Any]], ensembles: dict[int, Ensemble], pairs: Iterable[int]
+    ) -> dict[int, NDArray[Any]]:
+        """Swap whole rungs with neighbouring ranks; return theirs, and add to `ensembles`."""
+        outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
+        for k in pairs:
+            for mine, other in ((k, k + 1), (k + 1, k)):
+                if mine in held and other not in held:
+                    holder = ladder.owner(other, self._n_rungs, self._world.size)
+                    numbers = to_array(ensembles[mine], self._n_table)
+                    # The neighbour decides with this rung's ensemble as well.
+                    message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
+                    outgoing[other] = (holder, np.concatenate(message))
+        near = {}
+        for k, data in self._world.swap(outgoing).items():
+            end = data.size - 8 * (N_PARAMETERS + self._n_table)
+            near[k] = data[:end].view(self.configuration)
+            ensembles[k] = from_array(data[end:].copy().view(np.float64), self._edges)
+        return near
+
+    def _swap_pair(
+        self,
+        k: int,
+        held: dict[int, NDArray[Any]],
+        near: Mapping[int, NDArray[Any]],
+        ensembles: Mapping[int, Ensemble],
+        exchange: int,
+    ) -> None:
+        """Decide for one pair and take over what comes here. Both holders decide alike."""
+        lower = held[k] if k in held else near[k]
+        upper = held[k + 1] if k + 1 in held else near[k + 1]
+        u_w = rng.generator(self._seed, "exchange", k, exchange).random(len(lower))
+        swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], lower["z"], upper["z"], u_w)
+        if k in held:
+            held[k] = np.where(swap_w, upper, lower)
+            self.attempted_k[k] += swap_w.size
+            self.accepted_k[k] += np.count_nonzero(swap_w)
+        if k + 1 in held:
+            held[k + 1] = np.where(swap_w, lower, upper)
+
+    def _follow(self, rung: Rung) -> None:
+        if self._n_rungs > 1 and rung.k in (0, self._n_rungs - 1):
+            rung.direction_w = ladder.count_round_trips(
+                rung.direction_w, rung.walker_w, rung.k == 0, self.trips
+            )
+
+    def _checksum(self, held: Mapping[int, NDArray[Any]], exchange: int) -> NDArray[np.uint64]:
+        """Sum over rungs of a 64-bit hash of each slot's configuration, uint64 [W], mod 2^64."""
+        total_w = np.zeros_like(self.imbalance_w)
+        salt = np.uint64((exchange * _GOLDEN) % 2**64)
+        for configurations in held.values():
+            bytes_wb = np.ascontiguousarray(configurations).view(np.uint8).reshape(len(total_w), -1)
+            h = bytes_wb.astype(np.uint64) @ self._weights + salt
+            for shift, factor in zip((30, 27), _MIX, strict=True):  # splitmix64's finalizer
+                h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
+            total_w += h ^ (h >> np.uint64(31))
+        return total_w

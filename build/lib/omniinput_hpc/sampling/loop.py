@@ -1,0 +1,265 @@
+"""The central loop: moves, exchanges, commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.config import Config
+from omniinput_hpc.models.checked import IS_NO_FUNCTION, NotAFunction
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.stopping import StopCheck
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.side_checkpoint import SideWriter
+from omniinput_hpc.runfile.writers import GuardedWriter
+from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.progress import Progress
+from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.timing import Clock
+from omniinput_hpc.sampling.walkers import Recorded
+from omniinput_hpc.tempering.adaptation import LadderTuning
+from omniinput_hpc.tempering.ensembles import Canonical
+
+EQUILIBRATION_SHARE = 4
+"""The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
+
+MOVES_PER_LOOK = 100
+"""After so many moves the walkers' outputs are compared with new ones, where no kernel does."""
+
+log = logging.getLogger("omniinput_hpc")
+
+
+@dataclass
+class Totals:
+    """What all ranks did together since this process began."""
+
+    moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
+    swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
+
+    @classmethod
+    def zeros(cls, n_rungs: int) -> Totals:
+        """Return totals of nothing."""
+        return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64))
+
+
+@dataclass
+class Run:
+    """A rank's part of a run in progress."""
+
+    config: Config
+    geometry: Geometry
+    rungs: Sequence[Rung]  # those that this rank holds; they own the ensembles
+    exchanger: Exchanger
+    tuning: LadderTuning
+    writer: GuardedWriter
+    side: SideWriter
+    world: World
+    stopping: StopCheck
+    clock: Clock
+    progress: Progress
+    next_round: int  # burn-in rounds have the numbers -burn_in to -1
+    totals: Totals  # of the counted rounds since this process began
+    n_compared: int = 0  # how often outputs had been compared when the last round ended
+
+    @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    def beta_k(self) -> NDArray[np.float64]:
+        """Return the betas of all rungs, float64 [K], asked of them (all ranks call this)."""
+        beta_k = np.zeros(self.geometry.n_rungs)
+        for rung in self.rungs:
+            beta_k[rung.k] = rung.ensemble.beta
+        return np.asarray(self.world.sum(beta_k))
+
+    def freeze(self) -> None:
+        """End all learning."""
+        for rung in self.rungs:
+            rung.freeze()
+
+
+def sample(run: Run) -> None:
+    """Sample until all rounds are committed.
+
+    Raises a StopRun where the ranks agreed to stop (the unfinished round is dropped), a LostWalker
+    by a defect of the exchange, and a WriteError where the disk is full or broken.
+    """
+    s = run.config.sampler
+    first_warning = max(run.next_round, 0) + run.config.run.rounds // 10
+    while run.next_round < run.config.run.rounds:
+        begin_round(run)
+        for exchange in range(s.exchanges):
+            for rung in run.rungs:
+                with run.clock.part("moves"):
+                    recorded = move(run, rung, exchange)
+                with run.clock.part("recording"):
+                    rung.record(recorded, run.config.samples.every, exchange * s.steps)
+                    if run.next_round < 0:
+                        rung.adapt(recorded)
+            if s.method == "ancestral":
+                continue  # draws are independent: nothing to exchange
+            with run.clock.part("exchange"):
+                rounds_before = run.next_round + run.config.run.burn_in
+                run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
+        with run.clock.part("moves"):
+            check_outputs(run)
+        with run.clock.part("writing"):
+            swaps_k2 = commit(run)
+        tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
+        run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
+        if run.next_round == first_warning:
+            warn(run)
+        run.next_round += 1
+
+
+def begin_round(run: Run) -> None:
+    """Zero the round's counts, and at the first counted round those of burn-in."""
+    run.exchanger.begin_round()
+    for rung in run.rungs:
+        rung.begin_round()
+        if run.next_round == 0:
+            rung.histogram.clear_all()
+
+
+def move(run: Run, rung: Rung, exchange: int) -> Recorded:
+    """Move one rung's walkers through the segment before an exchange."""
+    s, seed = run.config.sampler, run.config.run.seed
+    rounds_before = run.next_round + run.config.run.burn_in
+    own, shared = (
+        rng.generator(seed, purpose, rung.k, rounds_before, exchange)
+        for purpose in ("moves", "choices")
+    )
+    try:
+        segment = rung.walkers.begin_segment(own, shared, first_move=exchange * s.steps)
+        for _ in range(s.steps):
+            segment.step()
+            run.stopping.after_move()
+        return segment.recorded()
+    except Exception as error:
+        error.add_note(f"in rung {rung.k} (beta = {rung.ensemble.beta:g}), round {run.next_round}")
+        raise
+
+
+def check_outputs(run: Run) -> None:
+    """Check that inputs have kept the outputs that they were found with (all ranks call this).
+
+    Most kernels evaluate the walkers anew after an exchange, and compare. Where none does, the
+    walkers are evaluated at the end of a round, after `MOVES_PER_LOOK` moves at least. Raises a
+    NotAFunction on all ranks where outputs differ by more than rounding.
+    """
+    if run.config.model.noise:
+        return
+    moves = run.config.sampler.moves_per_round
+    rounds_before = run.next_round + run.config.run.burn_in
+    due = (rounds_before + 1) * moves // MOVES_PER_LOOK > rounds_before * moves // MOVES_PER_LOOK
+    compared = run.rungs[0].walkers.model.n_compared  # of all rungs: they share the model
+    if due and compared == run.n_compared:
+        for rung in run.rungs:
+            rung.walkers.compare_again()
+    run.n_compared = run.rungs[0].walkers.model.n_compared
+    times, apart = run.world.max(np.array(run.rungs[0].walkers.model.apart()))
+    if times > 1.0:
+        raise NotAFunction(
+            f"the model ({run.config.model.kind}) returned outputs for one input that differ by "
+            f"{apart:.3g}, {times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
+        )
+
+
+def commit(run: Run) -> NDArray[np.int64]:
+    """Check the round's exchanges, commit it, and return its swaps, int64 [K - 1, 2]."""
+    round_, exchanger, tuning = run.next_round, run.exchanger, run.tuning
+    exchanger.check(run.world.sum(exchanger.imbalance_w))
+    totals = totals_of_round(run)
+    if round_ < 0:
+        end_burn_in_round(run, totals.swaps_k2)
+    exchanges = ExchangeRecord(
+        attempted_k=exchanger.attempted_k,
+        accepted_k=exchanger.accepted_k,
+        round_trips_v=exchanger.trips,
+        swaps_k2=tuning.swaps_k2,
+        rejection_k=tuning.rejection_k,
+        z_std_k=tuning.z_std_k,
+    )
+    records = [rung.record_of_round() for rung in run.rungs]
+    committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
+    slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
+    run.writer.commit(round_, slabs, committed)
+    run.side.after_commit(round_, slabs, run.held, run.geometry)
+    if round_ >= 0:
+        run.totals.moves_k2 += totals.moves_k2
+        run.totals.swaps_k2 += totals.swaps_k2
+    return totals.swaps_k2
+
+
+def totals_of_round(run: Run) -> Totals:
+    """Return what all ranks did in the round (all ranks call this)."""
+    n_rungs, exchanger = run.geometry.n_rungs, run.exchanger
+    mine = Totals.zeros(n_rungs)
+    mine.swaps_k2[:] = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
+    for rung in run.rungs:
+        mine.moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
+    together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
+    return Totals(together[:n_rungs], together[n_rungs:])
+
+
+def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
+    """Adapt the ladder to a burn-in round's swaps, and end all learning when its time is over."""
+    moments_k3 = np.zeros((run.geometry.n_rungs, 3))
+    for rung in run.rungs:
+        moments_k3[rung.k] = rung.histogram.moments
+    new_beta_k = run.tuning.after_round(
+        run.next_round, run.beta_k(), swaps_k2, run.world.sum(moments_k3)
+    )
+    if new_beta_k is not None:
+        for rung in run.rungs:
+            rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
+    if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
+        run.world.together(run.freeze)
+    if run.next_round == -1:
+        report_burn_in(run)
+
+
+def report_burn_in(run: Run) -> None:
+    """Log what burn-in found, and what it did not reach (all ranks call this)."""
+    beta_k = run.beta_k()
+    if run.world.rank == 0:
+        run.tuning.report(beta_k)
+    unfinished = [
+        f"rung {rung.k} (ln f = {rung.learner.ln_f:.2g})"
+        for rung in run.rungs
+        if rung.learner is not None and not rung.learner.reached
+    ]
+    for text in run.world.texts(", ".join(unfinished)):
+        if text and run.world.rank == 0:
+            log.warning(
+                "warning: Wang-Landau did not reach ln_f_last in %s; its weights are frozen as "
+                "they are, which is exact but may mix slowly: raise run.burn_in",
+                text,
+            )
+
+
+def warn(run: Run) -> None:
+    """Log what only shows while running: rungs outside the bins, pairs that never swap.
+
+    All ranks call this.
+    """
+    beta_k, moves_k2, swaps_k2 = run.beta_k(), run.totals.moves_k2, run.totals.swaps_k2
+    if run.world.rank != 0:
+        return
+    for k in np.flatnonzero((moves_k2[:, 1] == 0) & (moves_k2[:, 0] > 0)):
+        log.warning(
+            "warning: rung %d (beta = %g): all outputs fell outside the bins; widen [bins]",
+            k, beta_k[k],
+        )  # fmt: skip
+    for k in np.flatnonzero((swaps_k2[:, 1] == 0) & (swaps_k2[:, 0] > 0)):
+        remedy = f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
+        if np.isnan(beta_k[k : k + 2]).any():
+            remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"
+        log.warning("warning: rungs %d and %d never swapped: %s", k, k + 1, remedy)

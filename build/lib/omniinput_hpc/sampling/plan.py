@@ -1,0 +1,229 @@
+"""The plan of a run: what will run where, and how much it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, target_of
+from omniinput_hpc.runfile.reader import libraries
+from omniinput_hpc.sampling.restart import Existing
+from omniinput_hpc.text import amount
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `describe` prints."""
+
+    config: Config
+    geometry: Geometry
+    devices: list[str]  # of every rank
+    hosts: list[str]  # of every rank
+    model_bytes: int | None  # of the weights, None where not known
+    cache_bytes: int  # of keys and values that a rank keeps of its walkers
+    writer: str
+    writer_reason: str  # why the file is written so
+    found: Existing
+    trials: str = ""  # how the number of walkers was found, where the input leaves it open
+    measured: str | None = None  # memory that trial moves took, where there were some
+    without_anchor: str = ""  # which rung is not drawn from directly, and why
+
+
+def check_launch(connected: int) -> None:
+    """Check that this is one launch of many ranks, not many of one that all write one file.
+
+    `connected` is the size of MPI's world. Raises a UserError where the launcher says that it
+    started more processes than MPI connects.
+    """
+    if connected > 1:
+        return
+    for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        launched = os.environ.get(name, "1")
+        if launched.isdigit() and int(launched) > 1:
+            raise UserError(
+                f"{launched} processes were launched ({name}), but MPI connects none of them: the "
+                "launcher does not fit this MPI library (under srun, try --mpi=pmi2 or --mpi=pmix)"
+            )
+
+
+def check_shares(n_rungs: int, n_ranks: int) -> None:
+    """Check that ranks can share rungs equally.
+
+    Raises a UserError where there are more ranks than rungs, or the ranks do not divide the rungs.
+    """
+    divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
+    fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
+    if n_ranks > n_rungs:
+        raise UserError(f"{n_ranks} ranks are more than the ladder's {n_rungs} rungs; {fits}")
+    if n_rungs % n_ranks:
+        raise UserError(f"{n_ranks} ranks do not divide the ladder's {n_rungs} rungs; {fits}")
+
+
+def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
+    """Return the shapes of a run."""
+    return Geometry(
+        rounds=config.run.rounds,
+        n_rungs=len(config.beta_k),
+        n_walkers=config.sampler.n_walkers,
+        n_bins=len(config.bins.edges) - 1,
+        samples_per_round=config.samples_per_round,
+        n_sites=n_sites,
+        n_values=n_values,
+        n_kernels=len(config.kernel.part_names),
+        n_tuned=config.kernel.n_tuned,
+        flat=bool(config.windows),
+        log_q=config.sampler.method == "ancestral",
+        checksums=True,
+    )
+
+
+def check_counters(config: Config) -> None:
+    """Check that a round's counts fit their 32 bits.
+
+    Raises a UserError where a bin could hold more counts than that.
+    """
+    counts = config.sampler.moves_per_round * config.sampler.n_walkers
+    if counts > np.iinfo(np.uint32).max:
+        raise UserError(
+            f"sampler.walkers * steps * exchanges = {counts:.3g} counts per round overflow 32 "
+            "bits; set a smaller sampler.exchanges and more run.rounds"
+        )
+
+
+def describe(plan: Plan) -> str:
+    """Return the plan as lines for a person."""
+    c, g = plan.config, plan.geometry
+    share = g.n_rungs // len(plan.devices)
+    per_round = c.sampler.moves_per_round
+    samples = f"{g.samples_per_round:,} samples a rung and round"
+    host = bytes_of_records(g, share)
+    weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
+    kept = f"{amount(plan.cache_bytes)} of keys and values + " if plan.cache_bytes else ""
+    state = "new"
+    if plan.found.resume:
+        state = f"resumes after {plan.found.rounds} of {plan.found.rounds_planned} rounds"
+        if not plan.found.rounds:
+            state = f"resumes after {plan.found.burn_in} of {c.run.burn_in} burn-in rounds"
+    rows = {
+        "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
+        f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "ladder": _ladder(c),
+        "anchors": plan.without_anchor,
+        "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
+        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
+        "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all"
+        + (f"; {plan.trials}" if plan.trials else ""),
+        "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
+        f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
+        "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
+        f"of {g.n_walkers} inputs each",
+        "memory": f"{weights}{kept}{amount(_batch_bytes(g))} of logits or gradients of a batch + "
+        f"{amount(host)} of records a rank",
+        "hosts": _hosts(plan, host),
+        "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
+        f"({plan.writer_reason})",
+    }
+    if plan.measured:
+        rows["measured"] = plan.measured
+    return "\n".join(f"{name:<9} {text}" for name, text in rows.items() if text)
+
+
+def bytes_of_records(g: Geometry, n_rungs: int) -> int:
+    """Return what a rank's records of a round take on the host."""
+    a_sample = g.n_sites * g.x_dtype.itemsize + 8
+    return n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins)
+
+
+def _batch_bytes(g: Geometry) -> int:
+    """Return what three float32 arrays [W, D, n_values] take, which most kernels need at once."""
+    return 3 * 4 * g.n_walkers * g.n_sites * g.n_values
+
+
+def _hosts(plan: Plan, records: int) -> str:
+    """Return the peak of a host's memory; `records` are bytes a rank."""
+    n_ranks = max(Counter(plan.hosts).values())
+    if plan.model_bytes is None:
+        return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
+    on_host = any(device == "cpu" for device in plan.devices)
+    batch = _batch_bytes(plan.geometry) + plan.cache_bytes if on_host else 0
+    # All its ranks load their weights there first.
+    need = n_ranks * (plan.model_bytes + records + batch)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    short = "" if need < there else ": too little; start fewer ranks a host"
+    return (
+        f"up to {n_ranks} rank(s) each, at peak {amount(need)} of memory and the libraries; "
+        f"rank 0's has {amount(there)}{short}"
+    )
+
+
+def _ladder(config: Config) -> str:
+    """Return what the rungs are, for a person."""
+    windows, beta_k = config.windows, config.beta_k
+    parts = [f"{len(beta_k)} rungs, {config.sampler.method}"]
+    if windows:
+        parts.append(f"{len(windows)} window(s) of z")
+    canonical_k = beta_k[len(windows) :]
+    if len(canonical_k):
+        parts.append(f"beta {canonical_k[0]:g} to {canonical_k[-1]:g}")
+        assert config.ladder is not None
+        if config.ladder.tune:
+            parts.append("tuned in burn-in")
+        if config.ladder.kappa is not None and any(config.ladder.kappa):
+            parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
+    if 0.0 not in canonical_k and config.sampler.method != "ancestral":
+        parts.append("relative density, since none has beta = 0")
+    return ", ".join(parts)
+
+
+def disk_warning(config: Config, g: Geometry) -> str | None:
+    """Return a warning where the file is larger than the free space, else None.
+
+    Early allocation is sparse on most file systems: a full disk shows only in a later round.
+    """
+    need, free = size_in_bytes(g), free_bytes(target_of(Path(config.run.output)).parent)
+    if need <= free:
+        return None
+    return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+
+
+def environment() -> dict[str, str]:
+    """Return what a result's last bits may depend on: versions of libraries, and the processor.
+
+    Those of torch and transformers, which this must not import, are `models.device.versions`.
+    """
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": libraries()["h5py"],
+        "mpi": comm.library(),
+        "cpu": _processor(),
+    }
+
+
+def gpus(world: World, mine: Mapping[str, str]) -> dict[str, str]:
+    """Return what `models.device.gpu` says of all ranks' devices (all ranks call this)."""
+    everywhere = [json.loads(text) for text in world.texts(json.dumps(dict(mine)))]
+    keys = sorted({key for found in everywhere for key in found})
+    return {
+        key: ", ".join(sorted({found[key] for found in everywhere if key in found})) for key in keys
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

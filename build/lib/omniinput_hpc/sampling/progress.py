@@ -1,0 +1,100 @@
+"""Progress of a run: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from omniinput_hpc.text import duration
+
+log = logging.getLogger("omniinput_hpc")
+
+SECONDS_BETWEEN_LINES = 5.0
+LONGEST_ROUND = 300.0
+"""Seconds of a round, which a stop or a kill loses, above which the user is warned."""
+
+
+class Progress:
+    """Prints on rank 0 after a commit.
+
+    This process runs rounds `first` (negative in burn-in) to `last` - 1, in each of which all
+    walkers of all rungs make `moves_per_round`.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        burn_in: int,
+        moves_per_round: int,
+        shown: bool,
+        exchanges: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first, self._last, self._burn_in = first, last, burn_in
+        self._moves, self._shown = moves_per_round, shown
+        self._exchanges, self._clock = exchanges, clock
+        self._begin = self._last_line = clock()
+        terminal = shown and sys.stderr.isatty()
+        self._bar = (
+            tqdm(total=last + burn_in, initial=first + burn_in, unit="round") if terminal else None
+        )
+
+    def committed(self, round_: int, swap_rate_p: NDArray[np.float64]) -> None:
+        """Report that a round is in the file.
+
+        `swap_rate_p`, float64, is the acceptance of each pair tried in this round; may be empty.
+        """
+        if not self._shown:
+            return
+        now = self._clock()
+        done = round_ + 1 - self._first
+        seconds_per_round = (now - self._begin) / done
+        if done == 1 and (advice := shorter_rounds(seconds_per_round, self._exchanges)):
+            log.warning("warning: %s", advice)
+        rate = self._moves / seconds_per_round
+        swaps = (
+            f"swaps lowest {np.min(swap_rate_p):.0%}, mean {np.mean(swap_rate_p):.0%}"
+            if swap_rate_p.size
+            else "no swaps"
+        )
+        if self._bar is not None:
+            self._bar.update(1)
+            phase = "burn-in, " if round_ < 0 else ""
+            self._bar.set_postfix_str(f"{phase}{rate:,.0f} moves/s, {swaps}")
+        elif now - self._last_line >= SECONDS_BETWEEN_LINES or round_ + 1 == self._last:
+            self._last_line = now
+            name = (
+                f"burn-in round {round_ + self._burn_in + 1} of {self._burn_in}"
+                if round_ < 0
+                else f"round {round_ + 1} of {self._last}"
+            )
+            share = (round_ + 1 + self._burn_in) / (self._last + self._burn_in)
+            left = duration((self._last - round_ - 1) * seconds_per_round)
+            text = f"{name} ({share:.0%}), {rate:,.0f} moves/s, {swaps}, {left} left"
+            log.info("%s", text)
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def shorter_rounds(seconds: float, exchanges: int) -> str | None:
+    """Return what to set where a round of that many seconds is too long to lose, else None."""
+    if seconds <= LONGEST_ROUND:
+        return None
+    words = f"a round takes {duration(seconds)}, and as much is lost at every stop or kill; "
+    fewer = int(exchanges * LONGEST_ROUND / seconds)
+    if fewer < 1:
+        steps = "" if exchanges == 1 else "sampler.exchanges = 1 and "
+        words += f"set {steps}a smaller sampler.steps"
+    else:
+        words += f"set sampler.exchanges = {fewer} instead of {exchanges}"
+    return f"{words} (and more run.rounds) in a new run"

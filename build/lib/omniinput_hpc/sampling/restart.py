@@ -1,0 +1,227 @@
+"""What is at the output's path already, and whether this run may resume it (rank 0 only)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc import models
+from omniinput_hpc.config import Analysis, Config, input_file
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.checked_datasets import BrokenRun
+from omniinput_hpc.runfile.layout import Geometry, target_of
+from omniinput_hpc.runfile.reader import open_run
+
+FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
+    ("model", "path"),  # the fingerprint identifies the files
+    *(("analysis", key) for key in Analysis.model_fields),
+}
+"""Keys that a resumed run may have other values of than its file."""
+
+NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
+"""What attributes of the environment are called in messages, where they are not their own name."""
+
+log = logging.getLogger("omniinput_hpc")
+
+
+@dataclass(frozen=True)
+class Existing:
+    """What is at the output's path."""
+
+    resume: bool = False  # whether there is a run that this one resumes; else all is 0 or empty
+    rounds: int = 0  # committed
+    burn_in: int = 0  # committed
+    rounds_planned: int = 0  # that the file has room for
+    walkers: int = 0  # a rung
+    checksums: bool = True  # files of older versions have none
+    settled: bool = True  # False after a kill between a counter and its checksum
+    attributes: Mapping[str, str] = field(default_factory=dict)  # the file's, those that are texts
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells whether a resumed run has the same model, on the same machine."""
+
+    fingerprint: str  # of the model's files and options
+    probe_z: list[float]  # the model's z at inputs that never change
+    environment: Mapping[str, str]  # versions of libraries, devices, processor
+    model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
+
+
+def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
+    """Decide between a new run and resuming, and refuse what would destroy something.
+
+    `fingerprint` is of the model as the input file names it, `restart` as on the command line.
+    Raises a UserError where the path cannot be used, or holds another run.
+    """
+    path = Path(config.run.output)
+    if not _exists(path):
+        if restart == "require":
+            raise UserError(f"--restart require: there is no run file {path} to resume")
+        _check_folder(path)
+        return Existing()
+    if os.path.isdir(path):
+        raise UserError(f"run.output = {path} is a folder; it must name a file")
+    if restart == "never":
+        raise UserError(
+            f"--restart never: {path} exists; choose another run.output, or move it away"
+        )
+    with open_run(path) as run:
+        stored = input_file.parse(run.config_toml, f"{path} (stored input)")
+        found = Existing(
+            resume=True,
+            rounds=run.rounds,
+            burn_in=run.burn_in_committed,
+            rounds_planned=run.rounds_planned,
+            walkers=run.walkers,
+            checksums=run.geometry.checksums,
+            settled=run.is_settled,
+            attributes=run.texts,
+        )
+        differences = _differences(stored, config)
+        if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
+            differences.append("the model's files or options have changed")
+    if differences:
+        head = (
+            f"run.output = {path} holds another run; choose another run.output, or move it away. "
+            "What differs:"
+        )
+        raise UserError("\n  ".join([head, *differences]))
+    if config.run.rounds < found.rounds_planned:
+        raise UserError(
+            f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
+            "rounds; rounds may only grow"
+        )
+    if not os.access(path, os.W_OK):
+        raise UserError(f"{path} cannot be written (read-only)")
+    return found
+
+
+def _differences(stored: Config, given: Config) -> list[str]:
+    if given.sampler.walkers == "auto":  # the number that was found for the file holds
+        given = given.with_walkers(stored.sampler.n_walkers)
+    old, new = stored.model_dump(), given.model_dump()
+    lines = []
+    for table in new:
+        there_t, here_t = old[table] or {}, new[table] or {}
+        for key in sorted({*there_t, *here_t}):
+            there, here = there_t.get(key), here_t.get(key)
+            if (table, key) == ("ladder", "anchors"):  # older files store true where it is left out
+                there, here = there is not False, here is not False
+            if (table, key) not in FREE_TO_CHANGE and there != here:
+                lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
+    return lines
+
+
+def _exists(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        # a name that is too long, a folder that may not be entered
+        raise UserError(f"run.output = {path} cannot be used: {error.strerror}") from None
+    return True
+
+
+def _check_folder(path: Path) -> None:
+    """Check that the file can be made, without making anything."""
+    target = target_of(path)
+    if path.is_symlink():
+        # A folder that is missing there may be one of a file system that is not mounted now.
+        if target.is_symlink() or not os.path.isdir(target.parent):
+            raise UserError(
+                f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
+                "make (or mount) that folder, or remove the link"
+            )
+        path = target
+    folder = path.parent
+    while not os.path.exists(folder):
+        folder = folder.parent
+    if not os.path.isdir(folder):
+        raise UserError(f"run.output = {path}: {folder} is not a folder")
+    if os.statvfs(folder).f_flag & os.ST_RDONLY or not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"run.output = {path}: the folder {folder} cannot be written")
+
+
+def check_rounds(path: Path, rungs: range) -> None:
+    """Check all committed rounds of some rungs.
+
+    Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
+    damaged, which says what can be done.
+    """
+    with open_run(path, tried=True) as run:
+        for round_ in range(run.rounds):
+            try:
+                run.check_round(round_, rungs)
+            except BrokenRun as error:
+                raise UserError(f"{error}; {_remedy(path, round_)}") from None
+
+
+def _remedy(path: Path, damaged: int) -> str:
+    """Return what can be done about a damaged round."""
+    with suppress(UserError):
+        side = side_checkpoint.read(path)
+        if side.has_state and side.rounds <= damaged:
+            return f"--salvage NEW.h5 goes back to round {side.rounds}, from where it is resumed"
+    return (
+        "its side file cannot bring that back: no rounds are added, and the scripts of analysis/ "
+        "read it with --damaged"
+    )
+
+
+def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
+    """Compare the model and the environment with those of the file; warn, or refuse.
+
+    Raises a UserError where the file's model gives other outputs, or its stored walkers are
+    damaged.
+    """
+    if not found.resume:
+        return
+    path = Path(config.run.output)
+    with open_run(path) as run:
+        there = asdict(replace(run.geometry, rounds=g.rounds, checksums=g.checksums))
+        stored_z = run.probe_z
+        run.check_header()
+        run.checkpoint(range(run.geometry.n_rungs))  # refuses damaged walkers
+        threads = run.config["run"].get("threads", 1)
+    mine = asdict(g)
+    sizes = [
+        f"{n} is {there[n]} in the file and {v} here" for n, v in mine.items() if v != there[n]
+    ]
+    if sizes:
+        raise UserError(
+            f"run.output = {path} holds a run of another model ({', '.join(sizes)}); choose "
+            "another run.output, or move it away"
+        )
+    same = stored_z.shape == (len(here.probe_z),)
+    if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):
+        raise UserError(
+            f"run.output = {path} holds a run of another model (its outputs differ); choose "
+            "another run.output, or move it away"
+        )
+    now = {**here.environment, "threads": str(config.run.threads)}
+    then = {**found.attributes, "threads": str(threads)}
+    changed = {k: f"{then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]}
+    source = changed.pop("model_source", "")
+    if source:
+        log.warning(
+            "warning: the file of model.factory has changed since this run was begun: %s; z of %d "
+            "inputs that were tried is still the same, but if it is not for others, choose another "
+            "run.output",
+            source,
+            len(here.probe_z),
+        )
+    if changed:
+        log.warning(
+            "warning: resuming in a different environment; results may differ in the last bits: %s",
+            "; ".join(f"{NAMES.get(key, key)} {text}" for key, text in changed.items()),
+        )

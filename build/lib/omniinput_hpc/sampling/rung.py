@@ -1,0 +1,203 @@
+"""One rung: its ensemble, its walkers, who they are, and what they record in a round."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import Histogram
+from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
+from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
+from omniinput_hpc.runfile.records import RungRecord, RungState
+from omniinput_hpc.sampling.anchors import Anchors
+from omniinput_hpc.sampling.walkers import Recorded, Walkers
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
+
+
+class Rung:
+    """Rung k of the ladder. It owns its ensemble; nothing else keeps a copy.
+
+    Attributes
+    ----------
+    k : int
+    walkers : their configurations, on their device
+    walker_w : int32 [W], the identity of the walker in each slot
+    direction_w : int8 [W], see `ladder.count_round_trips`
+    histogram : of z, of the round and since the first counted round
+    attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
+    """
+
+    def __init__(
+        self,
+        k: int,
+        walkers: Walkers,
+        anchors: Anchors,
+        geometry: Geometry,
+        edges: NDArray[np.float64],
+        seed: int,
+    ) -> None:
+        self.k, self.walkers, self._g, self._seed = k, walkers, geometry, seed
+        self._anchors, self._edges = anchors, edges
+        w, n_samples = geometry.n_walkers, geometry.samples_per_round // geometry.n_walkers
+        self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
+        self.direction_w = np.zeros(w, dtype=np.int8)
+        self.histogram = Histogram(edges, w)
+        self.attempted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
+        self.accepted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
+        self._n_samples = 0
+        self._x_swd = np.zeros((n_samples, w, geometry.n_sites), dtype=geometry.x_dtype)
+        self._z_sw = np.zeros((n_samples, w), dtype=np.float32)
+        self._walker_sw = np.zeros((n_samples, w), dtype=np.int32)
+        n_log_q = geometry.n_rungs if geometry.log_q else 0
+        self._log_q_swk = np.zeros((n_samples, w, n_log_q))
+        self.set_ensemble(walkers.ensemble)
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """What the walkers are sampled by."""
+        return self.walkers.ensemble
+
+    def set_ensemble(self, ensemble: Ensemble) -> None:
+        """Sample by another ensemble; its exact sampler, where there is one, comes with it."""
+        self.walkers.set_ensemble(ensemble, *self._anchors.of(ensemble))
+
+    @property
+    def model_beta(self) -> float | None:
+        """The beta of the model's own distribution, where it can be drawn from."""
+        return self._anchors.model_beta
+
+    @property
+    def learner(self) -> WangLandauEnsemble | None:
+        """The ensemble that learns in burn-in, if it is of that kind."""
+        return self.ensemble if isinstance(self.ensemble, WangLandauEnsemble) else None
+
+    def start(self) -> None:
+        """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs)."""
+        random = rng.generator(self._seed, "start", self.k)
+        cold = self._anchors.cold_start(self.ensemble.beta, random)
+        if cold is not None:
+            x = cold.cpu().numpy().astype(self._g.x_dtype)
+        else:
+            shape = (self._g.n_walkers, self._g.n_sites)
+            x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
+        self.walkers.place(x, self.walkers.evaluate(x))
+
+    def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
+        """Put the walkers, and all that burn-in tuned, where a checkpoint has them.
+
+        tuned_beta : whether beta is the checkpoint's, since burn-in tunes it
+        """
+        self.walker_w = checkpoint.walker_w.copy()
+        self.direction_w = checkpoint.direction_w.copy()
+        self.histogram.lane_counts_gb[:] = checkpoint.lane_counts_gb
+        self.histogram.z_sum_b[:] = checkpoint.z_sum_b
+        self.walkers.kernel.tuned = checkpoint.tuned.copy()
+        if self.learner is not None:
+            self.learner.restore(
+                LearningState(checkpoint.entropy, checkpoint.visits, checkpoint.learning)
+            )
+        elif tuned_beta:
+            self.set_ensemble(Canonical(checkpoint.beta))
+        self.walkers.place(checkpoint.x, checkpoint.z)
+
+    def begin_round(self) -> None:
+        """Begin to count a round."""
+        self.histogram.clear_round()
+        self._n_samples = 0
+        self.attempted_p[:], self.accepted_p[:] = 0, 0
+
+    def record(self, recorded: Recorded, every: int, first_move: int) -> None:
+        """Count a segment, the first move of which is number `first_move` of the round."""
+        steps = len(recorded.z_tw)
+        self.histogram.add(recorded.z_tw)
+        self.attempted_p += recorded.attempted_p
+        self.accepted_p += recorded.accepted_p
+        moves = first_move + 1 + np.arange(steps)
+        some = slice(self._n_samples, self._n_samples + len(recorded.x_swd))
+        self._x_swd[some] = recorded.x_swd
+        self._z_sw[some] = recorded.z_tw[moves % every == 0]
+        self._walker_sw[some] = self.walker_w
+        if recorded.log_q_swk is not None:
+            self._log_q_swk[some] = recorded.log_q_swk
+        self._n_samples = some.stop
+
+    def adapt(self, recorded: Recorded) -> None:
+        """Tune the kernel and learn the ensemble from a segment (burn-in only)."""
+        # Exact draws are no moves of the kernel: their acceptance says nothing of its step sizes.
+        exact_p = np.zeros_like(recorded.attempted_p)
+        exact_p[0] = recorded.n_exact
+        self.walkers.kernel.adapt(recorded.attempted_p - exact_p, recorded.accepted_p - exact_p)
+        if self.learner is not None:
+            self.learner.after_segment()
+            self._bring_inside()
+
+    def freeze(self) -> None:
+        """End learning, whether or not it has come to its end.
+
+        Raises a UserError where no walker has come into the window.
+        """
+        if self.learner is not None:
+            self.learner.freeze()
+            self._bring_inside()
+
+    def _bring_inside(self) -> None:
+        """Replace each walker outside its window by a copy of one inside, if weights are frozen."""
+        if self.learner is None or self.learner.learning:
+            return
+        # With frozen weights it would never return: outside, its weight is 0, and every move is as
+        # good as any other. The rest of burn-in decorrelates the copies.
+        x, z = self.walkers.configurations()
+        frozen = self.learner.on_host()
+        inside_w = frozen.inside(z)
+        if inside_w.all():
+            return
+        if not inside_w.any():
+            low, high = (self._edges[i] for i in frozen.window)
+            raise UserError(
+                f"no walker has come into the window [{low:g}, {high:g}] of rung {self.k}: raise "
+                "run.burn_in, or let the windows of [wang_landau] overlap more"
+            )
+        take = np.arange(len(z))
+        donors = np.flatnonzero(inside_w)
+        take[~inside_w] = np.resize(donors, int((~inside_w).sum()))
+        self.walkers.place(x[take], z[take])
+
+    def record_of_round(self) -> RungRecord:
+        """Return this rung's part of a round's commit."""
+        return RungRecord(
+            state=self._state(),
+            log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
+            counts_b=self.histogram.counts_b,
+            outside=self.histogram.outside,
+            samples_x=self._x_swd.reshape(-1, self._g.n_sites),
+            samples_z=self._z_sw.reshape(-1),
+            samples_walker=self._walker_sw.reshape(-1),
+            samples_log_q=self._log_q_swk.reshape(-1, self._g.n_rungs) if self._g.log_q else None,
+            attempted_p=self.attempted_p,
+            accepted_p=self.accepted_p,
+        )
+
+    def _state(self) -> RungState:
+        x, z = self.walkers.configurations()
+        learning = self._learning_state()
+        return RungState(
+            beta=self.ensemble.beta,
+            tuned=self.walkers.kernel.tuned,
+            entropy=learning.entropy,
+            visits=learning.visits,
+            learning=learning.learning,
+            lane_counts_gb=self.histogram.lane_counts_gb,
+            z_sum_b=self.histogram.z_sum_b,
+            x=x,
+            z=z,
+            walker_w=self.walker_w,
+            direction_w=self.direction_w,
+        )
+
+    def _learning_state(self) -> LearningState:
+        if self.learner is not None:
+            return self.learner.learning_state()
+        n_learnt = self._g.n_bins + 2 if self._g.flat else 0
+        return LearningState(np.full(n_learnt, np.nan), np.zeros(n_learnt), np.zeros(N_LEARNING))

@@ -1,0 +1,223 @@
+"""The walkers of one rung on their device: moved by a kernel, recorded without synchronization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State
+from omniinput_hpc.models.checked import CheckedModel
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+OutOfMemoryError = torch.OutOfMemoryError
+"""Raised where a device has too little memory."""
+
+MAX_STREAM_BLOCK = 1 << 22
+"""Random numbers that are drawn at once at most."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a segment of T moves recorded, on the host."""
+
+    z_tw: NDArray[
+        np.float32
+    ]  # [T, W], after every move; on a CPU a view, valid until the next segment
+    x_swd: NDArray[Any]  # unsigned [samples, W, D], after the moves that were sampled
+    attempted_p: NDArray[np.int64]  # [n_kernels], moves by part of the kernel, of all walkers
+    accepted_p: NDArray[np.int64]  # [n_kernels]
+    n_exact: int = 0  # exact draws among them, all counted under part 0
+    log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of the draws; None: a chain
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How walkers are recorded."""
+
+    steps: int  # moves of a segment, between two exchanges
+    every: int  # moves between two recorded samples, counted from the round's beginning
+    x_dtype: np.dtype[Any]  # the host's type of x
+
+
+class Walkers:
+    """W walkers of one rung, evaluated as one batch of fixed shape.
+
+    Attributes
+    ----------
+    ensemble : what the walkers are sampled by
+    kernel : what moves them
+    model : what evaluates them
+    recording : how they are recorded
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        model: CheckedModel,
+        ensemble: Ensemble,
+        device: str | torch.device,
+        recording: Recording,
+    ) -> None:
+        self.kernel, self.ensemble = kernel, ensemble
+        self.model, self._device, self.recording = model, torch.device(device), recording
+        self._exact_sampler: Kernel | None = None
+        self._exact_every_move = False
+        self._placed: State | None = None
+        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def set_ensemble(
+        self, ensemble: Ensemble, exact_sampler: Kernel | None, every_move: bool = False
+    ) -> None:
+        """Sample by another ensemble from now on.
+
+        `exact_sampler` draws from it directly, at every move or only at a segment's last.
+        """
+        self.ensemble, self._exact_sampler = ensemble, exact_sampler
+        self._exact_every_move = every_move
+
+    def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
+        """Put walkers here, unsigned integers [W, D] and float32 [W]."""
+        x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
+        # A copy: the host's array may be a read-only view of a message.
+        self._placed = self.kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
+
+    @property
+    def state(self) -> State:
+        """The walkers as the kernel has them; a RuntimeError where none were placed."""
+        if self._placed is None:
+            raise RuntimeError("no walkers were placed")
+        return self._placed
+
+    def evaluate(self, x_wd: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the model's z of inputs [W, D], float32 [W]; they are not placed."""
+        x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
+        z = self.model.output(x).cpu().numpy()
+        self.model.raise_if_nonfinite()
+        return np.asarray(z)
+
+    def compare_again(self) -> None:
+        """Evaluate the walkers once more and compare, where no kernel has done so."""
+        self.model.compare(self.state.x, self.state.z, self.model.output(self.state.x))
+
+    def begin_segment(
+        self, generator: np.random.Generator, shared: np.random.Generator, first_move: int
+    ) -> Segment:
+        """Return a segment of `steps` moves, the first being number `first_move` of its round.
+
+        `generator` is of each walker's own random numbers, `shared` of those that all share.
+        """
+        steps, every = self.recording.steps, self.recording.every
+        n_walkers, n_sites = self.state.x.shape
+        if self._buffers is None:  # allocated once: segments are recorded one after the other
+            max_samples = steps // every + 1
+            self._buffers = (
+                torch.empty((steps, n_walkers), device=self._device),
+                torch.empty(
+                    (max_samples, n_walkers, n_sites), dtype=torch.int64, device=self._device
+                ),
+            )
+        mover = self.kernel
+        if self._exact_sampler is not None and self._exact_every_move:
+            mover = self._exact_sampler
+        block = min(mover.uniforms_per_move * steps, MAX_STREAM_BLOCK)
+        stream = DeviceStream(generator, self._device, block, shared)
+        self.ensemble.begin_segment(stream, n_walkers)
+        return Segment(self, stream, *self._buffers, first_move)
+
+    def step(self, stream: DeviceStream, is_last: bool) -> tuple[State, Info]:
+        """Move every walker once; return their state and the kernel's info."""
+        self.ensemble.begin_move(stream, self.state.z)
+        kernel = self.kernel
+        if self._exact_sampler is not None and (self._exact_every_move or is_last):
+            kernel = self._exact_sampler
+        self._placed, info = kernel.step(self.state, self.ensemble, stream)
+        self.ensemble.after_move(self._placed.z)
+        return self._placed, info
+
+    def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
+        x, z = _on_host(self.state.x, self.state.z)
+        return x.astype(self.recording.x_dtype), z.copy()
+
+
+class Segment:
+    """The moves between two exchanges, recorded on the device as they are made.
+
+    Attributes
+    ----------
+    z_tw : float32 [T, W], after every move
+    x_swd : int64 [samples, W, D], the first `n_samples` of which are filled
+    attempted_p, accepted_p : int64 [n_kernels]
+    n_exact : int, draws of the exact sampler, all walkers'; they are counted under part 0
+    log_q : float64 [W, K] a sample, where draws carry their log-probabilities
+    """
+
+    def __init__(
+        self,
+        walkers: Walkers,
+        stream: DeviceStream,
+        z_tw: torch.Tensor,
+        x_swd: torch.Tensor,
+        first_move: int,
+    ) -> None:
+        self._walkers, self._stream = walkers, stream
+        self.z_tw, self.x_swd = z_tw, x_swd
+        n_parts = len(walkers.kernel.parts)
+        self.attempted_p = np.zeros(n_parts, dtype=np.int64)
+        self.accepted_p = torch.zeros(n_parts, dtype=torch.int64, device=z_tw.device)
+        self.log_q: list[torch.Tensor] = []
+        self.n_exact, self.n_samples, self._t, self._move = 0, 0, 0, first_move
+
+    def step(self) -> None:
+        """Move every walker once, and record it."""
+        recording = self._walkers.recording
+        state, info = self._walkers.step(self._stream, self._t + 1 == recording.steps)
+        self.z_tw[self._t] = state.z
+        self.attempted_p[info.part] += len(info.accepted)
+        self.accepted_p[info.part].add_(info.accepted.count_nonzero())
+        if info.exact:
+            self.n_exact += len(info.accepted)
+        self._t += 1
+        self._move += 1
+        if self._move % recording.every == 0:
+            self.x_swd[self.n_samples] = state.x
+            self.n_samples += 1
+            if info.log_q is not None:
+                self.log_q.append(info.log_q)
+
+    def recorded(self) -> Recorded:
+        """Return what the segment recorded, on the host (synchronizes).
+
+        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
+        """
+        self._walkers.model.raise_if_nonfinite()
+        log_q = [torch.stack(self.log_q)] if self.log_q else []
+        z_tw, x_swd, accepted_p, *log_q_swk = _on_host(
+            self.z_tw, self.x_swd[: self.n_samples], self.accepted_p, *log_q
+        )
+        return Recorded(
+            z_tw,
+            x_swd.astype(self._walkers.recording.x_dtype),
+            self.attempted_p,
+            accepted_p,
+            self.n_exact,
+            log_q_swk[0] if log_q_swk else None,
+        )
+
+
+def _on_host(*tensors: torch.Tensor) -> list[NDArray[Any]]:
+    """Return tensors as arrays; from a GPU, all copies are under way before one is waited for."""
+    arrays = []
+    for tensor in tensors:
+        if tensor.is_cuda:
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            arrays.append(pinned.copy_(tensor, non_blocking=True).numpy())
+        else:
+            arrays.append(tensor.cpu().numpy())
+    if tensors[0].is_cuda:
+        torch.cuda.current_stream(tensors[0].device).synchronize()
+    return arrays

@@ -1,0 +1,1 @@
+"""The theory of a ladder of temperatures, on arrays: swaps, spacing, ensembles."""

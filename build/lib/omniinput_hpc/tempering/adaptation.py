@@ -1,0 +1,87 @@
+"""What burn-in finds out about the ladder: rejections, the barrier Lambda, and better betas.
+
+All ranks do the same arithmetic on the same numbers, so that nothing needs to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ladder import respace, stage_ends
+
+log = logging.getLogger("omniinput_hpc")
+
+
+class LadderTuning:
+    """Counts swaps in burn-in, in doubling stages, and re-spaces the betas after each.
+
+    The betas themselves belong to the rungs. They are moved if `tune` says so, but for those of
+    `fixed` (0 and the model's own beta).
+
+    Attributes
+    ----------
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the last stage's end
+    z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN where not known
+    """
+
+    def __init__(self, n_rungs: int, burn_in: int, tune: bool, fixed: tuple[float, ...]) -> None:
+        self._tune, self._fixed = tune, fixed
+        self._ends = stage_ends(burn_in)
+        self.swaps_k2 = np.zeros((n_rungs - 1, 2), dtype=np.int64)
+        self.z_std_k = np.full(n_rungs, np.nan)
+
+    def resume(self, swaps_k2: NDArray[np.int64]) -> None:
+        """Take over the swaps counted before a checkpoint, int64 [K - 1, 2]."""
+        self.swaps_k2 = swaps_k2.copy()
+
+    def after_round(
+        self,
+        round_: int,
+        beta_k: NDArray[np.float64],
+        swaps_k2: NDArray[np.int64],
+        moments_k3: NDArray[np.float64],
+    ) -> NDArray[np.float64] | None:
+        """Count a burn-in round; return new betas, float64 [K], or None where they stay.
+
+        Parameters
+        ----------
+        beta_k : float64 [K], the present betas; NaN for flat-histogram rungs
+        swaps_k2 : int64 [K - 1, 2], the round's swaps, of all ranks
+        moments_k3 : float64 [K, 3], number, sum and sum of squares of the round's outputs
+        """
+        number_k, mean_k = moments_k3[:, 0], moments_k3[:, 1] / moments_k3[:, 0]
+        self.z_std_k = np.sqrt(np.maximum(moments_k3[:, 2] / number_k - mean_k**2, 0.0))
+        self.swaps_k2 += swaps_k2
+        if round_ not in self._ends:
+            return None
+        rejection_k = self.rejection_k
+        self.swaps_k2[:] = 0
+        if not self._tune or np.isnan(rejection_k).any():
+            return None
+        return respace(beta_k, rejection_k, self._fixed)
+
+    @property
+    def rejection_k(self) -> NDArray[np.float64]:
+        """Share of rejected swaps since the last stage's end, float64 [K - 1]; NaN: none tried."""
+        attempted_k, accepted_k = self.swaps_k2.T
+        with np.errstate(invalid="ignore"):
+            return np.asarray(1.0 - accepted_k / attempted_k)
+
+    def report(self, beta_k: NDArray[np.float64]) -> None:
+        """Log what burn-in found, given the betas, float64 [K]: called on rank 0 at its end."""
+        rejection_k = self.rejection_k
+        if len(rejection_k) == 0 or np.isnan(rejection_k).any():
+            return
+        barrier, worst = float(rejection_k.sum()), int(np.argmax(rejection_k))
+        log.info(
+            "ladder after burn-in: Lambda = %.2f: about %d rungs are needed (1 + 2 Lambda); the "
+            "ladder has %d; rungs %d and %d reject most, %.0f%%",
+            barrier, max(2, round(1 + 2 * barrier)), len(beta_k), worst, worst + 1,
+            100 * rejection_k[worst],
+        )  # fmt: skip
+        tuned = "tuned betas" if self._tune else "betas"
+        log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in beta_k))
+        log.info("sd of z per rung: %s", ", ".join(f"{std:.3g}" for std in self.z_std_k))

@@ -1,0 +1,136 @@
+"""The ladder: who swaps with whom, and which swaps are accepted. Pure arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ensembles import Ensemble
+
+UP_FROM_BOTTOM = 1
+DOWN_FROM_TOP = 2
+MIN_REJECTION = 1e-3
+"""Of a pair that rejected nothing, so that the cumulative rejection stays invertible."""
+
+
+def placement(n_rungs: int, n_ranks: int, rank: int) -> range:
+    """Return the rungs of a rank: an equal share of neighbouring rungs.
+
+    Raises a ValueError where the ranks do not divide the rungs.
+    """
+    if n_rungs % n_ranks:
+        raise ValueError(f"{n_ranks} ranks do not divide {n_rungs} rungs")
+    share = n_rungs // n_ranks
+    return range(rank * share, (rank + 1) * share)
+
+
+def owner(rung: int, n_rungs: int, n_ranks: int) -> int:
+    """Return the rank that holds a rung."""
+    return rung // (n_rungs // n_ranks)
+
+
+def pairs(n_rungs: int, exchange: int) -> range:
+    """Return the lower rungs k of the pairs (k, k + 1) that swap at an exchange.
+
+    Deterministic even-odd alternation (Syed et al. 2021); `exchange` counts from the run's
+    very first one, burn-in included.
+    """
+    return range(exchange % 2, n_rungs - 1, 2)
+
+
+def pairs_of(held: range, n_rungs: int, exchange: int) -> range:
+    """Return those of `pairs` that involve a rung held here."""
+    first = max(held.start - 1, 0)
+    return range(first + (first + exchange) % 2, min(held.stop, n_rungs - 1), 2)
+
+
+def accept_swaps(
+    lower: Ensemble,
+    upper: Ensemble,
+    z_lower_w: NDArray[np.float32],
+    z_upper_w: NDArray[np.float32],
+    u_w: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Decide which slots of two neighbouring rungs swap configurations.
+
+    log a = w_l(y) + w_u(x) - w_l(x) - w_u(y) for x in the lower and y in the upper rung, w being
+    the ensembles' log-weights (Swendsen & Wang 1986, in the form of Vogel et al. 2013).
+
+    All arrays are [W]; `u_w` is uniform in [0, 1).
+    """
+    x, y = z_lower_w.astype(np.float64), z_upper_w.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        log_a = lower.log_weight(y) + upper.log_weight(x)
+        log_a = log_a - lower.log_weight(x) - upper.log_weight(y)
+    # Outside both windows log a is inf - inf: NaN, which accepts nothing.
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(u_w) < log_a)
+
+
+def count_round_trips(
+    direction_w: NDArray[np.int8],
+    walker_w: NDArray[np.int32],
+    at_bottom: bool,
+    trips: NDArray[np.int64],
+) -> NDArray[np.int8]:
+    """Follow walkers in an end rung (a trip: bottom, top, bottom); return new directions, int8 [W].
+
+    Parameters
+    ----------
+    direction_w : int8 [W], 0 (never at the bottom), UP_FROM_BOTTOM or DOWN_FROM_TOP
+    walker_w : int32 [W], the identities of the walkers there
+    at_bottom : whether the rung is rung 0; otherwise it is the top one
+    trips : int64 [W * K], completed trips per walker, added to in place
+    """
+    if at_bottom:
+        np.add.at(trips, walker_w[direction_w == DOWN_FROM_TOP], 1)
+        return np.full_like(direction_w, UP_FROM_BOTTOM)
+    return np.where(direction_w == UP_FROM_BOTTOM, DOWN_FROM_TOP, direction_w).astype(np.int8)
+
+
+def stage_ends(burn_in: int) -> set[int]:
+    """Return after which burn-in rounds a tuning stage ends, rounds being -burn_in to -1.
+
+    Stages last 1, 2, 4, ... rounds and end within the first half of burn-in: the second half
+    equilibrates the ladder that the last stage left.
+    """
+    ends, done, length = set(), 0, 1
+    while done + length <= burn_in // 2:
+        done += length
+        ends.add(done - burn_in - 1)
+        length *= 2
+    return ends
+
+
+def respace(
+    beta_k: NDArray[np.float64], rejection_k: NDArray[np.float64], fixed: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Return as many betas, spaced so that neighbours reject equally often.
+
+    The cumulative rejection Lambda(beta) is interpolated monotonically and cut into equal parts
+    (Syed, Bouchard-Cote, Deligiannidis & Doucet 2021, section 5.1). Both ends stay, and so do the
+    betas of `fixed` that the ladder holds: each stretch between two of them is cut into equal
+    parts, the number of its rungs being chosen so that the largest part is smallest.
+
+    `beta_k`, float64 [K], ascends, and so do the betas returned; `rejection_k`, float64 [K - 1], is
+    the share of rejected swaps of each pair.
+    """
+    n_rungs = len(beta_k)
+    if n_rungs < 3:
+        return beta_k.copy()
+    barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
+    stays = np.isin(beta_k, fixed)
+    stays[[0, -1]] = True
+    fixed_k = np.flatnonzero(stays)
+    length_s = np.diff(barrier_k[fixed_k])
+    gaps_s = np.ones(len(length_s), dtype=np.int64)
+    for _ in range(n_rungs - 1 - len(gaps_s)):
+        gaps_s[np.argmax(length_s / gaps_s)] += 1
+    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
+
+    beta_at = PchipInterpolator(barrier_k, beta_k)
+    new = [beta_k[:1]]
+    for begin, end, n_gaps in zip(fixed_k[:-1], fixed_k[1:], gaps_s, strict=True):
+        cuts = np.linspace(barrier_k[begin], barrier_k[end], n_gaps + 1)[1:-1]
+        new += [np.asarray(beta_at(cuts)), beta_k[end : end + 1]]
+    return np.concatenate(new)

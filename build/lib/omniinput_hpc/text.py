@@ -1,0 +1,89 @@
+"""Small texts for people (durations, numbers of bytes, errors, cells), and writing a whole file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_FORMULA = (
+    "[=+\\-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}"
+    "\N{FULLWIDTH COMMERCIAL AT}]"
+)
+_RUNS = re.compile(rf"'*{_FORMULA}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_AFTER_SEPARATOR = re.compile(rf"([,;\t])(?={_FORMULA})")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as a person says it: "45 s", "12 min", "3 h 20 min", "2 d 5 h"."""
+    s = round(seconds)
+    if s < 120:
+        return f"{s} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def amount(n_bytes: float) -> str:
+    """Return a number of bytes as a person says it: "45 B", "1.2 kB", "3 GB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type's name where it has none."""
+    # str() of a KeyError puts its message in quotation marks
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return next((line for line in str(message).strip().splitlines()), type(error).__name__)
+
+
+def printable(text: str) -> str:
+    """Return a text with what a terminal would act on (escapes, line ends) spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def safe_cell(text: str) -> str:
+    """Return a text cell of a CSV file so that no spreadsheet runs it, and it can be read back.
+
+    A text that begins as a formula does (=, +, -, @) gets a quotation mark in front; so does one
+    that begins with such marks and then as a formula does. Numbers stay as they are.
+    """
+    return f"'{text}" if _RUNS.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def read_cell(text: str) -> str:
+    """Return the text that `safe_cell` was given."""
+    return text[1:] if text.startswith("'") and _RUNS.match(text) else text
+
+
+def safe_comment(line: str) -> str:
+    """Return a comment line of a CSV file so that no part of it is a cell that runs."""
+    return _AFTER_SEPARATOR.sub(r"\1 ", " ".join(line.splitlines()))
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Write a file, whole or not at all: beside it, made durable, then renamed.
+
+    A text is written as UTF-8 (what that lacks, lone surrogates, as its code). `mode` are the new
+    file's permissions, before the umask. Raises an OSError where the content cannot be written (a
+    full disk); what is there already then stays.
+    """
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.unlink(missing_ok=True)  # of a killed process; its permissions may be others
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

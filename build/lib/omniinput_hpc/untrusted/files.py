@@ -1,0 +1,100 @@
+"""Files that others made: regular files alone are opened, without waiting, and read up to a size.
+
+A named pipe in a file's place would make a reader wait for ever, a device could do anything when
+it is opened, and /dev/zero has no end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from omniinput_hpc.errors import UserError
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; links are followed.
+
+    Raises an OSError where there is none, it cannot be read, or it is a directory, a pipe, a
+    device or a socket; none of these is waited for.
+    """
+    _check(path, os.stat(path).st_mode)  # before it is opened: that alone may do things to a device
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with contextlib.ExitStack() as closed_unless_regular:
+        closed_unless_regular.callback(os.close, descriptor)
+        _check(path, os.fstat(descriptor).st_mode)  # it may have been replaced in between
+        file = os.fdopen(descriptor, "rb")
+        closed_unless_regular.pop_all()
+    return file
+
+
+def read_bytes(path: Path, what: str, limit: int) -> bytes:
+    """Return the bytes of a regular file.
+
+    Parameters
+    ----------
+    what : the kind of file, for messages
+    limit : the most bytes that it may have
+
+    Raises
+    ------
+    UserError
+        There is no such file, it cannot be read, is no regular file, or has more bytes.
+    """
+    try:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size <= limit:
+                data = file.read(limit + 1)
+                if len(data) <= limit:
+                    return data
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such file (expected {_a(what)})") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise UserError(f"{path} cannot be read: {_reason(error)}") from None
+    raise UserError(f"{path} is larger than {limit:,} bytes, too large for {_a(what)}")
+
+
+def read_text(path: Path, what: str, limit: int) -> str:
+    """Return the text of a UTF-8 file (see `read_bytes`); a `UserError` if it is none."""
+    try:
+        return read_bytes(path, what, limit).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is not a text file (UTF-8)") from None
+
+
+def irregular(path: Path) -> str | None:
+    """Return what is at a path that is neither a regular file nor a folder; None otherwise.
+
+    A link that leads nowhere is None, too: whoever opens it is told.
+    """
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+    except (OSError, ValueError):
+        return None
+
+
+def _check(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
+    if not stat.S_ISREG(mode):
+        what = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {what}, not a regular file", str(path))
+
+
+def _a(what: str) -> str:
+    return f"{'an' if what[0] in 'aeiouAEIOU' else 'a'} {what}"
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,149 @@
+"""JSON and TOML that others wrote, within limits on depth, on numbers and on how much there is.
+
+Without them a number of 5,000 digits, 20,000 brackets or a key of 100,000 dots end a program with
+a traceback, or keep it busy for hours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+MAX_DEPTH = 32
+"""Lists and objects (tables) inside each other, at most; our own formats need 6."""
+MAX_JSON_VALUES = 1 << 23
+MAX_TOML_VALUES = 50_000
+MAX_TOML_BYTES = 1 << 19
+"""What tomllib reads in some seconds; three lists of 16,384 numbers fit."""
+MAX_DOTTED = 32
+"""Parts of a dotted key of TOML, at most; the time that they take grows with their square."""
+
+_MAX_WHOLE_DIGITS, _MAX_NUMBER_LENGTH = 300, 400
+_MANY_DIGITS = re.compile(r"[0-9]{300}")
+_DOTTED = re.compile(
+    r"""(?<![\w-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]++)[ \t]*+\.[ \t]*+){%d}"""  # noqa: UP031
+    % MAX_DOTTED
+)
+
+
+def parse_json(data: bytes, unique_keys: bool = False) -> Any:
+    """Return the value of a JSON text.
+
+    Whole numbers have at most 300 digits, so that each fits in a float (tokenizers have one of 31:
+    their `model_max_length`). NaN and infinity, which Python's JSON has, are read.
+
+    Parameters
+    ----------
+    unique_keys : whether an object may hold a key but once; another reader might take the other
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, nested over `MAX_DEPTH`, holds more than `MAX_JSON_VALUES` values, a number
+        that is too long, or a key twice.
+    """
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    n_brackets = text.count("[") + text.count("{")
+    if n_brackets + text.count(",") > MAX_JSON_VALUES:
+        raise ValueError(f"more than {MAX_JSON_VALUES:,} values")
+    options: dict[str, Any] = {}
+    if _MANY_DIGITS.search(text):  # only then the slower way is needed
+        options = {"parse_int": _whole, "parse_float": _float}
+    if unique_keys:
+        options["object_pairs_hook"] = _unique
+    try:
+        value = json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if n_brackets > MAX_DEPTH and depth_of(value, MAX_DEPTH) > MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table of a TOML text.
+
+    Raises
+    ------
+    ValueError
+        It is no TOML, longer than `MAX_TOML_BYTES`, nested over `MAX_DEPTH`, holds more than
+        `MAX_TOML_VALUES` values, or a whole number beyond 64 bits, which TOML does not have.
+    """
+    if len(text) > MAX_TOML_BYTES:
+        raise ValueError(f"longer than {MAX_TOML_BYTES:,} characters")
+    if text.count(",") > MAX_TOML_VALUES:
+        raise ValueError(f"more than {MAX_TOML_VALUES:,} values")
+    if _DOTTED.search(text):
+        raise ValueError("nested too deeply")
+    try:
+        tree = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python's limit on the digits of a whole number
+        raise ValueError("a whole number beyond 64 bits") from None
+    check_tree(tree)
+    return tree
+
+
+def check_tree(tree: Any) -> None:
+    """Raise a ValueError where a parsed value is too deep, too large, or has too long a number.
+
+    See `parse_toml`, which calls it.
+    """
+    if depth_of(tree, MAX_DEPTH) > MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    for n, (key, value) in enumerate(leaves(tree)):
+        if n >= MAX_TOML_VALUES:
+            raise ValueError(f"more than {MAX_TOML_VALUES:,} values")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"{key}: a whole number beyond 64 bits")
+
+
+def depth_of(value: Any, most: int) -> int:
+    """Return how many lists and objects are inside each other; it counts no further than most."""
+    depth, level = 0, [value] if isinstance(value, dict | list) else []
+    while level and depth <= most:
+        depth += 1
+        level = [v for one in level for v in _children(one) if isinstance(v, dict | list)]
+    return depth
+
+
+def leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is neither list nor object inside a value, each with its keys ("a.b[3]")."""
+    stack = [("", value)]
+    while stack:
+        name, one = stack.pop()
+        if isinstance(one, dict):
+            stack += [(f"{name}.{key}" if name else str(key), v) for key, v in one.items()]
+        elif isinstance(one, list):
+            stack += [(f"{name}[{i}]", v) for i, v in enumerate(one)]
+        else:
+            yield name, one
+
+
+def _children(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _whole(text: str) -> int:
+    if len(text.lstrip("-")) > _MAX_WHOLE_DIGITS:
+        raise ValueError(f"a whole number of more than {_MAX_WHOLE_DIGITS} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if len(text) > _MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number of more than {_MAX_NUMBER_LENGTH} characters")
+    return float(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return value

@@ -1,0 +1,15 @@
+"""The papers' and the example models, each with its own training."""
+
+import argparse
+from pathlib import Path
+
+
+def new_parser(module: str, description: str | None, folder: str = "") -> argparse.ArgumentParser:
+    """Return a parser with what all trainings take; `folder` of inputs/models is the output."""
+    prog = f"python -m omniinput_hpc.zoo.{module}"
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    output = Path("inputs/models", folder)
+    parser.add_argument("--output", type=Path, default=output, help=f"default: {output}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser

@@ -1,0 +1,291 @@
+"""Training image networks in the papers' three ways: plain, with noise, as energy-based models.
+
+An energy-based model's single output f(x) is the log-likelihood up to a constant: p(x) proportional
+to exp(f(x)). Its gradient is that of f at the data minus that of f at samples of the model, which
+persistent chains of our own gradient kernel provide (persistent contrastive divergence, Tieleman
+2008; for discrete inputs Grathwohl et al. 2021).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from sklearn.metrics import roc_auc_score
+from torch.nn import functional as F
+
+from omniinput_hpc import kernels, rng
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config.kernels import GibbsWithGradients
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
+from omniinput_hpc.models.images.networks import ImageNetwork
+from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_hpc.zoo.image_data import Images
+from omniinput_hpc.zoo.training import OneCycle
+
+MAX_NORM = 5.0
+"""Norm that the gradient of the loss is clipped to."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long and how a network is trained.
+
+    Attributes
+    ----------
+    epochs : passes over the training images
+    batch : images per step of the optimizer
+    rate : the largest learning rate of the one-cycle schedule
+    noise : uniform noise of varying severity on the training images
+    shifted : training images are shifted by up to 4 pixels and mirrored (CIFAR)
+    """
+
+    epochs: int
+    batch: int = 128
+    rate: float = 1e-3
+    noise: bool = False
+    shifted: bool = False
+
+
+@dataclass(frozen=True)
+class EnergyEffort:
+    """How long an energy-based model is trained.
+
+    Attributes
+    ----------
+    steps : of the optimizer
+    moves : kernel moves of each chain between two steps
+    chains : number of persistent chains, started at uniformly random inputs
+    batch : training images per step
+    rate : the largest learning rate of the one-cycle schedule
+    restart_share : share of the chains that restart at random inputs at each step
+    output_penalty : weight of the mean of f^2 in the loss, which bounds f's constant and scale
+    """
+
+    steps: int
+    moves: int = 20
+    chains: int = 100
+    batch: int = 100
+    rate: float = 1e-3
+    restart_share: float = 0.05
+    output_penalty: float = 1e-3
+
+
+# small: scikit-learn's digits (240 images); else MNIST 0/1 (12,665) and CIFAR (50,000)
+EFFORTS = {
+    ("plain", True): Effort(epochs=60, batch=32, rate=2e-3),
+    ("noise", True): Effort(epochs=250, batch=64, rate=2e-3, noise=True),
+    ("plain", False): Effort(epochs=5),
+    ("noise", False): Effort(epochs=20, noise=True),
+    ("shifted", False): Effort(epochs=60, shifted=True),
+}
+
+# Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
+# which then learned to tell chains from data instead of the distribution of the data.
+SMALL_ENERGY_EFFORT = EnergyEffort(
+    steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
+)
+ENERGY_EFFORT = EnergyEffort(steps=50_000, moves=50, rate=2e-4)
+
+
+def train_and_save(
+    folder: Path,
+    architecture: Architecture,
+    training: str,
+    data: tuple[Images, Images],
+    papers_accuracy: float | None,
+    small: bool,
+    seed: int,
+) -> str:
+    """Train one model, save it, and return a line that says what was reached.
+
+    Parameters
+    ----------
+    training : "plain", "noise", "shifted" (shifted and mirrored), or "energy"
+    data : training and test images; an energy-based model is trained on class 1 alone
+    papers_accuracy : the papers' test accuracy in percent, where they give one
+    small : the data are scikit-learn's digits; the weights are then kept in half precision
+    """
+    train, test = data
+    if training == "energy":
+        effort = SMALL_ENERGY_EFFORT if small else ENERGY_EFFORT
+        network = train_energy_model(architecture, train.only(1), effort, seed, folder.name)
+    else:
+        network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
+    save(folder, network, {}, half=small)
+    # Evaluate the stored weights: half precision may move an image across the decision boundary.
+    network = classifier.load(folder)
+    about, line = _evaluate(network, training, test, papers_accuracy)
+    save(folder, network, {"training": training, "seed": seed, **about}, half=small)
+    return line
+
+
+def _evaluate(
+    network: ImageNetwork, training: str, test: Images, papers_accuracy: float | None
+) -> tuple[dict[str, Any], str]:
+    if training == "energy":
+        f = outputs_of(network, test.x)[:, 0]
+        auroc = float(roc_auc_score(test.y == 1, f.numpy()))
+        shape = network.architecture.shape
+        random = torch.Generator().manual_seed(0)
+        x = torch.randint(shape.n_values, (200, shape.n_sites), generator=random)
+        noise = float(network(x).mean())
+        mean = float(f[torch.from_numpy(test.y == 1)].mean())
+        about = {"test_auroc": round(auroc, 6), "mean_log_likelihood_of_test_ones": round(mean, 3)}
+        return about, (
+            f"AUROC of test images of class 1 against the others {100 * auroc:.2f} %; mean f "
+            f"{mean:.2f} of them, {noise:.2f} of uniform noise"
+        )
+    reached = accuracy(network, test)
+    about = {"test_accuracy": round(reached, 6), "test_images": len(test)}
+    comparison = ""
+    if papers_accuracy is not None:
+        comparison = f" (the papers' own, on their data: {papers_accuracy:g} %)"
+        about["papers_test_accuracy"] = papers_accuracy / 100
+    return about, f"{100 * reached:.2f} % of {len(test)} test images right{comparison}"
+
+
+def add_noise(x: torch.Tensor, n_values: int, generator: torch.Generator) -> torch.Tensor:
+    """Add uniform noise of varying severity to images x, int64 [W, D].
+
+    Each image has a severity s, uniform in [0, 1]; each site gets a number uniform in
+    [-s N, s N], N = n_values - 1, rounded, and the result is clipped to {0 .. N}.
+    """
+    severity = torch.rand((len(x), 1), generator=generator)
+    noise = (2 * torch.rand(x.shape, generator=generator) - 1) * severity * (n_values - 1)
+    return (x + noise.round().long()).clamp_(0, n_values - 1)
+
+
+def shift_and_mirror(
+    x: torch.Tensor, architecture: Architecture, generator: torch.Generator
+) -> torch.Tensor:
+    """Shift images x, int64 [W, D], by up to 4 pixels, all alike, and mirror half of them."""
+    s = architecture.shape
+    image = x.view(-1, s.height, s.width, s.channels)
+    down, right = (int(torch.randint(9, (1,), generator=generator)) for _ in range(2))
+    padded = F.pad(image, (0, 0, 4, 4, 4, 4))
+    image = padded[:, down : down + s.height, right : right + s.width]
+    mirrored = torch.rand(len(x), generator=generator) < 0.5
+    return torch.where(mirrored[:, None, None, None], image.flip(2), image).reshape(x.shape)
+
+
+def train_classifier(
+    architecture: Architecture, images: Images, effort: Effort, seed: int, name: str
+) -> ImageNetwork:
+    """Train a classifier: binary cross-entropy for one output (of class 1), else cross-entropy."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    network = ImageNetwork(architecture)
+    x_all, y_all = torch.from_numpy(images.x.astype(np.int64)), torch.from_numpy(images.y)
+    n_batches = math.ceil(len(x_all) / effort.batch)
+    training = OneCycle(network, effort.rate, effort.epochs * n_batches, name, decay=1e-2)
+    with training.bar:
+        for _ in range(effort.epochs):
+            order = torch.randperm(len(x_all), generator=generator)
+            for chosen in order.chunk(n_batches):
+                x = x_all[chosen]
+                if effort.shifted:
+                    x = shift_and_mirror(x, architecture, generator)
+                if effort.noise:
+                    x = add_noise(x, architecture.shape.n_values, generator)
+                loss = loss_of(network(x), y_all[chosen])
+                training.step(loss, MAX_NORM, loss=f"{loss.item():.4f}")
+    return network.eval().requires_grad_(False)
+
+
+def loss_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of outputs [W, n_outputs] and classes y, int64 [W]."""
+    if outputs.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(outputs[:, 0], y.float())
+    return F.cross_entropy(outputs, y)
+
+
+@torch.no_grad()
+def outputs_of(network: ImageNetwork, x: NDArray[np.uint8], batch: int = 500) -> torch.Tensor:
+    """Return the outputs of inputs x, integers [n, D]: float32 [n, n_outputs]."""
+    return torch.cat([network(part) for part in torch.from_numpy(x.astype(np.int64)).split(batch)])
+
+
+def accuracy(network: ImageNetwork, images: Images) -> float:
+    """Return the share of images whose class is found (one output: positive means class 1)."""
+    outputs = outputs_of(network, images.x)
+    found = (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+    return float((found == torch.from_numpy(images.y)).double().mean())
+
+
+def save(folder: Path, network: ImageNetwork, about: dict[str, Any], half: bool) -> None:
+    """Write model.safetensors, in half precision if `half`, and model.json with what is `about`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = network.state_dict()
+    tensors = {k: (v.half() if half else v).contiguous() for k, v in state.items()}
+    save_file(tensors, folder / WEIGHTS)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors makes it for the owner alone
+    text = json.dumps({**network.architecture.as_json(), **about}, indent=2)
+    (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+
+
+def train_energy_model(
+    architecture: Architecture, images: Images, effort: EnergyEffort, seed: int, name: str
+) -> ImageNetwork:
+    """Train a network whose output is the log-likelihood of images, up to a constant."""
+    torch.manual_seed(seed)
+    network = ImageNetwork(architecture)
+    training = OneCycle(network, effort.rate, effort.steps, name, decay=1e-2, pct_start=0.1)
+    data = torch.from_numpy(images.x.astype(np.int64))
+    chains = _Chains(network, effort.chains, seed)
+    random = torch.Generator().manual_seed(seed)
+    with training.bar:
+        for step in range(effort.steps):
+            samples = chains.advance(effort.moves, effort.restart_share, step)
+            chosen = torch.randint(len(data), (effort.batch,), generator=random)
+            network.train().requires_grad_(True)
+            f_data, f_samples = network(data[chosen])[:, 0], network(samples)[:, 0]
+            scale = f_data.square().mean() + f_samples.square().mean()
+            loss = f_samples.mean() - f_data.mean() + effort.output_penalty * scale
+            means = {"data": f"{f_data.mean():.2f}", "samples": f"{f_samples.mean():.2f}"}
+            training.step(loss, MAX_NORM, **means)
+    return network.eval().requires_grad_(False)
+
+
+class _Chains:
+    """Persistent chains of the model's own distribution, beta = -1 for z = f."""
+
+    def __init__(self, network: ImageNetwork, n: int, seed: int) -> None:
+        self._network, self._seed = network, seed
+        shape = network.architecture.shape
+        options = ImageClassifier(
+            kind="image-classifier", path="(in training)", target="log-likelihood"
+        )
+        self._model = classifier.ImageClassifier(network.pixels, network.body, shape, options)
+        table = GibbsWithGradients(name="gibbs-with-gradients")
+        self._kernel = kernels.build(table, self._model, n)
+        self._x = self._random(n, 0)
+
+    def _random(self, n: int, step: int) -> torch.Tensor:
+        generator = rng.generator(self._seed, "start", step)
+        n_values, n_sites = self._model.n_values, self._model.n_sites
+        return torch.from_numpy(generator.integers(n_values, size=(n, n_sites)))
+
+    def advance(self, moves: int, restart_share: float, step: int) -> torch.Tensor:
+        """Return the chains, int64 [n, D], after some moves under the network as it is now."""
+        self._network.eval().requires_grad_(False)
+        x, n = self._x, len(self._x)
+        u = rng.generator(self._seed, "choices", step).random(n)
+        restarted = np.flatnonzero(u < (restart_share if step else 0.0))
+        x[restarted] = self._random(len(restarted), step + 1)
+        block = moves * self._kernel.uniforms_per_move
+        generator = rng.generator(self._seed, "moves", step)
+        stream = kernels.DeviceStream(generator, torch.device("cpu"), block)
+        state = self._kernel.start(x, self._model.output(x))
+        for _ in range(moves):
+            state, _ = self._kernel.step(state, Canonical(-1.0), stream)
+        self._x = state.x.clone()
+        return self._x

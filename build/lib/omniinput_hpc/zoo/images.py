@@ -1,0 +1,102 @@
+"""The papers' image models, trained from data in a local folder, each with one command.
+
+``python -m omniinput_hpc.zoo.images cnn-mnist --data FOLDER`` reads MNIST's IDX files from the
+folder and writes inputs/models/cnn-mnist, which inputs/cnn-mnist.toml samples.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.images.files import Architecture
+from omniinput_hpc.zoo import new_parser
+from omniinput_hpc.zoo.image_data import CIFAR_SHAPE, MNIST_SHAPE, Images, read_cifar, read_idx_set
+
+SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained on what.
+
+    Attributes
+    ----------
+    architecture, training : see `omniinput_hpc.zoo.image_training.train_and_save`
+    data : "mnist", "cifar10" or "cifar100"
+    n_outputs : how many outputs
+    papers_accuracy : the papers' test accuracy in percent (Liu et al., OmniInput, TMLR 2025,
+        section 4; its forerunner, S2 in docs/papers.md, sections 3 and 17)
+    """
+
+    architecture: str
+    training: str
+    data: str
+    n_outputs: int
+    papers_accuracy: float | None
+
+
+RECIPES = {
+    "cnn-mnist": Recipe("cnn", "plain", "mnist", 1, 97.87),
+    "mlp-mnist": Recipe("mlp", "plain", "mnist", 1, 99.95),
+    "res-aug-mnist": Recipe("resnet", "noise", "mnist", 1, 99.95),
+    "mlp-aug-mnist": Recipe("mlp", "noise", "mnist", 1, 99.91),
+    "cnn-aug-mnist": Recipe("cnn", "noise", "mnist", 1, 99.33),
+    "res-gen-mnist": Recipe("resnet", "energy", "mnist", 1, None),
+    "mlp-gen-mnist": Recipe("mlp", "energy", "mnist", 1, None),
+    "cifar10-binary": Recipe("resnet", "shifted", "cifar10", 1, 93.34),
+    "cifar10": Recipe("resnet", "shifted", "cifar10", 10, 88.0),
+    "cifar100": Recipe("resnet", "shifted", "cifar100", 100, 62.0),
+}
+
+
+def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
+    """Return training and test images: of classes 0 and 1 where the model has one output.
+
+    A `UserError` says which file is missing and where to fetch it, or which one is broken.
+    """
+    if recipe.data == "mnist":
+        train, test = (read_idx_set(folder, "mnist", part) for part in ("train", "test"))
+    else:
+        n = int(recipe.data.removeprefix("cifar"))
+        train, test = (read_cifar(folder, n, part) for part in ("train", "test"))
+    return (train.only(0, 1), test.only(0, 1)) if recipe.n_outputs == 1 else (train, test)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of ``python -m omniinput_hpc.zoo.images``."""
+    parser = new_parser("images", __doc__, "RECIPE")
+    parser.set_defaults(output=None)
+    parser.add_argument("recipe", choices=RECIPES, metavar="RECIPE", help=", ".join(RECIPES))
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the data's files")
+    args = parser.parse_args(arguments)
+    recipe = RECIPES[args.recipe]
+    try:
+        data = read_data(recipe, args.data)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+    import torch
+
+    from omniinput_hpc.zoo.image_training import train_and_save
+
+    torch.set_num_threads(args.threads)
+    size, shape = SIZES[recipe.architecture], MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
+    line = train_and_save(
+        folder=args.output or Path("inputs/models", args.recipe),
+        architecture=Architecture(recipe.architecture, shape, recipe.n_outputs, size),
+        training=recipe.training,
+        data=data,
+        papers_accuracy=recipe.papers_accuracy,
+        small=False,
+        seed=args.seed,
+    )
+    print(f"{args.recipe}: {line}")
+    return EXIT_COMPLETE
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
