@@ -14,6 +14,7 @@ from omniinput_hpc.cli.scripts import (
     count,
     curve_options,
     new_parser,
+    other_bins_of,
     positive_count,
     run_script,
     with_extra,
@@ -21,5 +22,5 @@ from omniinput_hpc.cli.scripts import (
 
 __all__ = [
     "add_key", "add_range", "add_score_options", "add_shown_options", "check_output", "count",
-    "curve_options", "new_parser", "positive_count", "run_script", "with_extra",
+    "curve_options", "new_parser", "other_bins_of", "positive_count", "run_script", "with_extra",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
-from omniinput_hpc.sampling import auto_walkers, build, plan, restart
+from omniinput_hpc.sampling import auto_walkers, build, forecast, plan, restart
 from omniinput_hpc.text import amount, duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -67,13 +67,14 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
     writer_kind, reason = world.on_rank_0(
         lambda: writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     )
+    forecasted = forecast.try_exchanges(world, built) if args.check else None
     _show_plan(
         world,
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             auto_walkers.shown(built.trials), measured if args.check else None,
-            built.without_anchor,
+            built.without_anchor, forecasted, built.model_beta,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))

@@ -306,11 +306,16 @@ def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
 
 
 def start(
-    world: World, built: Built, writer_kind: str, stopping: StopCheck, held_lock: lock.RunLock
+    world: World,
+    built: Built,
+    writer_kind: str,
+    stopping: StopCheck,
+    held_lock: lock.RunLock,
+    shown: bool = True,
 ) -> Run:
     """Return a run whose walkers are placed: at their start, or where its file has them.
 
-    All ranks call this; the file is there.
+    All ranks call this; the file is there. `shown` is whether its progress is.
     """
     from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import Run, Totals
@@ -344,10 +349,16 @@ def start(
         stopping=stopping,
         clock=Clock(world),
         progress=Progress(
-            first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+            first,
+            g.rounds,
+            config.run.burn_in,
+            moves,
+            shown and world.rank == 0,
+            config.sampler.exchanges,
         ),
         next_round=first,
         totals=Totals.zeros(g.n_rungs),
+        burn_in=Totals.zeros(g.n_rungs),
     )
 
 
