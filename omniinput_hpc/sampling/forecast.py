@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-TRIAL_SECONDS = 10.0
+TRIAL_SECONDS = 6.0
 """What the trial may take, about."""
 MAX_EXCHANGES = 50
 HARDLY = 0.05

@@ -79,7 +79,7 @@ def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
     z_kw = np.array([[4.0, 4.1], [2.0, 2.1], [1.9, 2.0], [-3.0, -3.1]])
     notes = forecast.judge(config, seen(z_kw), None)
     assert notes == [
-        "neighbours 0 and 1 will hardly swap (1.9% by the trial moves): add a rung between "
+        "neighbours 0 and 1 will hardly swap (1.8% by the trial moves): add a rung between "
         "beta = -2 and 0",
         "neighbours 2 and 3 will hardly swap (0.0% by the trial moves): add a rung between "
         "beta = 1.5 and 4",

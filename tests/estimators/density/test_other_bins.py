@@ -11,7 +11,7 @@ from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
 from omniinput_hpc.zoo.exact import Lattice
 
-LONG = ("run.rounds=40", "run.burn_in=4", "sampler.walkers=16", "sampler.exchanges=20")
+LONG = ("run.rounds=24", "run.burn_in=2", "sampler.walkers=16", "sampler.exchanges=10")
 
 
 def path_of(folder, *changes):
