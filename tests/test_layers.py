@@ -34,6 +34,8 @@ MAY_IMPORT = {
     "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
     "plots": ("estimators", "results", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
+    "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
+            *TORCH_FREE_MODELS),
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "annotation", "results", "zoo"),
