@@ -22,6 +22,8 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
     add = parser.add_argument
     add("--annotator", required=True, metavar="NAME", help="name of the person who scores")
     add("--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows")
+    add("--question", default="", metavar="TEXT", help="shown above every item")
+    add("--labels", metavar="LOWEST,...,HIGHEST", help='labels in place of numbers: "no,yes"')
     add("--port", type=int, help="port on this machine (default: one for each annotator)")
     options = parser.parse_args(arguments)
     with with_extra("annotate"):
@@ -29,14 +31,16 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     tasks, name = read_tasks(options.tasks), options.annotator
-    guideline = server.read_guideline(options.guideline, tasks.kind)
+    labels = server.labels_of(options.labels) if options.labels is not None else ()
+    guideline = server.read_guideline(options.guideline, tasks.kind, options.question, labels)
     path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
         first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
         elsewhere = options.port is None and port != first
         token, stored = security.stored_token(cookie, renew=elsewhere)
+        tokens = security.Tokens(token, security.stored_token(server.progress_name(tasks))[0])
         work = session.Session(tasks, file, name, guideline.version)
-        app = server.make_app(work, tasks, guideline, name, token)
+        app = server.make_app(work, tasks, guideline, name, tokens)
 
         def announce() -> None:
             progress = work.progress()
@@ -51,6 +55,10 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
                 print("note: the token could not be stored: after a restart open the new address")
             print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
             print(f"open    http://localhost:{port}/?token={token}")
+            print(
+                "progress of all annotators (do not give it to them): "
+                f"http://localhost:{port}{security.PROGRESS_PATH}?token={tokens.progress}"
+            )
             print("from another machine, first (leave it running):")
             here = f"{getpass.getuser()}@{socket.getfqdn()}"
             print(f"        ssh -N -L {port}:127.0.0.1:{port} {here}")

@@ -1,3 +1,0 @@
-"""Sample a model's whole input space and compute its precision-recall curve (OmniInput)."""
-
-__version__ = "0.1.0"

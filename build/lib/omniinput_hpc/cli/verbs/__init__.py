@@ -1,1 +1,0 @@
-"""The offline verbs, a module each: arguments, read, call, save, print (analysis/ calls them)."""

@@ -1,1 +1,0 @@
-"""Comparisons: with exact truth, between two models, between two samplers."""

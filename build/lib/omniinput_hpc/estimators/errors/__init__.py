@@ -1,1 +1,0 @@
-"""Error bars and convergence: jackknife over lanes, autocorrelation, R-hat."""

@@ -1,1 +1,0 @@
-"""Precision and recall over all inputs, from a rule or from people's scores."""

@@ -1,1 +1,0 @@
-"""What several kernels share: categorical draws, gradients, conditionals, random numbers."""

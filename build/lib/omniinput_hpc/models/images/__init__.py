@@ -1,1 +1,0 @@
-"""Image classifiers: z is a logit of a network, or made from its logits."""

@@ -1,1 +1,0 @@
-"""Language models: z is the mean negative log-likelihood per predicted token."""

@@ -1,1 +1,0 @@
-"""Ranks as one program: messages, signals and agreed stops (MPI)."""

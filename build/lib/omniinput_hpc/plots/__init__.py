@@ -1,1 +1,0 @@
-"""Figures (matplotlib): one style, one palette."""

@@ -1,4 +1,0 @@
-"""The report: one HTML page about runs that needs nothing else, on the screen or on paper.
-
-`content` estimates, `sections` chooses what to say, `page` fills the templates and draws.
-"""

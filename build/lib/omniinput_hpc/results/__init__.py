@@ -1,1 +1,0 @@
-"""From estimates to lines, columns and files; no figures."""

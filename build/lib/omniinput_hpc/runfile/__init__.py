@@ -1,1 +1,0 @@
-"""The run file and its side files: layout, commits, reading, locks (HDF5)."""

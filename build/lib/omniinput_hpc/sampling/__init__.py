@@ -1,1 +1,0 @@
-"""A run in progress: rungs, walkers, moves, exchanges, commits."""

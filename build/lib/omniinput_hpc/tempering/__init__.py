@@ -1,1 +1,0 @@
-"""The theory of a ladder of temperatures, on arrays: swaps, spacing, ensembles."""
