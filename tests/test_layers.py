@@ -50,7 +50,7 @@ LIBRARIES = {
     "pydantic": ("config", "annotation"),
     "torch": ("models", "kernels", "zoo", "annotation.judges", "sampling.walkers",
               "sampling.anchors"),
-    "matplotlib": ("plots", "report"),
+    "matplotlib": ("plots", "report", "api"),
     "starlette": ("annotation",),
 }  # fmt: skip
 
