@@ -5,22 +5,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from omniinput_hpc.cli.scripts import (
-    add_key,
-    add_range,
-    add_score_options,
-    add_shown_options,
-    check_output,
-    count,
-    curve_options,
-    new_parser,
-    other_bins_of,
-    positive_count,
-    run_script,
-    with_extra,
-)
+from omniinput_hpc.cli.scripts import run_script
 
-__all__ = [
-    "add_key", "add_range", "add_score_options", "add_shown_options", "check_output", "count",
-    "curve_options", "new_parser", "other_bins_of", "positive_count", "run_script", "with_extra",
-]  # fmt: skip
+__all__ = ["run_script"]

@@ -3,53 +3,9 @@
 Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-import numpy as np
-from _common import add_score_options, curve_options, new_parser, run_script
-
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.annotators import (
-    annotator_columns,
-    convergence,
-    steps_from,
-)
-from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import remark_of, write_results, z_label
-from omniinput_hpc.results.curves import curve_by_scores
-from omniinput_hpc.results.score_tables import agreement_lines
-from omniinput_hpc.results.tables import describe_run
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, estimate, write, and print where the results are."""
-    parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
-    add_score_options(parser)
-    options = parser.parse_args(arguments)
-
-    with open_run(options.run, options.on_damage) as run:
-        density = density_of_run(run)
-        joined, result = curve_by_scores(run, density, curve_options(options))
-        source, label = describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
-    steps = steps_from(options.fewest_inputs)
-    settled = convergence(density, joined.scored, options.side, steps, options.fewest_lanes)
-
-    lines = agreement_lines(
-        joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
-    )
-    figure = annotators_figure(joined.scored, result.used_b, label)
-    about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(options.run, "annotators", about, columns, figure, remark)
-    rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
-    names = ("per_bin", "aupr", "low", "high")
-    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    about = ["AUPR from a part of the scores, 95% interval", source]
-    figure = convergence_figure(settled, density.absolute)
-    files += write_results(options.run, "convergence", about, columns, figure, remark)
-    print("\n".join([source, *joined.notes, *lines, *files]))
-
+from omniinput_hpc.cli.verbs.annotators import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

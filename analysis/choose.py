@@ -3,76 +3,9 @@
 Writes RUN.tasks.jsonl, and RUN.tasks.key.jsonl beside it, which annotators must not see.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-import argparse
-from pathlib import Path
-
-from _common import add_range, check_output, new_parser, run_script
-
-from omniinput_hpc.annotation import task_set
-from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table
-from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
-from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.results.tables import beside
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, draw, write, and print what was found per bin."""
-    options = read_arguments(arguments)
-    ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
-    how = task_set.HowDrawn(options.per_bin, options.width, options.draw_method, options.seed)
-    bins, drawn = [], []
-    for path, z_range in zip(options.run, ranges, strict=True):
-        with open_run(path, options.on_damage) as run:
-            bins.append(bins_of_run(run, z_range[0], z_range[1], options.width))
-    check_together(bins)
-    for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
-        with open_run(path, options.on_damage) as run:
-            drawn.append(task_set.draw_from(run, density_of_run(run), bins[i], z_range, how, i))
-        print("\n".join([f"{path}: {drawn[i].shown.note}", *bin_table(drawn[i].reports)]))
-    for note in too_few_to_analyse(bins, [one.chosen for one in drawn]):
-        print(note)
-    header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
-    gold = task_set.read_gold(options.gold, kind) if options.gold else []
-    output = options.output or beside(options.run[0], ".tasks.jsonl")
-    n = task_set.write_task_set(output, drawn, header, options.repeats, gold, options.seed)
-    copies = header["duplicates"]
-    print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
-    print(f"{output}\n{key_path(output)} (not for annotators)")
-
-
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, checked."""
-    example = "runs/toy.h5 --width 0.2 --range 1.6 3.6"
-    parser = new_parser(__doc__, example, "run files", nargs="+")
-    add, inputs = parser.add_argument, "inputs drawn in each bin (default: 50)"
-    add("--per-bin", type=int, default=50, metavar="N", help=inputs)
-    add("--width", type=float, required=True, help="width of a bin of the output")
-    words = "range of outputs; once, or once for each run"
-    add_range(parser, words, required=True, action="append")
-    draws, methods = "how inputs are drawn in a bin (default: by-weight)", list(DRAW_METHODS)
-    add("--draw-method", "--law", choices=methods, default="by-weight", help=draws)
-    twice = "share of the tasks that are shown twice (default: 0.1)"
-    add("--repeats", type=float, default=0.1, metavar="SHARE", help=twice)
-    add("--gold", type=Path, metavar="FILE.jsonl", help="items whose score is known, mixed in")
-    add("--output", type=Path, metavar="FILE.tasks.jsonl", help="the task file")
-    add("--seed", type=int, default=1, help="seed of the draws (default: 1)")
-    options = parser.parse_args(arguments)
-    if not 1 <= options.per_bin <= MAX_DRAWS:
-        raise UserError(f"--per-bin must be from 1 to {MAX_DRAWS}, found {options.per_bin}")
-    if not 0 <= options.repeats <= 1 or options.seed < 0:
-        raise UserError("--repeats must be from 0 to 1, --seed 0 or more")
-    if options.output is None and len(options.run) > 1:
-        raise UserError("several runs make one task file: name it by --output")
-    if len(options.range) not in (1, len(options.run)):
-        raise UserError("give --range once, or once for each run")
-    check_output(options.output, [options.gold], ".tasks.jsonl")
-    return options
-
+from omniinput_hpc.cli.verbs.choose import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

@@ -3,60 +3,9 @@
 Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from contextlib import ExitStack
-
-from _common import add_range, add_score_options, curve_options, new_parser, run_script
-
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import remark_of, write_results, z_label
-from omniinput_hpc.results import comparison
-from omniinput_hpc.results.tables import describe_run, verdict_lines
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, compare each run with the first, write, and print where the results are."""
-    example = "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
-    files = "run files; the first is compared with each of the others"
-    parser = new_parser(__doc__, example, files, nargs="+")
-    add_score_options(parser, rule=True, required=False)
-    add_range(parser, "outputs that both models share, to normalize by")
-    options = parser.parse_args(arguments)
-    if len(options.run) < 2:
-        raise UserError("give two run files or more: A.h5 B.h5 ...")
-    names = [path.stem for path in options.run]
-    with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
-        comparison.require_one_space(runs)
-        one_model = len({run.fingerprint for run in runs}) == 1
-        if not one_model and not (options.rule or options.scores):
-            raise UserError("these are runs of different models: give --rule or --scores")
-        densities = [density_of_run(run) for run in runs]
-        lines = [describe_run(run) for run in runs]
-        for name, density in zip(names, densities, strict=True):
-            lines += [f"{name}: {line}" for line in verdict_lines(density)]
-        if one_model:
-            ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
-            pair, label = (names[0], names[1]), z_label(runs[0].config)
-            figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
-            lines, columns = lines + two.lines, two.columns
-        else:
-            ending = "compared"
-            curves = comparison.curves_of(runs, densities, curve_options(options))
-            several = comparison.compare_with_first(runs, densities, names, curves, options.range)
-            absolute = all(density.absolute for density in densities)
-            figure = models_figure(several.curves, several.comparisons, absolute)
-            lines, columns = lines + several.lines, several.columns
-
-        remark = remark_of(*(run.config for run in runs))
-
-    written = write_results(options.run[0], ending, lines, columns, figure, remark)
-    print("\n".join([*lines, *written]))
-
+from omniinput_hpc.cli.verbs.compare import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

@@ -3,30 +3,9 @@
 Writes RUN.diagnose.csv and .png.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from _common import new_parser, run_script
-
-from omniinput_hpc.plots.diagnosis import diagnosis_figure
-from omniinput_hpc.plots.style import write_results, z_label
-from omniinput_hpc.results import diagnosis
-from omniinput_hpc.results.tables import describe_run
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, diagnose, write, and print what to change."""
-    options = new_parser(__doc__, "runs/toy.h5").parse_args(arguments)
-    with open_run(options.run, options.on_damage) as run:
-        found = diagnosis.diagnose(run)
-        source, label = describe_run(run), z_label(run.config)
-        traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
-    hints, columns = diagnosis.advice(found), diagnosis.columns(found)
-    figure = diagnosis_figure(found, traces, paths_rv, label)
-    files = write_results(options.run, "diagnose", [source, *hints], columns, figure)
-    hints = hints or ["nothing stands out"]
-    print("\n".join([source, *diagnosis.table(found), *hints, *files]))
-
+from omniinput_hpc.cli.verbs.diagnose import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

@@ -4,49 +4,9 @@ With --against: the error of the difference from another model's AUPR, over the 
 recall; both densities must be absolute.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from dataclasses import replace
-from pathlib import Path
-
-from _common import add_score_options, curve_options, new_parser, positive_count, run_script
-
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
-from omniinput_hpc.results.curves import curve_by_scores
-from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
-from omniinput_hpc.results.tables import beside, write_table
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, estimate, write, and print the tables."""
-    parser = new_parser(__doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl --budget 100")
-    add_score_options(parser)
-    add, its_files = parser.add_argument, "its score files (default: those of --scores)"
-    add("--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with")
-    add("--against-scores", type=Path, nargs="+", metavar="FILE", help=its_files)
-    add("--budget", type=positive_count, default=100, help="further scores to place (default: 100)")
-    options = parser.parse_args(arguments)
-
-    if options.budget > MAX_BUDGET:
-        raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
-    paths, scores, results = [options.run], [options.scores], []
-    if options.against:
-        paths.append(options.against)
-        scores.append(options.against_scores or options.scores)
-    for path, files in zip(paths, scores, strict=True):
-        with open_run(path, options.on_damage) as run:
-            by = replace(curve_options(options), scores=files)
-            results.append(curve_by_scores(run, density_of_run(run), by)[1])
-    found = allocate(results, options.budget, options.side, range_of(results))
-    for path, result, allocation in zip(paths, results, found, strict=True):
-        columns = allocation_columns(result, allocation)
-        lines = allocation_lines(path.name, result, allocation, options.budget, columns)
-        write_table(beside(path, ".next.csv"), lines, columns)
-        print("\n".join([*lines, str(beside(path, ".next.csv"))]))
-
+from omniinput_hpc.cli.verbs.next_scores import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

@@ -3,45 +3,9 @@
 Writes FILE.png and FILE.pdf. Of image models it also shows inputs of low, middle and high z.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from pathlib import Path
-
-from _common import check_output, count, new_parser, run_script
-
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots import overlay
-from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.representatives import pictures_at_ends
-from omniinput_hpc.results.tables import read_test_sets
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, estimate, draw, and print where the picture is."""
-    example = "runs/digits-mlp.h5 runs/digits-cnn.h5 --output runs/digits.png"
-    parser = new_parser(__doc__, example, "run files", nargs="+")
-    add = parser.add_argument
-    add("--output", type=Path, required=True, metavar="FILE.png", help="the picture")
-    add("--inputs", type=count, default=4, help="inputs shown at each place (default: 4)")
-    sets = "outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs"
-    add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
-    options = parser.parse_args(arguments)
-    if len(options.test_sets) > len(options.run):
-        raise UserError("--test-sets: more files than runs")
-    check_output(options.output, [*options.run, *options.test_sets])
-    sets_of = [read_test_sets(path) for path in options.test_sets]
-    models = []
-    sets_of += [{}] * (len(options.run) - len(sets_of))
-    for path, shown in zip(options.run, sets_of, strict=True):
-        with open_run(path, options.on_damage) as run:
-            density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
-            label = z_label(run.config)
-        models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
-    save(overlay.overlay_figure(models), options.output)
-    print(options.output)
-
+from omniinput_hpc.cli.verbs.overlay import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

@@ -4,52 +4,9 @@ What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.pn
 rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from pathlib import Path
-
-from _common import add_score_options, curve_options, new_parser, run_script
-
-from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots.scores import curve_figures
-from omniinput_hpc.plots.style import remark_of, save, z_label
-from omniinput_hpc.results import tables
-from omniinput_hpc.results.curves import curve_of, notes_of
-from omniinput_hpc.runfile.reader import open_run
-
-
-def main(arguments: list[str]) -> None:
-    """Read, estimate, write, and print where the results are."""
-    parser = new_parser(__doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
-    add_score_options(parser, rule=True)
-    parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
-    options = parser.parse_args(arguments)
-    by = curve_options(options)
-
-    with open_run(options.run, options.on_damage) as run:
-        fine = density_of_run(run)
-        exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
-        source, label = tables.describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
-        found = curve_of(run, fine, by)
-    density, curve, notes = found.density, found.curve, notes_of(found, by.side)
-    if exact and found.result:  # in the bins of the scores
-        exact = coarsen_exact(exact, fine.edges, density.edges)
-    truth = compare_curve(density, curve, exact, by.side) if exact else None
-
-    about = tables.describe_curve(curve, by.side, found.by, by.fewest)
-    about += notes + tables.describe_density(density, source)
-    tables.write_table(tables.beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
-    figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
-    for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending), remark)
-
-    print("\n".join([source, *tables.summarize_curve(density, curve, by.fewest), *notes]))
-    if truth is not None:
-        print(truth)
-    print("\n".join(str(tables.beside(options.run, ending)) for ending in (".pr.csv", *figures)))
-
+from omniinput_hpc.cli.verbs.precision_recall import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

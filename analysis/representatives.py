@@ -3,42 +3,9 @@
 They are drawn in proportion to how many inputs of the space each recorded sample stands for.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from _common import add_shown_options, new_parser, run_script
-
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import save, z_label
-from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
-from omniinput_hpc.results.tables import beside, describe_run
-from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.text import write_atomically
-
-
-def main(arguments: list[str]) -> None:
-    """Read, draw, write, and print where the results are."""
-    parser = new_parser(__doc__, "runs/toy.h5 --per-bin 5")
-    add_shown_options(parser)
-    parser.add_argument("--side", choices=["low", "high"], default="low", help="which bin is first")
-    parser.add_argument("--seed", type=int, default=1, help="of the draws")
-    options = parser.parse_args(arguments)
-    if options.per_bin < 1 or options.seed < 0:
-        raise UserError("--per-bin must be 1 or more, --seed 0 or more")
-
-    with open_run(options.run, options.on_damage) as run:
-        density = density_of_run(run)
-        edges = edges_for(density, options.range, options.width)
-        found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
-        source, label = describe_run(run), z_label(run.config)
-    found = found.masked() if options.mask else found
-
-    table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
-    write_atomically(table, csv_text(found, source, with_values=not options.mask))
-    save(representatives_figure(found, options.side, label), picture)
-    print(f"{source}\n{found.note}; {found.how_drawn}\n{table}\n{picture}")
-
+from omniinput_hpc.cli.verbs.representatives import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

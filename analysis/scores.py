@@ -3,53 +3,9 @@
 Label Studio: s stars of S are the score (s - 1) / (S - 1): one star is 0, all stars are 1.
 """
 
-from __future__ import annotations
+from _common import run_script
 
-from pathlib import Path
-
-from _common import check_output, new_parser, run_script
-
-from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
-from omniinput_hpc.annotation.jsonl import write_whole
-from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
-from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
-from omniinput_hpc.errors import UserError
-
-
-def main(arguments: list[str]) -> None:
-    """Read everything, check it, write, and print what was written."""
-    parser = new_parser(__doc__, "runs/toy.tasks.jsonl --export csv", of_tasks=True)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--export", choices=list(EXPORTS), help="write the scores that count")
-    what.add_argument("--import", dest="source", type=Path, metavar="FILE", help="scores to add")
-    parser.add_argument("--format", choices=list(IMPORTS), help="of FILE (default: by its name)")
-    parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="(default: all)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="of the export")
-    parser.add_argument("--annotator", metavar="NAME", help="who scored, of an import")
-    parser.add_argument("--stars", type=int, default=DEFAULT_STARS, help="most stars of a rating")
-    options = parser.parse_args(arguments)
-    tasks = read_tasks(options.tasks)
-
-    if options.export:
-        ending, write = EXPORTS[options.export]
-        paths = options.scores or find_scores(options.tasks)
-        files = [read_scores(path, tasks) for path in paths]
-        output = options.output or options.tasks.with_name(stem_of(options.tasks) + ending)
-        check_output(output, [options.tasks, key_path(options.tasks), *paths])
-        write_whole(output, write(tasks, files))
-        print("\n".join(f"{f.annotator}: {len(f.by_id())} scores" for f in files))
-        print(output)
-        return
-    if options.stars < 2:
-        raise UserError("--stars must be 2 or more")
-    endings = {".csv": "csv", ".json": "label-studio", ".jsonl": "inspect"}
-    format_ = options.format or endings.get(options.source.suffix)
-    if format_ is None:
-        raise UserError(f"{options.source}: say by --format what it is ({', '.join(IMPORTS)})")
-    source = ImportOptions(options.source, options.annotator, options.stars)
-    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, source)):
-        print(f"{n} lines\n{path}")
-
+from omniinput_hpc.cli.verbs.scores import main
 
 if __name__ == "__main__":
     raise SystemExit(run_script(main))

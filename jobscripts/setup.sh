@@ -194,7 +194,7 @@ install_all() { # EXTRA
         install_mpi
     fi
     logged "installing omniinput_hpc and what it needs" \
-        pip install --no-build-isolation --editable "$root${1:+[$1]}"
+        pip install --no-build-isolation --editable "$root[run${1:+,$1}]"
     verify_mpi
     echo "$mpi" >"$venv/mpi-flavour"
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import models
-from omniinput_hpc.cli import common
+from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
@@ -33,6 +34,7 @@ INPUTS_PER_BLOCK = 100_000
 INPUTS_TRIED = 1000  # by the rule, before anything is counted
 BATCH = 4096
 SECONDS_BETWEEN_LINES = 10.0
+PROGRAM = "python -m omniinput_hpc.enumerate"
 
 Block = Callable[[int], NDArray[np.float32]]
 """Returns z of a block's inputs, given its number; a block's inputs begin with the same values."""
@@ -214,9 +216,9 @@ def write(path: Path, census: Census, config: Config, source: list[str]) -> None
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def run(world: World, argv: Sequence[str] | None) -> int:
+def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int:
     """Run the program on this rank, and return its exit code."""
-    args = world.together(lambda: _arguments(world, argv))
+    args = world.together(lambda: _arguments(world, argv, program))
     config = input_file.parse(world.on_rank_0(lambda: common.read_input(args)), str(args.input))
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
@@ -245,20 +247,26 @@ def run(world: World, argv: Sequence[str] | None) -> int:
     return EXIT_COMPLETE
 
 
-def _arguments(world: World, argv: Sequence[str] | None) -> Any:
-    parser = common.Parser(
-        prog="python -m omniinput_hpc.enumerate",
-        description="Evaluate every input of a small space: the exact density, and r(z) of a rule.",
-    )
-    parser.add_argument("input", type=Path, metavar="INPUT.toml")
-    parser.add_argument("--rule", metavar="module:function", help="scores of inputs, for r(z)")
-    parser.add_argument("--output", type=Path, help="default: inputs/exact/INPUT.csv")
-    parser.add_argument(
-        "--max-hours", type=float, default=1.0, help="refuse to take longer (default 1)"
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
-    return common.parse(parser, world.rank, argv)
+def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
+    words = "Evaluate every input of a small space: the exact density, and r(z) of a rule."
+    example = "inputs/toy.toml --rule omniinput_hpc.zoo.toy:is_valid"
+    parser = arguments.new_parser(program, words, example)
+    parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
+    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="scores of inputs, for r(z)")
+    where = "the table (default: inputs/exact/INPUT.csv)"
+    parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
+    hours = "refuse to take longer (default: %(default)g)"
+    parser.add_argument("--max-hours", type=float, default=1.0, metavar="HOURS", help=hours)
+    arguments.add_set(parser)
+    return arguments.parse(parser, world.rank, argv)
+
+
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
+) -> int:
+    """Run the program on this rank and return its exit code; `program` is what was typed."""
+    return common.main(partial(run, program=program), argv, world)
 
 
 if __name__ == "__main__":
-    raise SystemExit(common.main(run, None))
+    raise SystemExit(main())

@@ -15,12 +15,13 @@ import argparse
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import tomli_w
 
 from omniinput_hpc import models
-from omniinput_hpc.cli import common
+from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel.comm import World
@@ -32,6 +33,7 @@ from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
 
+PROGRAM = "python -m omniinput_hpc.init"
 SECONDS = 60.0
 """Of the pilot, about."""
 SETTABLE = ("model", "run")
@@ -40,13 +42,15 @@ CHOSEN = ("output", "rounds", "burn_in")
 """Keys of [run] that may not."""
 
 
-def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
-    """Run the program and return its exit code."""
-    return common.main(_run, argv, world)
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
+) -> int:
+    """Run the program and return its exit code; `program` is what was typed."""
+    return common.main(partial(_run, program=program), argv, world)
 
 
-def _run(world: World, argv: Sequence[str] | None) -> int:
-    args = world.together(lambda: _arguments(world, argv))
+def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
+    args = world.together(lambda: _arguments(world, argv, program))
     if world.size > 1:
         raise UserError("init is one process: start it without mpirun")
     begin = time.monotonic()
@@ -67,7 +71,7 @@ def _run(world: World, argv: Sequence[str] | None) -> int:
         found = _with_side(found, args.side)
     g = built.geometry
     written_by = (
-        f"Written by `python -m omniinput_hpc.init {args.model}` after a pilot of "
+        f"Written by `{program} {args.model}` after a pilot of "
         f"{duration(time.monotonic() - begin)} on {built.device}: {g.n_sites} sites of "
         f"{g.n_values:,} values."
     )
@@ -119,34 +123,31 @@ def _write(output: Path, text: str) -> None:
         raise UserError(f"{output} cannot be written: {error.strerror}") from None
 
 
-def _arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = common.Parser(
-        prog="python -m omniinput_hpc.init",
-        description="Look at a model for a minute, and write an input file that samples it.",
-        epilog="example: python -m omniinput_hpc.init inputs/models/english --output my.toml",
-    )
+def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
+    words = "Look at a model for a minute, and write an input file that samples it."
+    parser = arguments.new_parser(program, words, "inputs/models/english --output my.toml")
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder, a name of the hub, or module:function")
-    add("--kind", choices=model_table.KINDS, help="default: found from the model's files")
-    add("--length", type=common.positive_count, help="tokens of an input (default 25)")
-    add("--output", type=Path, metavar="FILE.toml", help="default: MODEL's name, here")
+    add("--kind", choices=model_table.KINDS, help="(default: found from its files)")
+    add("--length", type=arguments.positive_count, help="tokens of an input (default: 25)")
+    add("--output", type=Path, metavar="FILE.toml", help="(default: MODEL's name, here)")
     aim = parser.add_mutually_exclusive_group()
     aim.add_argument(
         "--errors",
-        type=common.positive_seconds,
+        type=arguments.positive_seconds,
         default=Aim.errors,
         metavar="E",
-        help="wanted standard error of ln g, typically (default %(default)s)",
+        help="wanted standard error of ln g, typically (default: %(default)s)",
     )
     aim.add_argument(
-        "--hours", type=common.positive_seconds, metavar="H", help="or: hours of one process"
+        "--hours", type=arguments.positive_seconds, metavar="H", help="or: hours of one process"
     )
     add("--side", choices=("low", "high"), help="the confident end of z (default: by kind)")
     add(
         "--seconds",
-        type=common.positive_seconds,
+        type=arguments.positive_seconds,
         default=SECONDS,
-        help="of the pilot, about (default %(default)g)",
+        help="of the pilot, about (default: %(default)g)",
     )
     add(
         "--set",
@@ -155,7 +156,7 @@ def _arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="table.key=value",
         help="a key of [model] or [run], as model.target=1",
     )
-    return common.parse(parser, world.rank, argv)
+    return arguments.parse(parser, world.rank, argv)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import common
+from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.models import input_space
@@ -46,15 +46,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
+PROGRAM = "python -m omniinput_hpc.rescore"
 
 
-def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
-    """Run the program on this rank and return its exit code."""
-    return common.main(_run, argv, world)
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
+) -> int:
+    """Run the program on this rank and return its exit code; `program` is what was typed."""
+    return common.main(partial(_run, program=program), argv, world)
 
 
-def _run(world: World, argv: Sequence[str] | None) -> int:
-    args = world.together(lambda: _arguments(world, argv))
+def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
+    args = world.together(lambda: _arguments(world, argv, program))
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: common.read_input(args))
     config = input_file.parse(text, str(args.input))
@@ -248,21 +251,16 @@ def _rescore(
             )  # fmt: skip
 
 
-def _arguments(world: World, argv: Sequence[str] | None) -> Any:
-    parser = common.Parser(
-        prog="python -m omniinput_hpc.rescore",
-        description="Give a run's recorded samples to another model: RUN.rescored.INPUT.h5.",
-        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
-    )
+def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
+    words = "Give a run's recorded samples to another model: RUN.rescored.INPUT.h5."
+    parser = arguments.new_parser(program, words, "runs/toy.h5 inputs/toy-worse.toml")
     parser.add_argument("run", type=Path, metavar="RUN.h5", help="whose samples")
     parser.add_argument(
         "input", type=Path, metavar="INPUT.toml", help="the other model's input file, or a run file"
     )
-    parser.add_argument("--set", action="append", default=[], metavar="table.key=value")
-    parser.add_argument(
-        "--max-walltime", type=common.positive_seconds, metavar="SECONDS", help="stop in good order"
-    )
-    return common.parse(parser, world.rank, argv)
+    arguments.add_set(parser)
+    arguments.add_max_walltime(parser)
+    return arguments.parse(parser, world.rank, argv)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-r"""The traditional evaluation: AUPR, AUROC and FPR95 of a classifier on given test sets.
+r"""Outputs of given data, and the traditional evaluation on it: AUPR, AUROC and FPR95.
 
 The positives stay the same, the negatives vary (OmniInput, Tables 1 to 3; Liu et al. 2023,
 Table 1)::
 
     python -m omniinput_hpc.test_sets inputs/cnn-mnist.toml --positives mnist:FOLDER:1 \
         --negatives mnist:FOLDER:0 --negatives fashion:FOLDER
+    python -m omniinput_hpc.test_sets inputs/english-25.toml --data my_texts.txt
 
 A set is ``NAME:FOLDER[:CLASSES]``: mnist, fashion, kuzushiji, emnist (byclass), qmnist, cifar10,
-cifar100, with the test files in FOLDER and classes such as 0 or 0,2,3; or ``digits[:CLASSES]``,
-the test images of scikit-learn's digits. The model and the meaning of z are the input file's.
+cifar100, with the test files in FOLDER and classes such as 0 or 0,2,3; ``digits[:CLASSES]``, the
+test images of scikit-learn's digits; or a file of your own, for every kind of model: texts (.txt,
+a text a line; .jsonl with "text" and perhaps "label"), values (.npy, .csv, .jsonl with "values"),
+pictures (.npy, a folder of PNG). --data takes files whose labels (1 positive, 0 negative) say what
+is what, or that have none. The model, the meaning of z and the side are the input file's.
 """
 
 from __future__ import annotations
@@ -16,19 +20,26 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
 
 from omniinput_hpc import models
-from omniinput_hpc.config import ImageClassifier, input_file
+from omniinput_hpc.cli import own_data
+from omniinput_hpc.cli.arguments import add_set
+from omniinput_hpc.cli.scripts import add_version
+from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.results.tables import write_table
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
+ROLES = ("positive", "negative", "data")
+PROGRAM = "python -m omniinput_hpc.test_sets"
 
 
 def read_set(text: str) -> Images:
@@ -80,26 +91,69 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
 
     Raises a UserError where the images' number of sites or grey levels differs from the model's.
     """
-    from omniinput_hpc.models import batches  # imports torch
-
     if images.x.shape[1] != model.n_sites or images.x.max() >= model.n_values:
         raise UserError(
             f"{name} has {images.x.shape[1]} sites with values up to {images.x.max()}; the model "
             f"takes {model.n_sites} sites with values up to {model.n_values - 1}"
         )
-    return batches.evaluate(model, images.x, BATCH, "cpu").astype(np.float64)
+    return _outputs(model, images.x)
 
 
-def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.float64]]) -> None:
+def _outputs(model: models.Model, x: NDArray[Any]) -> NDArray[np.float64]:
+    from omniinput_hpc.models import batches  # imports torch
+
+    return batches.evaluate(model, x, min(BATCH, len(x)), "cpu").astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of one role of one set.
+
+    Attributes
+    ----------
+    name : of the set
+    role : "positive", "negative" or "data", whose role is not known
+    z : float64 [n]
+    """
+
+    name: str
+    role: str
+    z: NDArray[np.float64]
+
+
+def outputs_of(model: models.Model, config: Config, name: str, role: str) -> list[Outputs]:
+    """Return the outputs of a set as a command names it; of a file with labels, of both roles.
+
+    Raises a UserError where there is no such set, or it does not fit the model.
+    """
+    if not own_data.is_file_of_data(name):
+        if role == "data":
+            raise UserError(f"--data {name}: no such folder, and none of the files that are read")
+        if not isinstance(config.model, ImageClassifier):
+            raise UserError(
+                f'{name}: this set is of images, and model.kind = "{config.model.kind}"; give a '
+                "file of your own"
+            )
+        return [Outputs(name, role, evaluate(model, read_set(name), name))]
+    data = own_data.read(Path(name), config, model.n_sites, model.n_values)
+    for note in data.notes:
+        print(f"note: {note}")
+    z, roles = _outputs(model, data.x), np.array(data.role)
+    if role != "data":
+        return [Outputs(name, role, z)]
+    return [Outputs(name, one, z[roles == one]) for one in ROLES if (roles == one).any()]
+
+
+def write_outputs(path: Path, about: str, found: Sequence[Outputs]) -> None:
     """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z).
 
     Raises a UserError where it cannot be written.
     """
-    sizes = [len(z_n) for z_n in z]
+    sizes = [len(one.z) for one in found]
     columns = {
-        "set": np.repeat(names, sizes),
-        "role": np.repeat(["positive"] + ["negative"] * (len(names) - 1), sizes),
-        "z": np.array([float(f"{value:.7g}") for z_n in z for value in z_n]),
+        "set": np.repeat([one.name for one in found], sizes),
+        "role": np.repeat([one.role for one in found], sizes),
+        "z": np.array([float(f"{value:.7g}") for one in found for value in one.z]),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,41 +162,89 @@ def write_outputs(path: Path, about: str, names: list[str], z: list[NDArray[np.f
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _run(arguments: Sequence[str] | None) -> None:
+def table(found: Sequence[Outputs], config: Config) -> list[str]:
+    """Return for each set its outputs, and how many lie beyond the bins, a line each."""
+    width = max(len(one.name) for one in found)
+    lines = [f"{'set':<{width}}  role           n      lowest   median   highest  beyond the bins"]
+    edges = config.bins.edges
+    for one in found:
+        beyond = float(np.mean((one.z < edges[0]) | (one.z >= edges[-1])))
+        lines.append(
+            f"{one.name:<{width}}  {one.role:<8} {len(one.z):7d}  {one.z.min():10.4g} "
+            f"{np.median(one.z):8.4g}  {one.z.max():8.4g}  {beyond:.1%}"
+        )
+    return lines
+
+
+def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
+    """Return the table of AUPR, AUROC and FPR95, of all positives against each set of negatives.
+
+    Empty where there are none. `side`: "high" where a high z means positive, else "low".
+    """
+    sign = 1.0 if side == "high" else -1.0
+    positive = [one.z for one in found if one.role == "positive"]
+    negatives = [one for one in found if one.role == "negative"]
+    if not positive or not negatives:
+        return []
+    z = np.concatenate(positive)
+    width = max(len("negatives"), *(len(one.name) for one in negatives))
+    lines = [
+        f"positives: {len(z)}, found at {side} z",
+        f"{'negatives':<{width}}       n    AUPR   AUROC   FPR95  (in percent)",
+    ]
+    for one in negatives:
+        row = "".join(f"{100 * value:8.2f}" for value in scores(sign * z, sign * one.z))
+        lines.append(f"{one.name:<{width}}  {len(one.z):6d}{row}")
+    return lines
+
+
+def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
+    example = "inputs/digits-mlp.toml --positives digits:1 --negatives digits:0"
     parser = argparse.ArgumentParser(
-        prog="python -m omniinput_hpc.test_sets", description=__doc__,
+        prog=program, description=__doc__, epilog=f"example:\n  {program} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("input", type=Path, metavar="INPUT.toml")
-    parser.add_argument("--positives", required=True, metavar="SET")
-    parser.add_argument("--negatives", required=True, action="append", metavar="SET")
-    parser.add_argument("--output", type=Path, help="default: beside the run, RUN.test_sets.csv")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    add_version(parser)
+    add = parser.add_argument
+    add("input", type=Path, metavar="INPUT.toml", help="the input file, for its model")
+    add("--positives", metavar="SET", help="the set of the class looked for")
+    others = "a set of others (may be repeated)"
+    add("--negatives", action="append", default=[], metavar="SET", help=others)
+    own = "texts, pictures or values of your own (may be repeated)"
+    add("--data", action="append", default=[], metavar="FILE", help=own)
+    where = "the table (default: beside the run, RUN.test_sets.csv)"
+    add("--output", type=Path, metavar="FILE.csv", help=where)
+    add_set(parser)
     args = parser.parse_args(arguments)
+    if bool(args.positives) != bool(args.negatives) or not (args.positives or args.data):
+        raise UserError("give --positives and --negatives, or --data, or all of them")
+    return args
+
+
+def _run(arguments: Sequence[str] | None, program: str) -> None:
+    args = _arguments(arguments, program)
     config = input_file.load(args.input, args.set)
-    if not isinstance(config.model, ImageClassifier):
-        raise UserError(f'{args.input}: model.kind must be "image-classifier"')
     models.preflight(config)
-    names = [args.positives, *args.negatives]
-    sets = [read_set(name) for name in names]
+    roles = {"positive": filter(None, [args.positives]), "negative": args.negatives}
+    named = [(name, role) for role, names in {**roles, "data": args.data}.items() for name in names]
+    for name, _ in named:  # mistakes are told before the model is loaded
+        if not own_data.is_file_of_data(name) and isinstance(config.model, ImageClassifier):
+            read_set(name)
     model = models.build(config, "cpu")
-    z = [evaluate(model, images, name) for images, name in zip(sets, names, strict=True)]
+    found = [one for name, role in named for one in outputs_of(model, config, name, role)]
     run = Path(config.run.output)
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
-    write_outputs(path, str(args.input), names, z)
-    print(f"positives: {names[0]}, {len(z[0])} images")
-    width = max(map(len, names[1:]))
-    print(f"{'negatives':<{width}}  images    AUPR   AUROC   FPR95  (in percent)")
-    for name, z_n in zip(names[1:], z[1:], strict=True):
-        row = "".join(f"{100 * value:8.2f}" for value in scores(z[0], z_n))
-        print(f"{name:<{width}}  {len(z_n):6d}{row}")
-    print(path)
+    write_outputs(path, str(args.input), found)
+    analysis = config.analysis
+    side = (analysis and analysis.side) or ("low" if isinstance(config.model, CausalLm) else "high")
+    lines = table(found, config) + evaluation(found, side)
+    print("\n".join([*lines, str(path)]))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Command line of ``python -m omniinput_hpc.test_sets``: 0 done, 2 bad input."""
     try:
-        _run(arguments)
+        _run(arguments, program)
     except UserError as error:
         print(f"omniinput_hpc.test_sets: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

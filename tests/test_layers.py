@@ -36,9 +36,13 @@ MAY_IMPORT = {
     "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
     "plots": ("estimators", "results", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
+    "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
+            *TORCH_FREE_MODELS),
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "pilot", "annotation", "results", "zoo"),
+    "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
+                  "report", *TORCH_FREE_MODELS, "parallel.alone", "cli"),
     "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
 }  # fmt: skip
 
@@ -48,7 +52,7 @@ LIBRARIES = {
     "pydantic": ("config", "annotation"),
     "torch": ("models", "kernels", "zoo", "annotation.judges", "sampling.walkers",
               "sampling.anchors"),
-    "matplotlib": ("plots", "report"),
+    "matplotlib": ("plots", "report", "api"),
     "starlette": ("annotation",),
 }  # fmt: skip
 

@@ -10,7 +10,8 @@ from run_tools import ROOT
 PACKAGE = ROOT / "omniinput_hpc"
 OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "helpers", "mpi", "slurm"}
 TESTED_ELSEWHERE = {
-    "": {"config/test_input_file.py": ["errors"]},
+    "": {"config/test_input_file.py": ["errors"], "api/test_run.py": ["__init__"]},
+    "api": {"api/test_run.py": ["results", "tables"]},
     "annotation": {
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
@@ -21,7 +22,25 @@ TESTED_ELSEWHERE = {
             "__init__", "fid", "language", "networks", "rule", "table",
         ],
     },
-    "cli": {"analysis/test_every_script.py": ["scripts"], "cli/test_run.py": ["common"]},
+    "cli": {
+        "analysis/test_every_script.py": ["scripts"],
+        "cli/test_run.py": ["common"],
+        "cli/test_omniinput.py": ["arguments"],
+    },
+    "cli/verbs": {
+        "analysis/test_scripts.py": ["precision_recall", "reweight"],
+        "analysis/test_diagnose.py": ["diagnose"],
+        "analysis/test_two_model_scripts.py": ["compare", "normalize"],
+        "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
+        "annotation/test_end_to_end.py": ["choose"],
+        "annotation/test_formats.py": ["scores"],
+        "annotation/test_judges.py": ["judge"],
+        "annotation/test_page.py": ["annotate"],
+        "cli/test_omniinput.py": ["salvage", "verify"],
+        "plots/test_overlay.py": ["overlay"],
+        "report/test_report.py": ["report"],
+        "results/test_representatives.py": ["representatives"],
+    },
     "config": {
         "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
     },
@@ -50,9 +69,9 @@ TESTED_ELSEWHERE = {
         "models/language/test_kv_cache.py": ["gpt2_decoder"],
         "models/language/test_fits.py": ["loading"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
-        "models/language/test_hf_folder.py": ["tokenizer"],
+        "models/language/test_hf_folder.py": ["hf_architectures", "tokenizer"],
     },
-    "parallel": {"mpi/test_comm.py": ["comm"]},
+    "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_scripts.py": ["density"],
         "analysis/test_two_model_scripts.py": ["comparison"],

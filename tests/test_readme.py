@@ -96,7 +96,7 @@ def test_inputs_chosen_from_the_toy_make_a_curve():
     unit = input_file.load(ROOT / "inputs/toy.toml", []).bins.width
     _, exact = read_table(ROOT / "inputs/exact/toy.csv", ["z_lower", "r"])
     right = exact["z_lower"][exact["r"] > 0.5]
-    names = ("docs/tutorial.md", "docs/scoring.md", "analysis/choose.py")
+    names = ("docs/tutorial.md", "docs/scoring.md", "omniinput_hpc/cli/verbs/choose.py")
     for name in names:
         found = ranges_of((ROOT / name).read_text(encoding="utf-8"))
         assert found, name

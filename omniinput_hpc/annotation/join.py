@@ -42,7 +42,7 @@ class Joined:
 
 def key_beside(scores_path: Path) -> Path:
     """Return ``RUN.tasks.key.jsonl``, the key of ``RUN.scores.NAME.jsonl``."""
-    stem, found, _ = scores_path.name.rpartition(".scores.")
+    stem, found, _ = scores_path.name.replace(".judge-scores.", ".scores.").rpartition(".scores.")
     if not found:
         raise UserError(f"{scores_path}: a score file is named RUN.scores.NAME.jsonl; give --key")
     return scores_path.with_name(f"{stem}.tasks.key.jsonl")

@@ -1,4 +1,4 @@
-"""Score files: ``RUN.scores.NAME.jsonl``, one append-only file per annotator or judge.
+"""Score files, one append-only file per annotator (``RUN.scores.NAME.jsonl``) or judge.
 
 Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``, and ``"judge"``,
 ``"undo"`` and ``"nonce"`` where they are not empty (see `Score`); the last line per id counts, and
@@ -98,16 +98,21 @@ def check_name(name: str) -> str:
     return name
 
 
-def scores_path(tasks_path: Path, name: str) -> Path:
-    """Return ``RUN.scores.NAME.jsonl`` beside ``RUN.tasks.jsonl``."""
-    return tasks_path.with_name(f"{stem_of(tasks_path)}.scores.{check_name(name)}.jsonl")
+def scores_path(tasks_path: Path, name: str, judge: bool = False) -> Path:
+    """Return ``RUN.scores.NAME.jsonl``, or a judge's ``RUN.judge-scores.NAME.jsonl``.
+
+    It is beside ``RUN.tasks.jsonl``. A pattern that finds all people's files finds no judge's.
+    """
+    kind = "judge-scores" if judge else "scores"
+    return tasks_path.with_name(f"{stem_of(tasks_path)}.{kind}.{check_name(name)}.jsonl")
 
 
 def find_scores(tasks_path: Path) -> list[Path]:
-    """Return the score files beside a task file, sorted by name."""
-    stem = re.escape(f"{stem_of(tasks_path)}.scores.")
-    name = re.compile(rf"{stem}{_NAME.pattern}\.jsonl")
-    return sorted(path for path in tasks_path.parent.iterdir() if name.fullmatch(path.name))
+    """Return the score files beside a task file, people's and then judges', sorted by name."""
+    stem, name = re.escape(stem_of(tasks_path)), _NAME.pattern
+    files = sorted(tasks_path.parent.iterdir(), key=lambda path: path.name)
+    kinds = [re.compile(rf"{stem}\.{kind}\.{name}\.jsonl") for kind in ("scores", "judge-scores")]
+    return [path for kind in kinds for path in files if kind.fullmatch(path.name)]
 
 
 def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
@@ -260,7 +265,10 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     """
     if not any(lines.values()):
         raise UserError(f"there is no score of {tasks.path} to add")
-    paths = {name: scores_path(tasks.path, name) for name in lines}
+    paths = {
+        name: scores_path(tasks.path, name, any(score.judge for score in scores))
+        for name, scores in lines.items()
+    }
     existing = [path for path in paths.values() if path.exists() and path.stat().st_size]
     if existing:
         raise UserError(

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -20,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 4096
+PROGRESS_PATH = "/progress"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
     "content-security-policy": (
@@ -36,22 +38,36 @@ HEADERS = {
 _RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The secrets in the addresses that are printed.
+
+    Attributes
+    ----------
+    annotator : opens the page of one annotator
+    progress : opens `PROGRESS_PATH` and nothing else; no other token opens that
+    """
+
+    annotator: str
+    progress: str
+
+
 class Guard:
     """ASGI middleware: refuses requests that fail a check, adds `HEADERS` to every answer.
 
     Parameters
     ----------
     app : the guarded application
-    token : of this annotator
+    tokens : of this annotator's page, and of the progress of all
     cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
         annotators may tunnel to one laptop
     authenticated : called with the client's address of each request that has shown the token
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, cookie: str, authenticated: Callable[[Any], None]
+        self, app: ASGIApp, tokens: Tokens, cookie: str, authenticated: Callable[[Any], None]
     ) -> None:
-        self._app, self._token, self._cookie = app, token, cookie
+        self._app, self._tokens, self._cookie = app, tokens, cookie
         self._authenticated = authenticated
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,15 +117,20 @@ class Guard:
         if origin is not None and origin != f"http://{host}":
             return [], (403, "the request comes from another site")
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and self._is_token(given):
-            cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
+        if scope["path"] == PROGRESS_PATH:
+            if _same(given, self._tokens.progress):
+                return [], None
+            return [], (403, "open the address of the progress that the server printed")
+        if scope["path"] == "/" and _same(given, self._tokens.annotator):
+            cookie = f"{self._cookie}={self._tokens.annotator}; Path=/; HttpOnly; SameSite=Strict"
             return [(b"set-cookie", cookie.encode())], None
-        if self._is_token(_cookies(headers).get(self._cookie, "")):
+        if _same(_cookies(headers).get(self._cookie, ""), self._tokens.annotator):
             return [], None
         return [], (403, "open the address with the token that the server printed")
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _cookies(headers: Headers) -> dict[str, str]:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -24,10 +25,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from omniinput_hpc.annotation import progress
 from omniinput_hpc.annotation.connections import ACCEPTED_AT_ONCE, ConnectionLimit
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
-from omniinput_hpc.annotation.security import Guard
+from omniinput_hpc.annotation.security import PROGRESS_PATH, Guard, Tokens
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
@@ -51,13 +53,25 @@ _Seconds = Annotated[
 
 @dataclass(frozen=True)
 class Guideline:
-    """Instructions for annotators: a version, which is a hash of the text, and the text as HTML."""
+    """Instructions for annotators.
+
+    Attributes
+    ----------
+    version : a hash of all the rest
+    html : the text
+    question : shown above each item, "" for none
+    labels : of the only scores that can be given, evenly from 0 to 1; empty for any score
+    """
 
     version: str
     html: str
+    question: str = ""
+    labels: tuple[str, ...] = ()
 
 
-def read_guideline(path: Path | None, kind: Kind) -> Guideline:
+def read_guideline(
+    path: Path | None, kind: Kind, question: str = "", labels: tuple[str, ...] = ()
+) -> Guideline:
     """Return the guideline in a Markdown file; without one, the package's for this kind of task.
 
     HTML in the file is shown as text, and pictures are left out: the page loads nothing. Raises a
@@ -65,7 +79,23 @@ def read_guideline(path: Path | None, kind: Kind) -> Guideline:
     """
     text = read_text(path or _PAGE / f"guideline.{kind}.md", "guideline", MAX_GUIDELINE_BYTES)
     markdown = MarkdownIt("commonmark", {"html": False}).disable(["image", "link", "autolink"])
-    return Guideline(hashlib.sha256(text.encode()).hexdigest()[:12], str(markdown.render(text)))
+    whole = text + (json.dumps([question, labels]) if question or labels else "")
+    version = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:12]
+    return Guideline(version, str(markdown.render(text)), question, labels)
+
+
+def labels_of(text: str) -> tuple[str, ...]:
+    """Return the labels in ``no,partly,yes``, from the lowest score to the highest.
+
+    Raises a UserError where they are not 2 to 10 different words or phrases.
+    """
+    labels = tuple(part.strip() for part in text.split(","))
+    if not 2 <= len(set(labels)) == len(labels) <= 10 or not all(0 < len(x) < 41 for x in labels):
+        raise UserError(
+            f'--labels "{text[:60]}": give 2 to 10 different labels of at most 40 letters, from '
+            'the lowest score to the highest, with commas between: "no,partly,yes"'
+        )
+    return labels
 
 
 class _Json(Response):
@@ -100,9 +130,16 @@ class _Page:
     def __init__(self, session: Session, tasks: TaskSet, guideline: Guideline, name: str) -> None:
         self._session = session
         self._files = {file: (_PAGE / file).read_text(encoding="utf-8") for file in _STATIC}
+        self._tasks = tasks
+        parts = {
+            "annotator": escape(name),
+            "guideline": guideline.html,
+            "session": escape(cookie_name(tasks, name)),
+            "question": escape(guideline.question),
+            "labels": escape(json.dumps(guideline.labels)),
+        }
         html = (_PAGE / "page.html").read_text(encoding="utf-8")
-        html = html.replace("{annotator}", escape(name)).replace("{guideline}", guideline.html)
-        self._html = html.replace("{session}", escape(cookie_name(tasks, name)), 1)
+        self._html = re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], html)
 
     @property
     def routes(self) -> list[Route]:
@@ -114,10 +151,16 @@ class _Page:
             Route("/api/after/{position:int}", self._after),
             Route("/api/score", self._score, methods=["POST"]),
             Route("/api/undo", self._undo, methods=["POST"]),
+            Route(PROGRESS_PATH, self._progress),
         ]
 
     async def _index(self, request: Request) -> Response:
         return HTMLResponse(self._html)
+
+    def _progress(self, request: Request) -> Response:  # in a thread: it reads files
+        return HTMLResponse(
+            progress.as_html(progress.progress_of(self._tasks), len(self._tasks.tasks))
+        )
 
     async def _static(self, request: Request) -> Response:
         file = request.url.path[1:]
@@ -145,11 +188,11 @@ class _Page:
 
 
 def make_app(
-    session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, token: str
+    session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, tokens: Tokens
 ) -> Starlette:
     """Return the application of one annotator."""
     limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
-    guard = Middleware(Guard, token=token, cookie=cookie, authenticated=limit.authenticated)
+    guard = Middleware(Guard, tokens=tokens, cookie=cookie, authenticated=limit.authenticated)
     app = Starlette(
         routes=_Page(session, tasks, guideline, annotator).routes,
         middleware=[guard],
@@ -163,6 +206,11 @@ def make_app(
 def cookie_name(tasks: TaskSet, annotator: str) -> str:
     """Return the name of the cookie of a task set and annotator."""
     return f"omniinput-{tasks.tasks_id}-{annotator}"
+
+
+def progress_name(tasks: TaskSet) -> str:
+    """Return the name of the token for the progress of all; no annotator's name holds a dot."""
+    return f"omniinput-{tasks.tasks_id}.progress"
 
 
 async def _body(request: Request) -> dict[str, Any]:

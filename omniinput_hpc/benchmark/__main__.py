@@ -26,7 +26,7 @@ from scipy.stats import t as student
 
 from omniinput_hpc.benchmark.cases import CASES, METHODS, Case
 from omniinput_hpc.cli import run as program
-from omniinput_hpc.cli.common import positive_count
+from omniinput_hpc.cli.scripts import add_version, positive_count
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density, density_of_run
@@ -34,6 +34,7 @@ from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.runfile.reader import open_run
 
 LEVEL = 0.95
+PROGRAM = "python -m omniinput_hpc.benchmark"
 HEAD = f"{'model':12}{'method':30}{'runs':>5}{'converged':>10}{'bins':>7}{'nats':>7}"
 HEAD += f"{'rms z':>8}{'largest':>9}{'held by 95%':>13}{'seconds':>9}"
 
@@ -99,16 +100,21 @@ def run_case(case: Case, method: str, n_runs: int, folder: Path) -> Row:
     return row
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Print the table; return 0, or 1 where a method failed."""
     text = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
-        prog="python -m omniinput_hpc.benchmark", description=text[0], epilog=text[2],
+        prog=program, description=text[0],
+        epilog=f"{text[2]}\nexample:\n  {program} --models lattice --runs 2",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--models", nargs="+", choices=CASES, default=["lattice", "markov"])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--runs", type=positive_count, default=4, help="of each (default: 4)")
+    add_version(parser)
+    add, models = parser.add_argument, ["lattice", "markov"]
+    words = "of zoo.exact (default: lattice markov)"
+    add("--models", nargs="+", choices=CASES, default=models, help=words)
+    words = "how to sample (default: all that a model offers)"
+    add("--methods", nargs="+", choices=METHODS, default=list(METHODS), help=words)
+    add("--runs", type=positive_count, default=4, metavar="N", help="of each (default: 4)")
     options = parser.parse_args(argv)
     code = EXIT_COMPLETE
     print(HEAD, flush=True)

@@ -1,4 +1,4 @@
-"""Shared by all commands of the package: arguments, messages, exit codes."""
+"""Shared by all commands that run on ranks: input files, messages, exit codes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 import tomli_w
 
-from omniinput_hpc.cli.scripts import positive_count as positive_count
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
 from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
@@ -19,14 +17,6 @@ from omniinput_hpc.runfile import reader
 log = logging.getLogger("omniinput_hpc")
 
 Command = Callable[[World, Sequence[str] | None], int]
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `UserError`, so that rank 0 prints one message."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the message as a `UserError`."""
-        raise UserError(f"{message}\n{self.format_usage().strip()}")
 
 
 def main(command: Command, argv: Sequence[str] | None, world: World | None = None) -> int:
@@ -54,24 +44,6 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     except BaseException as error:
         world.abort(error)
     return EXIT_FAILURE
-
-
-def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line on every rank; the help text is printed by rank 0 alone."""
-    if rank != 0 and {"-h", "--help"} & set(argv if argv is not None else sys.argv[1:]):
-        raise SystemExit(0)
-    return parser.parse_args(argv)
-
-
-def positive_seconds(text: str) -> float:
-    """Return a positive number of seconds from the command line."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
-    return value
 
 
 def read_input(args: argparse.Namespace) -> str:

@@ -10,11 +10,12 @@ import argparse
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omniinput_hpc import __version__, models
-from omniinput_hpc.cli import common, doctor, salvage, verify
+from omniinput_hpc.cli import arguments, common, doctor, salvage, verify
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
@@ -28,13 +29,19 @@ from omniinput_hpc.text import amount, duration
 log = logging.getLogger("omniinput_hpc")
 
 
-def main(argv: Sequence[str] | None = None, world: World | None = None) -> int:
-    """Run the program on this rank and return its exit code."""
-    return common.main(_run, argv, world)
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, verb: str = "", program: str = ""
+) -> int:
+    """Run the program on this rank and return its exit code.
+
+    `argv` are the arguments of ``python -m omniinput_hpc``, or of a `verb` of `arguments.VERBS`,
+    whose help and messages call it `program`.
+    """
+    return common.main(partial(_run, verb=verb, program=program), argv, world)
 
 
-def _run(world: World, argv: Sequence[str] | None) -> int:
-    args = world.together(lambda: parse_arguments(world, argv))
+def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> int:
+    args = world.together(lambda: arguments.parse_verb(verb, program, world.rank, argv))
     if args.doctor:
         return doctor.run(world, args.input or Path())
     if args.verify:
@@ -193,58 +200,3 @@ def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]
     world.together(lambda: plan.check_shares(len(config.beta_k), world.size))
     world.together(lambda: plan.check_counters(config))
     return given, config
-
-
-def parse_arguments(world: World, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line of ``python -m omniinput_hpc``."""
-    parser = common.Parser(
-        prog="python -m omniinput_hpc",
-        description="Sample a model's whole input space as an input file says.",
-        epilog="Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure.",
-    )
-    parser.add_argument("input", type=Path, nargs="?", metavar="INPUT.toml")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--check", action="store_true", help="check everything, print the plan, exit"
-    )
-    instead.add_argument(
-        "--doctor", action="store_true", help="check this machine and a folder, exit"
-    )
-    instead.add_argument(
-        "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
-    )
-    instead.add_argument(
-        "--salvage",
-        type=Path,
-        metavar="NEW.h5",
-        help="bring back the rounds of a damaged run file (in the place of INPUT.toml) into a new "
-        "one, by its side file RUN.h5.checkpoint, exit",
-    )
-    parser.add_argument(
-        "--rescore",
-        type=common.positive_count,
-        metavar="N",
-        help="with --verify: evaluate N samples again",
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="table.key=value", help="override a key"
-    )
-    parser.add_argument(
-        "--restart",
-        choices=("auto", "never", "require"),
-        default="auto",
-        help="resume an existing run file: where there is one, never, or insist on one",
-    )
-    parser.add_argument(
-        "--max-walltime",
-        type=common.positive_seconds,
-        metavar="SECONDS",
-        help="stop in good order after that time",
-    )
-    args = common.parse(parser, world.rank, argv)
-    if args.input is None and not args.doctor:
-        what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
-        parser.error(f"the following arguments are required: {what}")
-    if args.rescore and not args.verify:
-        parser.error("--rescore belongs to --verify")
-    return args

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from omniinput_hpc.cli.verify import verify_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
-from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.alone import Ranks
 from omniinput_hpc.runfile import layout, lock, salvage, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import amount
@@ -23,7 +23,7 @@ from omniinput_hpc.text import amount
 SUFFIXES = (".h5", ".hdf5")
 
 
-def run(world: World, path: Path, new: Path) -> int:
+def run(world: Ranks, path: Path, new: Path) -> int:
     """Salvage a run file on rank 0, print what came of it, and return the exit code.
 
     Raises a UserError where nothing can be brought back, or the new file cannot be written.

@@ -1,4 +1,4 @@
-"""What the scripts of analysis/ share: how they fail, and their common arguments.
+"""What the offline verbs share (and so analysis/): how they fail, and their common arguments.
 
 Needs neither MPI nor torch. Estimators are imported where they are used: a script that needs none
 starts without waiting for scipy.
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from omniinput_hpc.results.curves import CurveOptions
 
 
-def run_script(main: Callable[[list[str]], None], arguments: list[str] | None = None) -> int:
+def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
     """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
     try:
-        main(sys.argv[1:] if arguments is None else arguments)
-        return EXIT_COMPLETE
+        return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
     except (UserError, EstimateError) as error:
         message = str(error)
         if getattr(error, "can_be_read", False):
@@ -84,18 +83,22 @@ def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str
         raise UserError(f"--output {output} is named as a run file is; choose another name")
 
 
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra. The package is on no index: a clone has it."""
+    return f"python -m pip install '.[{extra}]' in the folder of the repository"
+
+
 @contextmanager
 def with_extra(name: str) -> Iterator[None]:
     """Turn a library that is missing into a `UserError` that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not installed: python -m pip install 'omniinput_hpc[{name}]'"
-        ) from None
+        raise UserError(f"{error.name} is not installed: {how_to_install(name)}") from None
 
 
 def new_parser(
+    program: str,
     description: str | None,
     example: str,
     files: str = "the run file",
@@ -104,14 +107,18 @@ def new_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser of arguments that begin with ``run``, or with a task file, ``tasks``.
 
-    Its help ends with an example, given as the script's arguments. Of run files there is --damaged
-    as well, whose value `on_damage` is for `reader.open_run`.
+    `program` is what was called: a script of analysis/, or a verb with the command's name. The help
+    ends with an example, given as its arguments. Of run files there is --damaged as well, whose
+    value `on_damage` is for `reader.open_run`.
     """
+    called = f"python analysis/{program}" if program.endswith(".py") else program
     parser = argparse.ArgumentParser(
+        prog=program,
         description=description,
-        epilog=f"example:\n  python analysis/%(prog)s {example}",
+        epilog=f"example:\n  {called} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_version(parser)
     if of_tasks:
         help_ = "tasks, from choose.py"
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
@@ -119,6 +126,14 @@ def new_parser(
         parser.add_argument("run", type=Path, nargs=nargs, metavar="RUN.h5", help=files)
         _add_damaged(parser)
     return parser
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add --version."""
+    from omniinput_hpc import __version__
+
+    version = f"omniinput_hpc {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show it and exit")
 
 
 def _add_damaged(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from omniinput_hpc.cli import side_files
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
-from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.alone import Ranks
 from omniinput_hpc.runfile import consistency
 from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun, OnDamage
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -63,7 +63,7 @@ class Findings:
         return self._lines + more
 
 
-def run(world: World, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
+def run(world: Ranks, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
     """Verify a run file on rank 0, print what was found, and return the exit code.
 
     The model evaluates `n_rescored` samples again (0: none, and no model is needed); `assignments`

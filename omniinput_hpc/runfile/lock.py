@@ -30,7 +30,7 @@ from omniinput_hpc.errors import StopRun, UserError
 from omniinput_hpc.text import duration
 
 if TYPE_CHECKING:
-    from omniinput_hpc.parallel.comm import World
+    from omniinput_hpc.parallel.alone import Ranks
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -320,7 +320,7 @@ def _read(path: Path) -> str | None:
 
 
 @contextmanager
-def hold(output: Path, world: World, key: str = "run.output") -> Iterator[RunLock]:
+def hold(output: Path, world: Ranks, key: str = "run.output") -> Iterator[RunLock]:
     """Hold the lock of a file, on rank 0, during a ``with`` block that all ranks enter.
 
     It is removed at the end, also when a rank fails; only a kill leaves it behind. Raises a

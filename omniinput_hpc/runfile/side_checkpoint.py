@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.numpy
@@ -25,7 +25,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import checksums, stored_input, untrusted_hdf5
 from omniinput_hpc.runfile.layout import (
     FORMAT,
@@ -40,6 +39,9 @@ from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.text import amount, first_line, write_atomically
 from omniinput_hpc.untrusted.files import open_regular
 from omniinput_hpc.untrusted.parsing import parse_json
+
+if TYPE_CHECKING:
+    from omniinput_hpc.parallel.comm import World
 
 SIDE_FORMAT, SIDE_VERSION = "omniinput-checkpoint", 1
 EVERY = 60.0

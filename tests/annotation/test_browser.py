@@ -262,6 +262,42 @@ def test_an_injected_script_would_be_noticed(tmp_path, driver):
 
 
 @pytest.mark.parametrize("kind", ["text", "image"])
+def test_own_labels_a_question_and_the_last_score(tmp_path, driver, kind):
+    tasks = make_tasks(tmp_path, 6, kind)
+    question = "Would a person have <made> this?"
+    more = ["--question", question, "--labels", "no,perhaps,yes, surely"]
+    with Server(tasks.path, "ana", more=more) as server:
+        start(driver, server)
+        assert text_of(driver, "question") == question
+        names = [b.text.split("\n") for b in driver.find_elements(By.CSS_SELECTOR, "#keys button")]
+        assert names == [["0", "no"], ["1", "perhaps"], ["2", "yes"], ["3", "surely"]]
+        assert not driver.find_element(By.ID, "slider").is_displayed()
+        assert text_of(driver, "last") == ""
+        first = shown_id(driver)
+        for ignored in ("4", "9", Keys.ENTER):
+            press(driver, ignored)
+        press(driver, "3")
+        wait(lambda: "Saved: surely" in text_of(driver, "last"))
+        picture(driver, f"{kind}-labels")
+        if kind == "image":
+            small = driver.find_element(By.ID, "small")
+            large = driver.find_element(By.ID, "image")
+            assert small.is_displayed() and 0 < 3 * small.size["width"] < large.size["width"]
+        press(driver, "u")
+        wait(lambda: text_of(driver, "last") == "Taken back.")
+        assert shown_id(driver) == first
+        driver.find_elements(By.CSS_SELECTOR, "#keys button")[1].click()
+        wait(lambda: "Saved: perhaps" in text_of(driver, "last"))
+        press(driver, "b")
+        wait(lambda: "Your score so far: perhaps" in text_of(driver, "own"))
+        assert problems(driver) == []
+        driver.get(f"http://localhost:{server.port}/progress?token={server.progress_token}")
+        assert "1 of 6" in driver.find_element(By.TAG_NAME, "body").text
+        picture(driver, f"{kind}-progress")
+    assert read_scores(scores_path(tasks.path, "ana")).by_id() == {first: 1 / 3}
+
+
+@pytest.mark.parametrize("kind", ["text", "image"])
 def test_light_dark_narrow_and_for_screen_readers(tmp_path, driver, kind):
     words = "The quick brown fox  jumps over\n\tthe lazy dog, and then, as it were, " * 3
     tasks = make_tasks(tmp_path, 8, kind, [words] * 8)

@@ -9,6 +9,7 @@ from page_server import ROOT
 from run_tools import environment
 
 from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.annotation.scores import find_scores
 from omniinput_hpc.annotation.tasks import read_key, read_tasks
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.zoo.digits import nearest_is_one
@@ -60,6 +61,6 @@ def test_from_the_run_to_the_curve_and_the_agreement(folder):
     assert len(curve["r"]) == 4 and (curve["precision_high"] > curve["precision_low"]).all()
     call("analysis/judge.py", folder / "digits.tasks.jsonl",
          "--judge", "omniinput_hpc.zoo.digits:nearest_is_one", "--name", "rule")  # fmt: skip
-    scores = sorted(folder.glob("*.scores.*.jsonl"))
+    scores = find_scores(folder / "digits.tasks.jsonl")
     out = call("analysis/agreement.py", run, "--scores", *scores)
     assert "alpha among 3 people" in out and "rule (judge: rule omniinput_hpc.zoo.digits" in out

@@ -9,7 +9,7 @@ from _common import run_script
 from scores import main
 from task_files import make_tasks, word
 
-from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
+from omniinput_hpc.annotation.scores import ScoreFile, find_scores, read_scores, scores_path
 from omniinput_hpc.annotation.tasks import key_path, read_tasks, tasks_id_of
 
 GIVEN = {
@@ -31,7 +31,7 @@ def scored(tasks):
             file.append(word("id0001", 0.9, name), word("id0003", 0.9, name))
             file.append(word("id0003", None, name, undo=True))
             file.append(*(word(id_, score, name) for id_, score in said.items()))
-    with ScoreFile(scores_path(tasks.path, "rule"), tasks) as file:
+    with ScoreFile(scores_path(tasks.path, "rule", judge=True), tasks) as file:
         file.append(word("id0003", 0.25, "rule", judge="rule x:y"))
     return tasks
 
@@ -53,13 +53,14 @@ def test_what_goes_out_comes_back(tmp_path, scored, capsys, format_, kind):
     code, out, err = call(capsys, back.path, "--import", exported)
     assert (code, err) == (0, "")
     for name in ("ana", "ben", "rule"):
-        before = read_scores(scores_path(scored.path, name)).latest()
-        after = read_scores(scores_path(back.path, name), back)
+        judge = name == "rule"
+        before = read_scores(scores_path(scored.path, name, judge)).latest()
+        after = read_scores(scores_path(back.path, name, judge), back)
         assert after.by_id() == {k: v.score for k, v in before.items()}  # to the last bit
-        assert after.judge == ("rule x:y" if name == "rule" else None)
+        assert after.judge == ("rule x:y" if judge else None)
         for id_, line in after.latest().items():
             assert line == before[id_]
-    assert len(list((tmp_path / "back").glob("*.scores.*"))) == 3
+    assert len(find_scores(back.path)) == 3
     code, _, err = call(capsys, back.path, "--import", exported)  # a second time
     assert code == 2 and "exists already" in err
 
@@ -149,10 +150,10 @@ def test_letters_and_truths_of_precomputed_scores(tmp_path, tasks, capsys):
         + json.dumps({"id": "id0004", "scores": {"other": {"value": None}}})
     )
     assert call(capsys, tasks.path, "--import", path)[0] == 0
-    back = read_scores(scores_path(tasks.path, "model-graded"))
+    back = read_scores(scores_path(tasks.path, "model-graded", judge=True))
     assert list(back.by_id().values()) == [1.0, 0.5, 0.0, 1.0, 0.125]
     assert back.judge == "Inspect scorer model/graded"
-    assert not scores_path(tasks.path, "other").exists()
+    assert not scores_path(tasks.path, "other", judge=True).exists()
 
 
 def inspect(id_="id0000", value=1):

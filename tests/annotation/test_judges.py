@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from omniinput_hpc.annotation import png, tasks
 from omniinput_hpc.annotation.judges import fid, language, networks, rule, run_judge
-from omniinput_hpc.annotation.scores import ScoreFile, read_scores, scores_path
+from omniinput_hpc.annotation.scores import ScoreFile, find_scores, read_scores, scores_path
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.zoo.digits import digits, looks_like_one
@@ -109,7 +109,7 @@ def test_a_judge_that_was_stopped_goes_on_to_the_same_scores(reader, written, tm
 
     with pytest.raises(KeyboardInterrupt):
         run_judge(written, reader, "cut", 4, stop)
-    path = scores_path(written.path, "cut")
+    path = scores_path(written.path, "cut", judge=True)
     path.write_bytes(path.read_bytes()[:-20])  # as a kill in the middle of a write leaves it
     again = run_judge(written, reader, "cut", 4)
     assert (again.new, again.before) == (8, 7)
@@ -272,13 +272,24 @@ def test_the_command_judges_and_goes_on(tmp_path, capsys):
     code, out, err = call(capsys, made.path, "--judge", name)
     assert (code, err) == (0, "")
     assert "40 tasks scored, 0 were already; 1 without values (gold) left out" in out
-    assert out.splitlines()[-1] == str(scores_path(made.path, "looks_like_one"))
+    assert out.splitlines()[-1] == str(scores_path(made.path, "looks_like_one", judge=True))
     assert "0 tasks scored, 40 were already" in call(capsys, made.path, "--judge", name)[1]
     np.save(tmp_path / "ones.npy", np.stack([png.pixels(t.png) for t in made.tasks[:20]]))
     ones = tmp_path / "ones.npy"
     code, out, err = call(capsys, made.path, "--judge", "fid", "--model", MLP, "--reference", ones)
     assert (code, err) == (0, "") and (tmp_path / "digits.fid.csv").exists()
     assert "fid_of_reference" in out
+
+
+def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_path, capsys):
+    made = pictures(tmp_path, digits(0, 1).x[:8], per_bin=4)
+    name = "omniinput_hpc.zoo.digits:looks_like_one"
+    assert call(capsys, made.path, "--judge", name)[0] == 0
+    (written,) = tmp_path.glob("*.judge-scores.*.jsonl")
+    assert not list(tmp_path.glob("*.scores.*.jsonl")) and find_scores(made.path) == [written]
+    old = written.rename(scores_path(made.path, "looks_like_one"))  # as it was named before
+    assert "0 tasks scored, 8 were already" in call(capsys, made.path, "--judge", name)[1]
+    assert find_scores(made.path) == [old]
 
 
 @pytest.mark.parametrize(

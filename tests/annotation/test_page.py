@@ -15,18 +15,20 @@ import pytest
 from page_server import ROOT, Server, no_room_beyond
 from task_files import make_tasks
 
-from omniinput_hpc.annotation.scores import read_scores, scores_path
-from omniinput_hpc.annotation.security import stored_token
+from omniinput_hpc.annotation.scores import Score, add_score_files, now, read_scores, scores_path
+from omniinput_hpc.annotation.security import Tokens, stored_token
 from omniinput_hpc.annotation.server import (
     PORTS,
     bind,
     cookie_name,
     default_ports,
+    labels_of,
     make_app,
     read_guideline,
 )
 from omniinput_hpc.annotation.session import order_of
 from omniinput_hpc.annotation.tasks import Task, TaskSet, key_path
+from omniinput_hpc.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +254,7 @@ def test_a_failing_disk_is_told_in_json(tmp_path):
         def score(self, *_):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    app = make_app(Session(), made, read_guideline(None, "text"), "ana", "secret")
+    app = make_app(Session(), made, read_guideline(None, "text"), "ana", Tokens("secret", "other"))
     body = json.dumps({"id": "id0000", "score": 0.5, "nonce": "nonce0000"}).encode()
     headers = {
         "host": "localhost:1", "origin": "http://localhost:1", "content-type": "application/json",
@@ -358,3 +360,44 @@ def test_saving_is_quick(folder):
             took.append(time.perf_counter() - begin)
     print(f"request, fsync and answer: median {1e3 * statistics.median(took):.1f} ms")
     assert len(read_scores(scores_path(tasks.path, "ana")).by_id()) == 60
+
+
+def test_the_progress_of_all_has_a_token_of_its_own(folder):
+    tasks = make_tasks(folder, 12, name="progress")
+    lines = [Score(id=f"id{i:04d}", score=0.5, when=now(), annotator="ben") for i in range(3)]
+    add_score_files(tasks, {"ben": lines})
+    with Server(tasks.path, "ana") as running:
+        running.post("/api/score", id="id0001", score=0.25, seconds=2.0)
+        address = f"/progress?token={running.progress_token}"
+        status, headers, body = running.call("GET", address, headers={"Cookie": None})
+        text = body.decode()
+        assert status == 200 and "default-src 'none'" in headers["content-security-policy"]
+        assert "set-cookie" not in headers
+        assert "<td>ana</td>" in text and "1 of 12" in text and "3 of 12" in text
+        assert "0.25" not in text and "0.5<" not in text  # no score
+        for wrong in ("/progress", "/progress?token=", f"/progress?token={running.token}"):
+            assert running.call("GET", wrong)[0] == 403
+        for other in ("/", "/api/first", "/page.js"):
+            opened = f"{other}?token={running.progress_token}"
+            assert running.call("GET", opened, headers={"Cookie": None})[0] == 403
+            stolen = {"Cookie": running.cookie.partition("=")[0] + "=" + running.progress_token}
+            assert running.call("GET", other, headers=stolen)[0] == 403
+
+
+def test_a_question_and_labels_are_shown_and_change_the_version(folder):
+    plain = read_guideline(None, "text")
+    asked = read_guideline(None, "text", "Is it {guideline} <b>English</b>?", ("no", 'y"es'))
+    assert asked.version != plain.version and asked.html == plain.html
+    app = make_app(
+        None, make_tasks(folder, 3, name="asked"), asked, "ana", Tokens("secret", "other")
+    )
+    html = app.routes[0].endpoint.__self__._html
+    assert "Is it {guideline} &lt;b&gt;English&lt;/b&gt;?" in html
+    assert "[&quot;no&quot;, &quot;y\\&quot;es&quot;]" in html
+
+
+def test_labels_from_the_lowest_to_the_highest():
+    assert labels_of("no, partly,yes") == ("no", "partly", "yes")
+    for wrong in ("", "yes", "a,a", "a,,b", ",".join("abcdefghijk"), "a," + "b" * 41):
+        with pytest.raises(UserError, match="--labels"):
+            labels_of(wrong)

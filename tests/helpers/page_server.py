@@ -31,11 +31,13 @@ class Server:
     """analysis/annotate.py in a process of its own."""
 
     def __init__(
-        self, tasks_path, name, port=None, state=None, guideline=None, script="analysis/annotate.py"
-    ):
+        self, tasks_path, name, port=None, state=None, guideline=None,
+        script="analysis/annotate.py", more=(),
+    ):  # fmt: skip
         self.tasks_path, self.name = Path(tasks_path), name
         self._arguments = [str(tasks_path), "--annotator", name]
         self._arguments += ["--guideline", str(guideline)] if guideline else []
+        self._arguments += more
         # another test's server must not take it while this one is down
         self._port = port if port is not None else PORTS[secrets.randbelow(len(PORTS))]
         self._script = ROOT / script
@@ -61,6 +63,7 @@ class Server:
             raise RuntimeError(self.process.stderr.read())
         found = re.search(r"http://localhost:(\d+)/\?token=(\S+)", self.printed)
         self._port, self.token = int(found.group(1)), found.group(2)
+        self.progress_token = re.search(r"/progress\?token=(\S+)", self.printed).group(1)
         self.address, self.port = found.group(0), self._port
 
     def kill(self):

@@ -64,6 +64,8 @@ def run_judge(
         [0, 1].
     """
     path = scores_path(tasks.path, name)
+    if not path.exists():  # where there is one: a person's, or a judge's of an earlier version
+        path = scores_path(tasks.path, name, judge=True)
     new = left_out = 0
     with ScoreFile(path, tasks) as file:
         existing = file.scores.lines if file.scores else ()

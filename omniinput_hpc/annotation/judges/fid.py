@@ -9,8 +9,6 @@ each stands the FID that as many pictures drawn from the reference set itself ge
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,7 @@ from omniinput_hpc.annotation.png import file_data_uri, pixels
 from omniinput_hpc.annotation.tasks import Key, TaskSet, key_path, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
-from omniinput_hpc.text import first_line
-from omniinput_hpc.untrusted.files import open_regular
+from omniinput_hpc.untrusted.npy import read_array
 
 MAX_BIN_DRAWS = 2**20
 REFERENCE_DRAWS = 5
@@ -46,7 +43,7 @@ def read_reference(name: str) -> Pictures:
         files = sorted(path.glob("*.png"))
         images = stacked([pixels(file_data_uri(file)) for file in files] or [_NONE])
     elif path.suffix == ".npy":
-        images = _read_npy(path)
+        images = read_array(path, f"--reference {path}")
     elif ":" in name:
         images = np.asarray(load_function(name, "--reference")())
     else:
@@ -63,28 +60,6 @@ def read_reference(name: str) -> Pictures:
 
 
 _NONE = np.zeros((0, 0), dtype=np.uint8)
-
-
-def _read_npy(path: Path) -> NDArray[Any]:
-    """Return the array of a .npy file whose header fits its size; a UserError for another."""
-    try:
-        with open_regular(path) as file:
-            version = np.lib.format.read_magic(file)
-            read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
-                version, np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read(file)
-            n_bytes = math.prod(shape) * dtype.itemsize
-            if dtype.hasobject or n_bytes != os.fstat(file.fileno()).st_size - file.tell():
-                raise ValueError("its header does not fit its size")
-            file.seek(0)
-            images: NDArray[Any] = np.load(file, allow_pickle=False)
-            return images
-    except _BROKEN_NPY as error:
-        raise UserError(f"--reference {path} cannot be read: {first_line(error)}") from None
-
-
-_BROKEN_NPY = (OSError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError)
 
 
 def fid_per_bin(

@@ -63,18 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, kinds = parser.add_argument, f"module:function, {', '.join(JUDGES)}"
     add("--judge", required=True, metavar="KIND", help=kinds)
     add("--name", help="of the score file (default: the kind's, or the function's)")
-    of = "what a rule's function takes"
+    of = "what a rule's function takes (default: %(default)s)"
     add("--of", choices=["values", "shown"], default="values", help=of)
     add("--model", metavar="PATH", help="folder, or hub name")
     factory = "of a network on pictures, with weights --model"
     add("--factory", metavar="module:function", help=factory)
     add("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
-    add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (no yes)")
+    add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (default: no yes)")
     add("--label", type=int, help="the class whose probability is the score")
     add("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
-    add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    add("--batch", type=int, default=16, help="tasks at once (default 16)")
+    dtype, device = "of the judge's numbers (default: %(default)s)", "(default: %(default)s)"
+    add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help=dtype)
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help=device)
+    add("--batch", type=int, default=16, help="tasks at once (default: %(default)s)")
 
 
 def check(options: Options) -> None:

@@ -5,6 +5,8 @@
 const $ = (id) => document.getElementById(id);
 const KEPT = "pending:" + document.body.dataset.session;
 const RETRY = 2000; // milliseconds
+const LABELS = JSON.parse(document.body.dataset.labels); // empty: any score can be given
+const LAST_KEY = LABELS.length ? LABELS.length - 1 : 9; // the key of the score 1
 
 let item = null; // what is shown, null when all is done
 let lastPosition = -1;
@@ -65,6 +67,22 @@ function put(element, text) {
 
 // ---- showing ----
 
+// A score in words: its label, or the number.
+function named(score) {
+  const label = LABELS.find((_, key) => Math.abs(score - key / LAST_KEY) < 1e-9);
+  return label === undefined ? score.toFixed(2) : label;
+}
+
+function tell(words, score) {
+  const shown = [words];
+  if (score !== undefined) {
+    const value = document.createElement("b");
+    value.textContent = named(score);
+    shown.push(" ", value, "  (U takes it back)");
+  }
+  $("last").replaceChildren(...shown);
+}
+
 function enlarge() {
   const image = $("image");
   if (!image.naturalWidth) return;
@@ -73,6 +91,12 @@ function enlarge() {
   const scale = Math.max(1, Math.floor(Math.min(room, 480) / longest));
   image.style.width = image.naturalWidth * scale + "px";
   image.style.height = image.naturalHeight * scale + "px";
+  const small = $("small"), less = Math.max(1, Math.round(scale / 5)); // as on a printed page
+  small.hidden = scale < 3;
+  if (small.hidden) return;
+  small.src = image.src;
+  small.style.width = image.naturalWidth * less + "px";
+  small.style.height = image.naturalHeight * less + "px";
 }
 
 function time(seconds) {
@@ -108,7 +132,7 @@ function show(view) {
     : "";
   const own = item !== null && item.score !== null;
   $("own").hidden = !own;
-  $("own").textContent = own ? "Your score so far: " + item.score.toFixed(2) : "";
+  $("own").textContent = own ? "Your score so far: " + named(item.score) : "";
   for (const button of $("keys").children) {
     button.classList.toggle("chosen", own && Math.abs(item.score - Number(button.dataset.score)) < 1e-9);
     button.disabled = item === null;
@@ -185,7 +209,11 @@ async function act(path, body) {
   if (body) localStorage.removeItem(KEPT);
   busy = false;
   document.body.classList.remove("busy");
-  if (view !== null) show(view);
+  if (view !== null) {
+    show(view);
+    if (path === "/api/score") tell("Saved:", body.score);
+    if (path === "/api/undo") tell("Taken back.");
+  }
 }
 
 // ---- what a person does ----
@@ -194,7 +222,7 @@ function give(score) {
   if (item === null || busy) return;
   const until = hiddenSince === null ? performance.now() : hiddenSince;
   const seconds = Math.round(until - shownAt) / 1000;
-  say("Scored " + score.toFixed(2));
+  say("Scored " + named(score));
   act("/api/score", { id: item.id, score, seconds: Math.max(0, seconds), nonce: nonce() });
 }
 
@@ -221,26 +249,34 @@ const KEYS = { b: back, s: skip, u: undo, w: toggleSpaces, g: toggleGuideline };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
-  if (/^[0-9]$/.test(event.key)) { event.preventDefault(); give(Number(event.key) / 9); return; }
+  if (/^[0-9]$/.test(event.key)) {
+    event.preventDefault();
+    if (Number(event.key) <= LAST_KEY) give(Number(event.key) / LAST_KEY);
+    return;
+  }
   const does = KEYS[event.key.toLowerCase()];
   if (does) { event.preventDefault(); does(); return; }
-  if (event.key === "Enter" && event.target.tagName !== "BUTTON") {
+  if (event.key === "Enter" && !LABELS.length && event.target.tagName !== "BUTTON") {
     event.preventDefault();
     give(Number($("slider").value));
   }
 });
 
-for (let key = 0; key <= 9; key++) {
+$("fine").hidden = LABELS.length > 0;
+$("keys").classList.toggle("labelled", LABELS.length > 0);
+for (let key = 0; key <= LAST_KEY; key++) {
+  const score = key / LAST_KEY;
   const button = document.createElement("button");
   const digit = document.createElement("kbd");
   const value = document.createElement("small");
   button.type = "button";
-  button.dataset.score = String(key / 9);
-  button.setAttribute("aria-label", "Score " + (key / 9).toFixed(2) + ", key " + key);
+  button.dataset.score = String(score);
+  const words = LABELS.length ? LABELS[key] + ", score " : "Score ";
+  button.setAttribute("aria-label", words + score.toFixed(2) + ", key " + key);
   digit.textContent = String(key);
-  value.textContent = (key / 9).toFixed(2);
+  value.textContent = LABELS.length ? LABELS[key] : score.toFixed(2);
   button.append(digit, value);
-  button.addEventListener("click", () => give(key / 9));
+  button.addEventListener("click", () => give(score));
   $("keys").append(button);
 }
 $("slider").addEventListener("input", () => setSlider($("slider").value));

@@ -121,3 +121,8 @@ def edges_of(text: str) -> FloatArray:
     if round(n_bins) < 1 or abs(n_bins - round(n_bins)) > 1e-6 * max(1.0, n_bins):
         raise ValueError(f"{lower:g} to {upper:g} is no whole number of bins of width {width:g}")
     return np.asarray(lower + np.arange(round(n_bins) + 1) * width)
+
+
+def name_of(edges: FloatArray) -> str:
+    """Return what names files about these bins, as "bins_0_12_0.1"."""
+    return "bins_" + "_".join(f"{end:g}" for end in (edges[0], edges[-1], edges[1] - edges[0]))

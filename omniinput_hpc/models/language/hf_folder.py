@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,23 @@ def display(options: CausalLm | SequenceClassifier) -> Display:
     else:
         before = words.decode(prefix) if prefix else None
     return Display("text", tokenizer.Text(words, tokens).render, before, note)
+
+
+def encoder(options: CausalLm | SequenceClassifier) -> Callable[[str], list[int]]:
+    """Return what makes the values of the sites of a text; -1 for a token that no site takes.
+
+    A `UserError` says that the folder has no tokenizer.
+    """
+    folder = resolve(options.path)
+    words = tokenizer.require(tokenizer.read(folder), folder, "a text")
+    n_vocab = hf_checks.vocabulary_size(read_config(folder), folder / "config.json")
+    tokens = (
+        site_tokens(options, folder, n_vocab, words)
+        if isinstance(options, CausalLm)
+        else np.arange(n_vocab)
+    )
+    value_of = {int(token): value for value, token in enumerate(tokens)}
+    return lambda text: [value_of.get(token, -1) for token in words.encode(text)]
 
 
 def fingerprint(files: list[Path]) -> str:

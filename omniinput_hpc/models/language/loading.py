@@ -11,7 +11,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
@@ -60,6 +60,8 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     model.eval().requires_grad_(False)
     model = to_device(model, device, where)
     _try_out(model, device, where)
+    if kind is AutoModelForCausalLM:
+        _check_causal(model, where)
     return model
 
 
@@ -85,6 +87,28 @@ def _try_out(model: Any, device: str, where: str) -> None:
             model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
     except Exception as error:  # see above
         raise UserError(f"{where}: cannot evaluate two tokens: {_reason(error)}") from None
+
+
+@torch.no_grad()
+def _check_causal(lm: Any, where: str) -> None:
+    """Raise a `UserError` where what a model predicts depends on the tokens that it predicts.
+
+    Encoders with a head for language do so (BERT without `is_decoder`): their NLL of a token is
+    not its probability given those before it.
+    """
+    n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+    tokens = torch.arange(2, device=lm.device)[None]
+    other = tokens.clone()
+    other[:, -1] = (tokens[:, -1] + 1) % n_vocab  # another last token
+    ahead = [lm(input_ids=x, use_cache=False).logits[0, :-1].float() for x in (tokens, other)]
+    rounding = 1e-4 if lm.dtype == torch.float32 else 0.1
+    tolerance = rounding * (1 + float(ahead[0].abs().max()))
+    if float((ahead[0] - ahead[1]).abs().max()) > tolerance:
+        raise UserError(
+            f"{where}: its predictions depend on later tokens, so that this "
+            f"{type(lm).__name__} is no causal language model (an encoder such as BERT needs "
+            "is_decoder = true in its config.json, and weights that were trained so)"
+        )
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,166 @@
+"""The one command: ``omniinput VERB``, or ``python -m omniinput_hpc VERB``.
+
+A verb's module is imported when it is called: this file imports neither MPI nor torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from omniinput_hpc import __version__
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
+from omniinput_hpc.parallel.signals import request
+
+OFFLINE, RUN = "omniinput_hpc.cli.verbs", "omniinput_hpc.cli.run"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb: what it does, and where its ``main(arguments, program)`` is.
+
+    Attributes
+    ----------
+    what : one line of the list of verbs
+    module : imports MPI or torch; "": the one in `cli.verbs` with the verb's name, which does not
+    stops : SIGTERM, SIGUSR1 and SIGINT ask it to stop in good order
+    """
+
+    what: str
+    module: str = ""
+    stops: bool = False
+
+
+def _run_verb(what: str) -> Verb:
+    return Verb(what, RUN, stops=True)
+
+
+GROUPS = {
+    "Before a run": {
+        "init": Verb("look at a model for a minute and write an input file for it",
+                     "omniinput_hpc.init", stops=True),
+        "check": _run_verb("check an input file, try its model, print the plan"),
+        "doctor": _run_verb("check this machine and a folder"),
+    },
+    "Runs (also under mpirun)": {
+        "run": _run_verb("sample a model's whole input space; again: go on from the last round"),
+        "rescore": Verb("give a run's recorded samples to another model",
+                        "omniinput_hpc.rescore", stops=True),
+        "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.enumerate"),
+        "test-sets": Verb("a classifier's outputs, AUPR and AUROC on test sets",
+                          "omniinput_hpc.test_sets"),
+        "benchmark": Verb("every sampling method on models whose density is known",
+                          "omniinput_hpc.benchmark.__main__"),
+    },
+    "Run files": {
+        "verify": _run_verb("check that a run file is consistent"),
+        "salvage": _run_verb("bring back the rounds of a damaged run file"),
+    },
+    "Estimates": {
+        "reweight": Verb("how many inputs get each output: the density"),
+        "precision-recall": Verb("the precision-recall curve over all inputs"),
+        "diagnose": Verb("how well a run mixes, and what to change"),
+        "representatives": Verb("some inputs of each bin of the output"),
+        "overlay": Verb("the densities of several runs in one picture"),
+        "report": Verb("one HTML page about one run or several"),
+    },
+    "Scores of people and judges": {
+        "choose": Verb("draw the inputs to be scored"),
+        "annotate": Verb("serve the page where a person scores them"),
+        "judge": Verb("let a program score them"),
+        "scores": Verb("export and import scores: CSV, Label Studio, Inspect"),
+        "agreement": Verb("how far judges agree with people"),
+        "annotators": Verb("how far people agree, and whether more scores would change the curve"),
+        "next-scores": Verb("where further scores help most"),
+    },
+    "Two models or more": {
+        "compare": Verb("precision-recall curves of models, or two runs of one model"),
+        "normalize": Verb("the densities of two models on one scale"),
+    },
+}  # fmt: skip
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+WITHOUT_MPI = ("verify", "salvage")
+"""What one process can do as well: there are modules in `cli.verbs` for it, too."""
+
+
+def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
+    """Call a verb and return its exit code; `program` is what stands before it in messages.
+
+    What begins with no verb is left to ``python -m omniinput_hpc`` where that was called.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    name = given[0].replace("_", "-") if given else ""
+    if name in VERBS:
+        return call(name, given[1:], f"{program} {name}")
+    if program != "omniinput":
+        return _with_extra_run(VERBS["run"], given, {})
+    if name in ("-h", "--help"):
+        print(help_text(program))
+        return EXIT_COMPLETE
+    if name == "--version":
+        print(f"omniinput_hpc {__version__}")
+        return EXIT_COMPLETE
+    problem = f"{given[0]} is no verb{_meant(given[0])}" if given else "a verb is missing"
+    print(f"{program}: {problem}\n{program} --help lists them", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def call(name: str, arguments: list[str], program: str) -> int:
+    """Call a verb by its name and return its exit code."""
+    verb = VERBS[name]
+    if verb.module and not (name in WITHOUT_MPI and find_spec("mpi4py") is None):
+        options = {"program": program}
+        if verb.module == RUN:
+            options["verb"] = name
+        return _with_extra_run(verb, arguments, options)
+    from omniinput_hpc.cli.scripts import run_script
+
+    module = import_module(f"{OFFLINE}.{name.replace('-', '_')}")
+    return run_script(lambda words: module.main(words, program), arguments)
+
+
+def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -> int:
+    """Call the main of a verb that imports MPI and torch."""
+    from omniinput_hpc.cli.scripts import how_to_install
+
+    if verb.stops:  # before torch and mpi4py: in the seconds of their import a signal would kill
+        request.install()
+    try:
+        module = import_module(verb.module)
+    except ModuleNotFoundError as error:
+        message = f"{error.name} is not installed: {how_to_install('run')}"
+        print(f"error: {message}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    if verb.stops:  # again: MPICH's initialization installs a handler of SIGUSR1, which hangs
+        request.install()
+    code: int = module.main(arguments, **options)
+    if verb.stops:  # the interpreter's shutdown would restore handlers that end the process
+        request.ignore()
+    return code
+
+
+def help_text(program: str) -> str:
+    """Return the list of verbs."""
+    width = max(map(len, VERBS)) + 2
+    what = "Sample a model's whole input space; estimate its density, precision and recall."
+    lines = [f"usage: {program} VERB ...", "", what]
+    for title, verbs in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:{width}}{verb.what}" for name, verb in verbs.items()]
+    lines += [
+        "", f"{program} VERB --help describes a verb, with an example and defaults.",
+        f"{program} --version shows the version.",
+        "", "example:", f"  {program} check inputs/toy.toml",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _meant(word: str) -> str:
+    if word.endswith(".toml"):
+        return f"; did you mean: run {word}"
+    close = difflib.get_close_matches(word.replace("_", "-"), VERBS, n=1)
+    return f"; did you mean: {close[0]}" if close else ""

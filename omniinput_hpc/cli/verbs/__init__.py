@@ -1,0 +1,1 @@
+"""The offline verbs, a module each: arguments, read, call, save, print (analysis/ calls them)."""

@@ -1,0 +1,46 @@
+"""Compare programs that score (judges) with people: how far they agree in each bin of the output.
+
+Writes RUN.agreement.csv and .png: mean scores, bias, Krippendorff's alpha, rank correlation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omniinput_hpc.annotation.join import join_scores
+from omniinput_hpc.cli.scripts import add_key, new_parser
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.precision_recall import agreement
+from omniinput_hpc.plots.scores import agreement_figure
+from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.results.score_tables import fid_columns
+from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.runfile.reader import open_run
+
+
+def main(arguments: list[str], program: str = "agreement.py") -> None:
+    """Read, compare, write, and print the lines of all bins together."""
+    parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
+    add, files = parser.add_argument, "score files of people and of judges"
+    add("--scores", type=Path, nargs="+", required=True, metavar="FILE", help=files)
+    add_key(parser)
+    add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py")
+    add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
+    options = parser.parse_args(arguments)
+
+    with open_run(options.run, options.on_damage) as run:
+        if run.rounds == 0:
+            raise UserError(f"{options.run} holds no committed round yet")
+        joined = join_scores(run.fingerprint, options.scores, options.key)
+        source, label = describe_run(run), z_label(run.config)
+    found = agreement.compare_with_people(joined.scored, joined.judges)
+    columns = agreement.people_columns(joined.scored, joined.judges, found)
+    lines = agreement.people_lines(joined.scored, joined.judges, found)
+    if options.fid:
+        columns |= fid_columns(options.fid, options.fid_run, columns["z_lower"])
+        lines.append(agreement.fid_line(columns["r_people"], columns["fid"]))
+
+    figure = agreement_figure(columns, found, label)
+    about = [*lines, f"source: {source}"]
+    written = write_results(options.run, "agreement", about, columns, figure)
+    print("\n".join([source, *joined.notes, *lines, *written]))

@@ -1,0 +1,67 @@
+"""Serve the web page where one person scores a task file.
+
+Every score is saved at once to RUN.scores.NAME.jsonl; a session that was closed can be resumed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import socket
+from pathlib import Path
+
+from omniinput_hpc.annotation.scores import ScoreFile, scores_path
+from omniinput_hpc.annotation.tasks import read_tasks
+from omniinput_hpc.cli.scripts import new_parser, with_extra
+
+
+def main(arguments: list[str], program: str = "annotate.py") -> None:
+    """Open the files, print where the page is, and serve until interrupted."""
+    example = "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md"
+    parser = new_parser(program, __doc__, example, of_tasks=True)
+    add = parser.add_argument
+    add("--annotator", required=True, metavar="NAME", help="name of the person who scores")
+    add("--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows")
+    add("--question", default="", metavar="TEXT", help="shown above every item")
+    add("--labels", metavar="LOWEST,...,HIGHEST", help='labels in place of numbers: "no,yes"')
+    add("--port", type=int, help="port on this machine (default: one for each annotator)")
+    options = parser.parse_args(arguments)
+    with with_extra("annotate"):
+        from omniinput_hpc.annotation import security, server, session
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    tasks, name = read_tasks(options.tasks), options.annotator
+    labels = server.labels_of(options.labels) if options.labels is not None else ()
+    guideline = server.read_guideline(options.guideline, tasks.kind, options.question, labels)
+    path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
+    with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
+        first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
+        elsewhere = options.port is None and port != first
+        token, stored = security.stored_token(cookie, renew=elsewhere)
+        tokens = security.Tokens(token, security.stored_token(server.progress_name(tasks))[0])
+        work = session.Session(tasks, file, name, guideline.version)
+        app = server.make_app(work, tasks, guideline, name, tokens)
+
+        def announce() -> None:
+            progress = work.progress()
+            if elsewhere:
+                print(
+                    f"note: port {first} is held by another process, so that port and token are "
+                    "new: close an old page and its tunnel"
+                )
+            if file.note:
+                print(f"note: {file.note}")
+            if not stored:
+                print("note: the token could not be stored: after a restart open the new address")
+            print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
+            print(f"open    http://localhost:{port}/?token={token}")
+            print(
+                "progress of all annotators (do not give it to them): "
+                f"http://localhost:{port}{security.PROGRESS_PATH}?token={tokens.progress}"
+            )
+            print("from another machine, first (leave it running):")
+            here = f"{getpass.getuser()}@{socket.getfqdn()}"
+            print(f"        ssh -N -L {port}:127.0.0.1:{port} {here}")
+            print("Ctrl-C ends it; nothing is lost", flush=True)
+
+        server.serve(app, listening, announce)

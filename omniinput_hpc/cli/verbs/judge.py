@@ -1,0 +1,54 @@
+"""Let a program (a judge) score a task file, or measure the FID of each bin.
+
+Writes RUN.judge-scores.NAME.jsonl, marked as a judge's, or RUN.fid.csv. After a stop, run it
+again: the scores that are there are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from omniinput_hpc.annotation.judges import run_judge
+from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
+from omniinput_hpc.annotation.tasks import TaskSet, read_tasks, stem_of
+from omniinput_hpc.cli.scripts import new_parser, with_extra
+from omniinput_hpc.results.tables import write_table
+
+
+def main(arguments: list[str], program: str = "judge.py") -> None:
+    """Read, judge, write, and print what was done."""
+    example = "runs/toy.tasks.jsonl --judge omniinput_hpc.zoo.toy:is_valid"
+    parser = new_parser(program, __doc__, example, of_tasks=True)
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    check(options)
+    tasks = read_tasks(options.tasks)
+    with with_extra("judges"):
+        if options.judge == "fid":
+            fid(options, tasks)
+            return
+        judge = make_judge(options, tasks)
+        name = options.name or options.judge.rpartition(":")[2]  # the kind, or the function
+        done = run_judge(tasks, judge, name, options.batch, progress)
+    left = f"; {done.left_out} without values (gold) left out" if done.left_out else ""
+    print(f"{judge.about}: {done.new} tasks scored, {done.before} were already{left}")
+    print("\n".join([*judge.notes(), str(done.path)]))
+
+
+def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
+    """Write and print the table of FIDs."""
+    from omniinput_hpc.annotation.judges.fid import fid_of_tasks
+    from omniinput_hpc.annotation.judges.networks import PictureNetwork
+
+    network = PictureNetwork(options.model, choose_device(options.device), options.factory)
+    columns, header, printed = fid_of_tasks(tasks, network, options.reference)
+    table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")
+    write_table(table, header, columns)
+    print("\n".join([*printed, str(table)]))
+
+
+def progress(done: int, of: int) -> None:
+    """Count on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{done} of {of}", end="\n" if done == of else "", file=sys.stderr, flush=True)

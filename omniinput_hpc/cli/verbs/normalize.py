@@ -1,0 +1,45 @@
+"""Put the densities of two models on one scale: A.normalized.B.csv and .png.
+
+Each run must have been rescored by the other model first (python -m omniinput_hpc.rescore).
+"""
+
+from __future__ import annotations
+
+from omniinput_hpc.cli.scripts import add_range, new_parser
+from omniinput_hpc.estimators.comparison.normalization import describe, normalize
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots.comparison import normalization_figure
+from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.results.comparison import normalized_columns, read_pairs, require_one_space
+from omniinput_hpc.results.tables import describe_run, verdict_lines
+from omniinput_hpc.runfile.reader import open_run
+
+
+def main(arguments: list[str], program: str = "normalize.py") -> None:
+    """Read, estimate, write, and print where the results are."""
+    example = "runs/toy.h5 runs/toy-worse.h5 --range 1.6 2.2"
+    parser = new_parser(program, __doc__, example, "one run of each model", nargs=2)
+    add_range(parser, "outputs that both models share, to normalize by", required=True)
+    options = parser.parse_args(arguments)
+    one, two = options.run
+    names = (one.stem, two.stem)
+
+    with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
+        require_one_space([run_a, run_b])
+        a, b = density_of_run(run_a), density_of_run(run_b)
+        pairs_a, from_a = read_pairs(run_a, run_b, a)
+        pairs_b, from_b = read_pairs(run_b, run_a, b)
+        sources = [describe_run(run_a), describe_run(run_b), f"rescored: {from_a}; {from_b}"]
+        label = z_label(run_a.config)
+    found = normalize(a, b, pairs_a, pairs_b, *options.range)
+    best = found.best()
+    lines = describe(found, *names)
+    for name, density in zip(names, (a, b), strict=True):
+        lines += [f"{name}: {line}" for line in verdict_lines(density)]
+
+    shift = 0.0 if best.shift is None else float(best.shift.value)
+    columns = normalized_columns((a, b), shift)
+    scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
+    figure = normalization_figure(a, b, found, names, label)
+    name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
+    print("\n".join([*sources, *lines, *write_results(one, name, about, columns, figure)]))

@@ -1,0 +1,58 @@
+"""Write one HTML page about one run or several: RUN.report.html.
+
+It holds all it needs: pictures, tables and inputs. It runs no script and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omniinput_hpc.cli.scripts import (
+    add_score_options,
+    add_shown_options,
+    check_output,
+    curve_options,
+    new_parser,
+)
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.report.content import ReportOptions, content_of
+from omniinput_hpc.report.page import page
+from omniinput_hpc.report.sections import overview, rounds_of, section
+from omniinput_hpc.results.tables import beside
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import write_atomically
+
+
+def main(arguments: list[str], program: str = "report.py") -> None:
+    """Read, estimate, write the page, and print where it is."""
+    example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    parser = new_parser(program, __doc__, example, "run files", nargs="+")
+    add_score_options(parser, rule=True, required=False)
+    shown = "show these inputs (default: drawn from the run)"
+    parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
+    add_shown_options(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
+    options = parser.parse_args(arguments)
+    if options.per_bin < 1:
+        raise UserError("--per-bin must be 1 or more")
+    scores = options.scores or []
+    check_output(options.output, [*options.run, *scores, options.key, options.tasks])
+    report = ReportOptions(
+        curve_options(options), options.tasks, options.range, options.width, options.per_bin,
+        options.mask, options.render, one_run=len(options.run) == 1,
+    )  # fmt: skip
+
+    names = [path.stem for path in options.run]
+    if len(set(names)) < len(names):
+        names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
+    parts, found = [], []
+    for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
+        with open_run(path, options.on_damage) as run:
+            content = content_of(run, report)
+            found.append((rounds_of(run), content))
+            parts.append(section(run, content, number, name))
+    first = [overview(names, found)] if len(names) > 1 else []
+    target = options.output or beside(options.run[0], ".report.html")
+    html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
+    write_atomically(target, html)
+    print(target)

@@ -1,0 +1,36 @@
+"""Reading a .npy file that may be hostile: no pickles, and a header that fits its size."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.files import open_regular
+
+_BROKEN = (OSError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError)
+
+
+def read_array(path: Path, named: str) -> NDArray[Any]:
+    """Return the array of a .npy file; a `UserError`, which begins with `named`, for another."""
+    try:
+        with open_regular(path) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                version, np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(file)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or n_bytes != os.fstat(file.fileno()).st_size - file.tell():
+                raise ValueError("its header does not fit its size")
+            file.seek(0)
+            array: NDArray[Any] = np.load(file, allow_pickle=False)
+            return array
+    except _BROKEN as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{named} cannot be read: {reason}") from None

@@ -1,0 +1,154 @@
+"""Test data of the user's own: each kind of file becomes the inputs that it says, or is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from language_folders import WORDS, save_classifier, save_decoder
+from PIL import Image
+from run_tools import ROOT
+
+from omniinput_hpc.cli import own_data
+from omniinput_hpc.config import input_file
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_folder
+
+D, V = 4, 29
+
+
+@pytest.fixture
+def language(tmp_path):
+    folder = save_decoder("gpt2", tmp_path / "model")
+    keys = [
+        f"model.path={folder}",
+        f"model.length={D}",
+        "ladder.betas=[0.0, 3.0]",
+        "ladder.tune=false",
+    ]
+    return input_file.load(ROOT / "inputs/english-25.toml", keys)
+
+
+@pytest.fixture
+def images():
+    return input_file.load(ROOT / "inputs/digits-mlp.toml", [])
+
+
+def test_texts_a_line_become_tokens_and_what_does_not_fit_is_said(language, tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_text("abcd\nbcdefg\n\nab\nccca\n")
+    found = own_data.read(file, language, D, V)
+    np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 4, 5, 6], [4, 4, 4, 2]])
+    assert found.role == ["data"] * 3
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "1 of 4 texts of fewer than 4 tokens left out", "1 of 4 texts cut after 4 tokens",
+    ]  # fmt: skip
+
+
+def test_tokens_that_no_site_takes(language, tmp_path):
+    only = language.model.model_copy(update={"tokens": "no-special"})
+    (tmp_path / "t.txt").write_text("abcd\nab<end>c\n")
+    found = own_data.read(tmp_path / "t.txt", language.model_copy(update={"model": only}), D, V)
+    np.testing.assert_array_equal(found.x, [[0, 1, 2, 3]])  # two special tokens come before "a"
+    assert "left out: a token is none that a site may take" in found.notes[0]
+    np.testing.assert_array_equal(
+        own_data.read(tmp_path / "t.txt", language, D, V).x[1], [2, 3, WORDS.index("<end>"), 4]
+    )
+
+
+def test_labels_of_jsonl_and_csv(language, tmp_path):
+    lines = [{"text": "abcd", "label": 1}, {"text": "abc"}, {"text": "bbbb", "label": 0}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = own_data.read(tmp_path / "t.jsonl", language, D, V)
+    assert found.role == ["positive", "negative"] and found.x[1].tolist() == [3] * 4
+    (tmp_path / "v.jsonl").write_text('{"values": [1, 2, 3, 4], "label": true}\n')
+    assert own_data.read(tmp_path / "v.jsonl", language, D, V).role == ["positive"]
+    (tmp_path / "v.csv").write_text("# mine\na,label,b,c,d\n1,0,2,3,4\n5,1,6,7,8\n")
+    found = own_data.read(tmp_path / "v.csv", language, D, V)
+    assert found.x.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert found.role == ["negative", "positive"]
+    (tmp_path / "v.csv").write_text("1,2,3,4\n5,6,7,8\n")
+    assert own_data.read(tmp_path / "v.csv", language, D, V).role == ["data"] * 2
+
+
+def test_pictures_of_files_and_arrays(images, tmp_path):
+    grey = np.random.default_rng(1).integers(0, 256, size=(3, 8, 8), dtype=np.uint8)
+    shape = own_data.shape_of(images.model)
+    expected = np.rint(grey / 255 * (shape.n_values - 1)).reshape(3, 64)
+    np.save(tmp_path / "p.npy", grey)
+    folder = tmp_path / "png"
+    folder.mkdir()
+    for n, one in enumerate(grey):
+        Image.fromarray(one).save(folder / f"{n}.png")
+    coloured = tmp_path / "coloured.npy"
+    np.save(coloured, np.repeat(grey[..., None], 3, axis=3))
+    for path in (tmp_path / "p.npy", folder, coloured):
+        assert own_data.is_file_of_data(str(path))
+        np.testing.assert_array_equal(own_data.read(path, images, 64, shape.n_values).x, expected)
+    pixels = shape.pixels(expected.astype(int))  # what a run shows of them
+    assert np.abs(pixels.astype(int) - grey).max() <= 128 / (shape.n_values - 1) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", "", "holds no inputs"),
+        ("a.txt", "ab\nc\n", "no text has 4 tokens"),
+        ("a.jsonl", '{"text": "abcd"', "line 1: not valid JSON"),
+        ("a.jsonl", "[" * 100_000, "line 1: not valid JSON"),
+        ("a.jsonl", "7\n", 'expected an object with "text" or "values"'),
+        ("a.jsonl", '{"text": 3}', 'expected an object with "text" or "values"'),
+        ("a.jsonl", '{"text": "abcd", "label": 2}', "the label '2' is neither 0"),
+        ("a.jsonl", '{"text": "abcd"}\n{"values": [1]}', "cannot be mixed"),
+        ("a.jsonl", '{"values": [1, 2, 3, [4]]}', "as many whole numbers as the others"),
+        ("a.jsonl", '{"values": [1, 2, 3, 4.0]}', "as many whole numbers as the others"),
+        ("a.jsonl", '{"values": [1, 2, 3, 1e400]}', "as many whole numbers as the others"),
+        ("a.jsonl", '{"values": [1, 2, 3]}', "have 3 values each; the model has 4"),
+        ("a.jsonl", '{"values": [1, 2, 3, 29]}', "input 1: the value 29 is not from 0 to 28"),
+        ("a.csv", "1,2,3,-1\n", "input 1: the value -1"),
+        ("a.csv", "1,2,3,4\n1,2\n", "as many whole numbers as the others"),
+        ("a.csv", "a,label\n1\n", "a row has no label"),
+        ("a.csv", "1,2,3,99999999999999999999999\n", "as many whole numbers as the others"),
+        ("a.npy", b"no", "cannot be read"),
+        ("a.txt", b"\xff\xfe\xff", "a.txt"),
+        ("a.xls", "x", "expected a folder of \\*.png, or one of .txt"),
+    ],
+)
+def test_what_is_no_data_is_refused_in_one_sentence(language, tmp_path, name, content, said):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=said) as caught:
+        own_data.read(path, language, D, V)
+    assert "\n" not in str(caught.value)
+
+
+def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_path):
+    np.save(tmp_path / "p.npy", np.zeros((2, 8, 8), np.uint8))
+    with pytest.raises(UserError, match=r"this model takes values, integers \[n, 4\]"):
+        own_data.read(tmp_path / "p.npy", language, D, V)
+    np.save(tmp_path / "p.npy", np.zeros((2, 8, 7), np.uint8))
+    with pytest.raises(UserError, match=r"pictures of \[8, 7\]; the model takes \[8, 8\]"):
+        own_data.read(tmp_path / "p.npy", images, 64, 16)
+    (tmp_path / "t.txt").write_text("abcd\n")
+    with pytest.raises(UserError, match="holds texts, and model"):
+        own_data.read(tmp_path / "t.txt", images, 64, 16)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match=r"the folder holds no \*.png"):
+        own_data.read(tmp_path / "none", images, 64, 16)
+
+
+def test_a_text_is_encoded_as_the_run_shows_it(tmp_path, language):
+    """Decoded again by what people see, the values give the text."""
+    (tmp_path / "t.txt").write_text("hgfe\naaab\n")
+    x = own_data.read(tmp_path / "t.txt", language, D, V).x
+    assert hf_folder.display(language.model).show(x) == ["hgfe", "aaab"]
+
+
+def test_texts_of_a_classifier_have_no_special_tokens_of_their_own(tmp_path):
+    folder = save_classifier(tmp_path / "model")
+    keys = [f"model.path={folder}", "model.length=6"]
+    config = input_file.load(ROOT / "inputs/distilbert-10.toml", keys)
+    words = hf_folder.tokenizer.read(folder)
+    word = next(w for w, i in sorted(words.ids.items()) if w.isalpha())
+    (tmp_path / "t.txt").write_text(" ".join([word] * D) + "\n")
+    x = own_data.read(tmp_path / "t.txt", config, D, V).x
+    assert x.tolist() == [[words.ids[word]] * D]
