@@ -101,9 +101,9 @@ def find(
         if not world.all(budget.fits(last, twice)):
             break
         last = trial(twice)
-        if not world.all(np.isfinite(last.seconds) and budget.fits(last, twice)):
-            break
-        if not world.all(last.seconds * moves_per_round <= LONGEST_ROUND):
+        # An infinite time is that of a trial for which the memory did not suffice.
+        longest = LONGEST_ROUND / moves_per_round if moves_per_round else np.finfo(np.float64).max
+        if not world.all(last.seconds <= longest and budget.fits(last, twice)):
             break
         gains = world.all(gain(trials[-1], last) >= MIN_GAIN ** (missed + 1))
         missed = 0 if gains else missed + 1
