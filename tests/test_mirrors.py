@@ -10,7 +10,8 @@ from run_tools import ROOT
 PACKAGE = ROOT / "omniinput_hpc"
 OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "helpers", "mpi", "slurm"}
 TESTED_ELSEWHERE = {
-    "": {"config/test_input_file.py": ["errors"]},
+    "": {"config/test_input_file.py": ["errors"], "api/test_run.py": ["__init__"]},
+    "api": {"api/test_run.py": ["results", "tables"]},
     "annotation": {
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
@@ -79,6 +80,7 @@ TESTED_ELSEWHERE = {
         "results/test_representatives.py": ["representatives"],
     },
     "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
+    "pilot": {"test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],

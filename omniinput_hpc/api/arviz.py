@@ -1,0 +1,64 @@
+"""A run as ArviZ sees it: the lanes of each rung as chains of the output z."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omniinput_hpc import __version__
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.run_data import require_rounds
+from omniinput_hpc.runfile.reader import RunReader
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def to_arviz(run: RunReader) -> xarray.DataTree:
+    """Return the recorded outputs as a DataTree.
+
+    Its group `posterior` holds ``z``, float64 [chain, draw, rung]: chain w is lane w of every
+    rung, an independent copy of the whole ladder; draws are in the order of time, over all
+    committed rounds. The group `sample_stats` holds ``walker``, int64 of the same shape: who was
+    there. The coordinate ``beta`` [rung] is each rung's; a rung samples in proportion to
+    exp(-beta z), none but beta = 0 the inputs alike.
+
+    Raises
+    ------
+    UserError
+        xarray is not installed.
+    EstimateError
+        No committed round.
+    """
+    try:
+        import xarray
+    except ModuleNotFoundError:
+        words = "xarray is not installed: python -m pip install arviz"
+        raise UserError(words) from None
+    require_rounds(run)
+    z_rks = run.samples_z()
+    walker_rks = np.stack([run.slab("samples/walker", r) for r in range(run.rounds)])
+
+    def by_lane(values_rks: np.ndarray) -> np.ndarray:
+        n_rungs, lanes = values_rks.shape[1], run.walkers
+        split = values_rks.reshape(run.rounds, n_rungs, -1, lanes)  # samples are time-major
+        return split.transpose(3, 0, 2, 1).reshape(lanes, -1, n_rungs)
+
+    dims = ("chain", "draw", "rung")
+    z_wtk = by_lane(z_rks.astype(np.float64))
+    coords = {
+        "chain": np.arange(z_wtk.shape[0]),
+        "draw": np.arange(z_wtk.shape[1]),
+        "rung": np.arange(z_wtk.shape[2]),
+        "beta": ("rung", run.beta_k),
+    }
+    about = {
+        "inference_library": "omniinput_hpc",
+        "inference_library_version": __version__,
+        "model_fingerprint": run.fingerprint,
+        "run_file": str(run.path),
+    }
+    posterior = xarray.Dataset({"z": (dims, z_wtk)}, coords, about)
+    stats = xarray.Dataset({"walker": (dims, by_lane(walker_rks.astype(np.int64)))}, coords, about)
+    return xarray.DataTree.from_dict({"posterior": posterior, "sample_stats": stats})

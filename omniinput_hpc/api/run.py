@@ -1,0 +1,219 @@
+"""A run file, opened: `omniinput_hpc.open` returns a `Run`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.api import results
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    Rule,
+    call_rule,
+    check_scores,
+    rule_curve,
+    sum_scores,
+)
+from omniinput_hpc.models.table import z_label
+from omniinput_hpc.results import curves, diagnosis, tables
+from omniinput_hpc.runfile import reader
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+MAX_SAMPLES = 1_000_000
+
+
+class Run:
+    """A run file, also of a run that goes on: its committed rounds at the time it was opened.
+
+    Use it as a context manager, or call `close`. It takes no lock.
+
+    Attributes
+    ----------
+    path : Path
+    reader : `runfile.reader.RunReader`, every dataset of the file
+    """
+
+    def __init__(self, path: str | Path, damaged: bool = False) -> None:
+        on_damage = reader.warn if damaged else reader.refuse
+        self.reader = reader.open_run(path, on_damage)
+        self.path = Path(path)
+        self._density: results.Density | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are committed."""
+        return self.reader.rounds
+
+    @property
+    def betas(self) -> FloatArray:
+        """The rungs' betas, float64 [K]; NaN of a flat-histogram rung."""
+        return self.reader.beta_k
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The input file, as dictionaries."""
+        return self.reader.config
+
+    def density(self) -> results.Density:
+        """Return how many inputs have which output, with errors and the verdict.
+
+        Raises
+        ------
+        EstimateError
+            No committed round, no counts inside the bins, or rungs that share no bin.
+        """
+        if self._density is None:
+            found = density_of_run(self.reader)
+            self._density = results.Density(found, z_label(self.config), self._source())
+        return self._density
+
+    def precision_recall(
+        self,
+        rule: str | Callable[[NDArray[np.int64]], object] | None = None,
+        scores: Sequence[str | Path] = (),
+        key: str | Path | None = None,
+        side: curves.Side = "low",
+        fewest_inputs: int = FEWEST_INPUTS,
+        fewest_lanes: int = FEWEST_LANES,
+    ) -> results.PrecisionRecall:
+        """Return precision and recall over all inputs, by a rule or by score files.
+
+        Parameters
+        ----------
+        rule : a function from inputs, int64 [n, D], to scores [n] in [0, 1], or its name
+            "module:function"
+        scores, key : score files of one or several annotators, and the key of their tasks
+            (default: beside them)
+        side : the model's confident outputs, "low" or "high"
+        fewest_inputs, fewest_lanes : that a bin must have
+
+        Raises
+        ------
+        UserError, EstimateError
+            Neither rule nor scores, or both; a rule that fails; score files of another run.
+        """
+        if (rule is None) == (not scores):
+            raise UserError("precision_recall takes a rule or score files: give one of them")
+        density, fewest = self.density().estimate, (fewest_inputs, fewest_lanes)
+        if callable(rule):
+            name = getattr(rule, "__qualname__", type(rule).__name__)
+            sums = sum_scores(self.reader, density, _checked(rule, name), fewest_inputs)
+            found = curves.RunCurve(rule_curve(density, sums, side, fewest), density, name)
+        else:
+            files, key = [Path(path) for path in scores], None if key is None else Path(key)
+            by = curves.CurveOptions(rule, files, key, side, fewest)
+            found = curves.curve_of(self.reader, density, by)
+        return results.PrecisionRecall(found, side, z_label(self.config), self._source())
+
+    def samples(
+        self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None
+    ) -> results.Samples:
+        """Return the recorded inputs with outputs from z[0] to below z[1], of some or all rungs.
+
+        Raises
+        ------
+        UserError
+            More than a million inputs.
+        EstimateError
+            The density, which the weights come from, cannot be estimated.
+        """
+        low, high = z
+        density = self.density().estimate
+        log_q = self.reader.samples_log_q()
+        wanted = np.zeros(len(self.betas), dtype=bool)
+        wanted[slice(None) if rungs is None else list(rungs)] = True
+        found, n = [], 0
+        for round_, (x, z_ks) in enumerate(self.reader.samples()):
+            log_q_ksk = next(log_q) if log_q is not None else None
+            k, s = np.nonzero((z_ks >= low) & (z_ks < high) & wanted[:, None])
+            z_n = z_ks[k, s].astype(np.float64)
+            q_n = None if log_q_ksk is None else log_q_ksk[k, s]
+            weight = -density.log_mixture(z_n, q_n) if len(z_n) else np.zeros(0)
+            found.append((x[k, s], z_n, np.full(len(k), round_), k, self.betas[k], weight))
+            n += len(k)
+            if n > MAX_SAMPLES:
+                raise UserError(
+                    f"more than {MAX_SAMPLES:,} recorded inputs: choose a narrower z or fewer rungs"
+                )
+        x, z_n, round_n, k, beta, weight = (
+            np.concatenate(parts) for parts in zip(*found, strict=True)
+        )
+        return results.Samples(x, z_n, round_n, k, beta, weight, self._source())
+
+    def diagnose(self) -> results.Diagnosis:
+        """Return how well the run mixes, and what to change.
+
+        Raises
+        ------
+        EstimateError
+            No committed round.
+        """
+        found, run = diagnosis.diagnose(self.reader), self.reader
+        traces, paths = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
+        return results.Diagnosis(found, z_label(self.config), self._source(), traces, paths)
+
+    def plot(self) -> Figure:
+        """Return the picture of the density."""
+        return self.density().plot()
+
+    def to_arviz(self) -> xarray.DataTree:
+        """Return the recorded outputs as a DataTree that ArviZ takes: see `api.arviz`."""
+        from omniinput_hpc.api.arviz import to_arviz
+
+        return to_arviz(self.reader)
+
+    def close(self) -> None:
+        """Close the file; results that were made stay."""
+        self.reader.close()
+
+    def __enter__(self) -> Self:
+        """Return the run, to be closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def _source(self) -> str:
+        return tables.describe_run(self.reader)
+
+    def _facts(self) -> dict[str, str]:
+        run = self.reader
+        return {
+            "rounds": f"{run.rounds} of {run.rounds_planned}",
+            "model": f"{self.config.get('model', {}).get('kind')}, {run.fingerprint}",
+            "inputs": f"{run.n_sites} sites of {run.n_values} values",
+            "rungs": f"{len(self.betas)}, each of {run.walkers} walkers",
+            "bins": f"{len(run.edges) - 1}, of z from {run.edges[0]:g} to {run.edges[-1]:g}",
+        }
+
+    def __repr__(self) -> str:
+        """Return what the file is, a line each."""
+        facts = [f"  {name}: {text}" for name, text in self._facts().items()]
+        return "\n".join([f"Run {self.path}", *facts])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        escape = html.escape
+        rows = [
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+            for name, text in self._facts().items()
+        ]
+        title = f"<strong>Run {escape(str(self.path))}</strong>"
+        return f"<div>{title}<table>{''.join(rows)}</table></div>"
+
+
+def _checked(rule: Callable[[NDArray[np.int64]], object], name: str) -> Rule:
+    """Return a rule whose mistakes are named, and whose scores are checked."""
+    return lambda x: check_scores(call_rule(rule, x, name, "rule"), len(x), name)
