@@ -12,7 +12,7 @@ from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_pars
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.scores import curve_figures
-from omniinput_hpc.plots.style import remark_of, save, z_label
+from omniinput_hpc.plots.style import about_curve, caption_of, save, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.curves import curve_of, notes_of
 from omniinput_hpc.runfile.reader import open_run
@@ -30,8 +30,8 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
         found = curve_of(run, fine, by)
+        caption = caption_of([run], [fine], about_curve(by.side, found.by))
     density, curve, notes = found.density, found.curve, notes_of(found, by.side)
     if exact and found.result:  # in the bins of the scores
         exact = coarsen_exact(exact, fine.edges, density.edges)
@@ -42,7 +42,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     tables.write_table(tables.beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending), remark)
+        save(figure, tables.beside(options.run, ending), caption)
 
     print("\n".join([source, *tables.summarize_curve(density, curve, by.fewest), *notes]))
     if truth is not None:

@@ -9,7 +9,7 @@ from omniinput_hpc.cli.scripts import add_shown_options, new_parser
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.style import caption_of, save, z_label
 from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import beside, describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -32,9 +32,10 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
         edges = edges_for(density, options.range, options.width)
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run], [density])
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
     write_atomically(table, csv_text(found, source, with_values=not options.mask))
-    save(representatives_figure(found, options.side, label), picture)
+    save(representatives_figure(found, options.side, label), picture, caption)
     print(f"{source}\n{found.note}; {found.how_drawn}\n{table}\n{picture}")
