@@ -15,6 +15,7 @@ from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots import style
+from omniinput_hpc.results.curve_tables import range_words
 
 
 @style.styled
@@ -70,7 +71,9 @@ def models_figure(
         x, c = found.log_recall_x / style.LN10, found.cumulative_x
         if np.isfinite(c.low).all() and np.isfinite(c.high).all():
             style.band(bottom, x, c.low, c.high, style.colour(index))
-        label = f"{curves[0][0]} over {name}: {float(found.aupr_ratio.value):.4g} in all"
+        over = range_words((found.lower, found.upper), style.LN10, 2)
+        whole = f"{float(found.aupr_ratio.value):.4g} over log10 recall {over}"
+        label = f"{curves[0][0]} over {name}: {whole}"
         bottom.plot(x, c.value, "-", color=style.colour(index), label=label)
     bottom.axhline(1.0, color=style.FAINT, linewidth=1.0)
     values = np.concatenate([c.cumulative_x.value for _, c in comparisons])

@@ -72,8 +72,8 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
         exact_line(axes, density, exact.log_g_b / style.LN10)
     axes.set_ylabel(style.inputs_label(density.absolute or exact is not None))
     if not density.verdict.converged:
-        text = "not converged: bars are the spread of the lanes"
-        axes.set_title(text, fontsize="small", fontweight="bold", loc="left")
+        said = ["not converged: bars are the spread of the lanes", *density.outside.shares()]
+        axes.set_title("\n".join(said), fontsize="small", fontweight="bold", loc="left")
     style.legend(axes)
 
 

@@ -17,16 +17,14 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.results.curve_tables import curve_columns, describe_curve, summarize_curve
 from omniinput_hpc.results.tables import (
-    curve_columns,
     density_columns,
-    describe_curve,
     describe_density,
     describe_run,
     read_exact,
     read_table,
     read_test_sets,
-    summarize_curve,
     summarize_density,
     write_table,
 )
@@ -145,10 +143,8 @@ def test_columns_and_header_lines():
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip
-    assert any(
-        line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "low", "r")
-    )
-    assert "z >= threshold" in describe_curve(curve, "high", "r")[0]
+    assert any(line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "r"))
+    assert "z >= threshold" in describe_curve(replace(curve, side="high"), "r")[0]
     assert "converged: yes" in summarize_density(density)
     assert "converged: yes" in summarize_curve(density, curve)
 

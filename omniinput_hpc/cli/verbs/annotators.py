@@ -34,7 +34,7 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run], [density])
     steps = steps_from(options.fewest_inputs)
-    settled = convergence(density, joined.scored, options.side, steps, options.fewest_lanes)
+    settled = convergence(density, joined.scored, result.curve.side, steps, options.fewest_lanes)
 
     lines = agreement_lines(
         joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g

@@ -46,9 +46,12 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             lines, columns = lines + two.lines, two.columns
         else:
             ending = "compared"
-            about = about_curve(options.side, options.rule)
-            curves = comparison.curves_of(runs, densities, curve_options(options))
-            several = comparison.compare_with_first(runs, densities, names, curves, options.range)
+            by = curve_options(options)
+            curves = comparison.curves_of(runs, densities, by)
+            several = comparison.compare_with_first(
+                runs, densities, names, curves, options.range, by.recall_range
+            )
+            about = about_curve(curves[0].side.end, options.rule)
             absolute = all(density.absolute for density in densities)
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
