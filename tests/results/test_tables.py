@@ -163,7 +163,9 @@ def test_what_is_wrong_stands_in_the_header():
 def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "z.csv"
     z = [np.array([1.5, -2.0]), np.array([0.25])]
-    test_sets.write_outputs(path, "here", ["digits:1", "digits:2,3"], z)
+    roles = (("digits:1", "positive"), ("digits:2,3", "negative"))
+    outputs = [test_sets.Outputs(*which, one) for which, one in zip(roles, z, strict=True)]
+    test_sets.write_outputs(path, "here", outputs)
     found = read_test_sets(path)
     assert list(found) == ["digits:1", "digits:2,3"]
     assert all(np.array_equal(found[name], part) for name, part in zip(found, z, strict=True))
