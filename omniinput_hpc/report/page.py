@@ -78,14 +78,16 @@ class Drawing:
     caption: str
 
 
-def drawing(make: Callable[[], Figure], caption: str, salt: str) -> Drawing:
+def drawing(make: Callable[[], Figure], caption: str, salt: str, converged: bool = True) -> Drawing:
     """Return a figure as SVG whose colours follow the page's: light, dark or printed.
 
     `make` is called here, so that text is drawn in the page's colour. `salt` is any text that no
-    other figure of the page has: the SVG's ids are made from it.
+    other figure of the page has: the SVG's ids are made from it. Where what it shows has not
+    converged, that is written across.
     """
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()
+        style.write_caption(figure, style.Caption(converged=converged))
         style.plain_dollars(figure)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     svg = file.getvalue()

@@ -1,4 +1,4 @@
-"""What the report says of a run: settings, diagnostics, density, curves, inputs, tables to save."""
+"""What the report says of a run: summary, density, curves, inputs, settings, diagnostics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from omniinput_hpc.plots.scores import annotators_figure, curve_figure, r_figure
 from omniinput_hpc.plots.style import LN10, z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
+from omniinput_hpc.report.summary import summary
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import confident_side, side_lines
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
@@ -39,6 +40,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         title=run.path.name,
         converged=verdict.converged,
         verdict=said,
+        summary=summary(run, content),
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
@@ -50,6 +52,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
             lambda: density_figure(content.density, label),
             f"Number of inputs per bin of the output, and its standard error: {name}",
             f"{number} density",
+            verdict.converged,
         ),
         curve=_curve(content, label, name, number),
         inputs=content.inputs,
@@ -57,25 +60,6 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         masked=content.options.masked,
         files=_files(content, tables.describe_run(run), name),
     )
-
-
-def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Markup:
-    """Return the table of several runs, a row each, which leads to their parts.
-
-    `runs` holds for each name how far the run is, in words, and its content.
-    """
-    rows = []
-    for name, (rounds, content) in zip(names, runs, strict=True):
-        found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
-        if found is not None and np.isfinite(found.curve.aupr):
-            curve = found.curve
-            aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
-            over, side = curve_tables.range_words(curve.aupr_range, digits=2), curve.side
-        converged = "yes" if content.density.verdict.converged else "no"
-        rows.append([name, rounds, converged, side, aupr, interval, over])
-    head = ("run", "rounds", "converged", "side", "AUPR", "95% interval", "over ln recall")
-    links = [f"#run{number}" for number in range(len(rows))]
-    return render("overview.html", names=head, rows=rows, links=links)
 
 
 def _settings(run: RunReader) -> list[tuple[str, str]]:
@@ -173,7 +157,11 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
         )
         by_annotator = (joined.scored, result.used_b, label)
         figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
-    drawn = [drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()]
+    converged = density.verdict.converged
+    drawn = [
+        drawing(make, f"{what}: {name}", f"{number} {what}", converged)
+        for what, make in figures.items()
+    ]
     lines = [*side_lines(found), *said, last_threshold(density, curve)]
     by = found.by if joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}

@@ -67,7 +67,7 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
         assert word in words
     assert "<U+202E>gnp<U+0000>" in words
     assert "default-src 'none'" in html and "http-equiv" in html
-    for title in ("Settings", "Diagnostics", "Output distribution", "Precision and recall"):
+    for title in ("Details", "Diagnostics", "Output distribution", "Precision and recall"):
         assert f"<h3>{title}</h3>" in html
     assert "Krippendorff" in words and "the model accepts 10^" in words
 

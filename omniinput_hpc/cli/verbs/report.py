@@ -5,6 +5,7 @@ It holds all it needs: pictures, tables and inputs. It runs no script and fetche
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from omniinput_hpc.cli.scripts import (
@@ -15,9 +16,10 @@ from omniinput_hpc.cli.scripts import (
     new_parser,
 )
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.report.comparison import compared
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
-from omniinput_hpc.report.sections import overview, rounds_of, section
+from omniinput_hpc.report.sections import section
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
@@ -45,13 +47,14 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     names = [path.stem for path in options.run]
     if len(set(names)) < len(names):
         names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
-    parts, found = [], []
-    for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
-        with open_run(path, options.on_damage) as run:
-            content = content_of(run, report)
-            found.append((rounds_of(run), content))
-            parts.append(section(run, content, number, name))
-    first = [overview(names, found)] if len(names) > 1 else []
+    with ExitStack() as stack:
+        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
+        contents = [content_of(run, report) for run in runs]
+        first = [compared(names, runs, contents)] if len(runs) > 1 else []
+        parts = [
+            section(run, content, number, name)
+            for number, (run, content, name) in enumerate(zip(runs, contents, names, strict=True))
+        ]
     target = options.output or beside(options.run[0], ".report.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)

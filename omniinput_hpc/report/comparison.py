@@ -1,0 +1,79 @@
+"""The first part of a report on several runs: what their comparison says, drawn and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.plots.comparison import models_figure, samplers_figure
+from omniinput_hpc.plots.overlay import Overlaid, overlay_figure
+from omniinput_hpc.plots.style import z_label
+from omniinput_hpc.report.content import Content
+from omniinput_hpc.report.page import Drawing, drawing, render
+from omniinput_hpc.report.sections import DASH, rounds_of
+from omniinput_hpc.results import comparison
+from omniinput_hpc.runfile.reader import RunReader
+
+
+def compared(
+    names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
+) -> Markup:
+    """Return the part: the verdict (the last line of a comparison) first, pictures, a row each."""
+    lines, figures = _judged(names, runs, contents)
+    models = [
+        Overlaid(name, z_label(run.config), content.density, [], {})
+        for name, run, content in zip(names, runs, contents, strict=True)
+    ]
+    overlaid = drawing(
+        lambda: overlay_figure(models), "Number of inputs per output, all runs", "all densities",
+        all(content.density.verdict.converged for content in contents),
+    )  # fmt: skip
+    return render(
+        "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=[overlaid, *figures],
+        names=("run", "rounds", "converged", "AUPR", "95% interval"),
+        rows=[_row(*one) for one in zip(names, runs, contents, strict=True)],
+        links=[f"#run{number}" for number in range(len(runs))],
+    )  # fmt: skip
+
+
+def _row(name: str, run: RunReader, content: Content) -> list[str]:
+    found, aupr, interval = content.found, DASH, DASH
+    if found is not None and np.isfinite(found.curve.aupr):
+        curve = found.curve
+        aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
+    converged = "yes" if content.density.verdict.converged else "no"
+    return [name, rounds_of(run), converged, aupr, interval]
+
+
+def _judged(
+    names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
+) -> tuple[list[str], list[Drawing]]:
+    """Return what `compare.py` says of these runs, and its figure; or why it cannot compare."""
+    densities = [content.density for content in contents]
+    curves = [content.found for content in contents if content.found is not None]
+    one_model = len({run.fingerprint for run in runs}) == 1
+    try:
+        comparison.require_one_space(runs)
+        if one_model:
+            two = comparison.compare_two_samplers(runs, densities, names)
+            label, pair = z_label(runs[0].config), (names[0], names[1])
+            return two.lines, [drawing(
+                lambda: samplers_figure(densities[0], densities[1], two.found, pair, label),
+                "Two runs of one model, and their difference", "samplers",
+            )]  # fmt: skip
+        if len(curves) < len(runs):
+            return ["Give --rule or --scores to compare precision and recall."], []
+        several = comparison.compare_with_first(
+            runs, densities, names, curves, None, contents[0].options.curve.recall_range
+        )
+        absolute = all(density.absolute for density in densities)
+        return several.lines, [drawing(
+            lambda: models_figure(several.curves, several.comparisons, absolute),
+            "Precision over log recall on one scale, and the ratio of the areas", "models",
+        )]  # fmt: skip
+    except (UserError, EstimateError) as error:
+        return [f"These runs are not compared: {error}."], []

@@ -1,0 +1,58 @@
+"""What a run found, in a few plain sentences: for the head of its part of the page."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.plots.style import LN10, title_of
+from omniinput_hpc.report.content import Content
+from omniinput_hpc.results.curves import RunCurve
+from omniinput_hpc.runfile.reader import RunReader
+
+QUARTERS = (0.25, 0.75)
+UNTIL = {"low": "up to", "high": "down to"}
+"""How one goes through the outputs from the confident end on."""
+
+
+def summary(run: RunReader, content: Content) -> list[str]:
+    """Return plain sentences on the inputs, their outputs, and how many are right."""
+    density = content.density
+    said = [f"{title_of(run)}, {len(run.beta_k)} temperatures."]
+    said.append(_outputs(density))
+    if content.found is not None:
+        said.append(_right(content.found))
+    if not density.verdict.converged:
+        said.append("This run has not converged: none of these numbers may be relied on yet.")
+    return said
+
+
+def _outputs(density: Density) -> str:
+    """Return which outputs were met, and where half of all inputs lie."""
+    seen = np.flatnonzero(density.count_b)
+    if not seen.size:
+        return "No output inside the bins was met."
+    low, high = density.edges[seen[0]], density.edges[seen[-1] + 1]
+    met = f"Outputs from {low:.4g} to {high:.4g} were met"
+    if not density.absolute:
+        return f"{met}; how many inputs there are of each is known up to a factor."
+    share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
+    first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
+    lower, upper = density.edges[first], density.edges[last + 1]
+    return f"{met}. Half of all inputs have an output from {lower:.4g} to {upper:.4g}."
+
+
+def _right(found: RunCurve) -> str:
+    """Return up to which output at least half of the accepted inputs are right."""
+    curve, side = found.curve, found.side.end
+    half = np.flatnonzero(curve.precision_t >= 0.5)
+    begin = f"Accepted from the {side} end on, "
+    if not half.size:
+        return f"{begin}fewer than half of the inputs are right, whatever the threshold."
+    t = half[-1]
+    number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f} right ones"
+    return (
+        f"{begin}at least half of the inputs are right {UNTIL[side]} z = "
+        f"{curve.threshold_t[t]:.4g}{number if found.density.absolute else ''}."
+    )

@@ -1,0 +1,48 @@
+"""The first part of a report on several runs: the verdict first, one picture, a row each."""
+
+import re
+
+import h5py
+from run_files import write_run
+
+
+def section(html):
+    return html[html.index('<section id="compared">') : html.index('<section id="run0">')]
+
+
+def lines_of(part):
+    return re.findall(r"<p>([^<]*)", part)
+
+
+def test_two_runs_of_one_model_are_judged_before_each_is_shown(tmp_path, inside):
+    for seed, name in enumerate(("one", "two"), 1):
+        write_run(tmp_path / f"{name}.h5", walkers=16, seed=seed)
+    assert inside("report.py", "one.h5", "two.h5", "--output", "both.html")[0] == 0
+    assert inside("compare.py", "one.h5", "two.h5")[0] == 0
+    part = section((tmp_path / "both.html").read_text(encoding="utf-8"))
+    lines = lines_of(part)
+    assert "one and two agree within their errors." in lines[0]
+    said = (tmp_path / "one.samplers.csv").read_text()
+    assert all(f"# {line}" in said.replace("&#39;", "'") for line in lines[1:2])
+    assert part.count("<svg") == 2 and 'href="#run1"' in part
+
+
+def test_models_without_scores_say_what_is_missing(tmp_path, inside):
+    write_run(tmp_path / "one.h5", walkers=16, seed=1)
+    write_run(tmp_path / "two.h5", walkers=16, seed=2)
+    with h5py.File(tmp_path / "two.h5", "r+") as file:
+        file.attrs["model_fingerprint"] = "another"
+    assert inside("report.py", "one.h5", "two.h5", "--output", "both.html")[0] == 0
+    part = section((tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert lines_of(part)[0] == "Give --rule or --scores to compare precision and recall."
+    assert part.count("<svg") == 1
+
+
+def test_three_runs_of_one_model_are_shown_and_not_compared(tmp_path, inside):
+    names = [f"{name}.h5" for name in ("one", "two", "three")]
+    for seed, name in enumerate(names, 1):
+        write_run(tmp_path / name, walkers=16, seed=seed, rounds=4)
+    assert inside("report.py", *names, "--output", "all.html")[0] == 0
+    part = section((tmp_path / "all.html").read_text(encoding="utf-8"))
+    assert "These runs are not compared: these are runs of one model" in part
+    assert 'href="#run2"' in part
