@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.models.table import z_label as z_label
-from omniinput_hpc.results.tables import beside, write_table
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.tables import beside
 
 P = ParamSpec("P")
 
@@ -184,18 +185,19 @@ def save(figure: Figure, path: Path, remark: str = "") -> None:
 
 
 def write_results(
-    run_path: Path,
+    record: Record,
     name: str,
-    comments: Sequence[str],
+    about: Sequence[str],
     columns: Mapping[str, NDArray],
     figure: Figure,
     remark: str = "",
 ) -> list[str]:
     """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
 
-    `remark` is written below the figure.
+    `about` says in the record what the columns mean; `remark` is written below the figure.
     """
-    table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
-    write_table(table, comments, columns)
+    table, picture = (beside(record.run_path, f".{name}.{end}") for end in ("csv", "png"))
+    record.add_table(table, about, columns)
     save(figure, picture, remark)
+    record.files.append(str(picture))
     return [str(table), str(picture)]

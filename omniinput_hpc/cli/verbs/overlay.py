@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import check_output, count, new_parser
+from omniinput_hpc.cli.scripts import check_output, count, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
@@ -31,12 +31,16 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
-    models = []
+    models, record = [], new_record(program, arguments, options, options.run[0])
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, shown in zip(options.run, sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
+            record.add_run(run)
+            record.add_density(density, path.stem)
             label = z_label(run.config)
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
     save(overlay.overlay_figure(models), options.output)
+    record.files.append(str(options.output))
+    record.save()
     print(options.output)
