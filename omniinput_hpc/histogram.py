@@ -29,6 +29,7 @@ class Histogram:
     lane_counts_gb : uint64 [G, B], all counted rounds
     z_sum_b : float64 [B], all counted rounds
     moments : float64 [3], number, sum and sum of squares of this round's outputs
+    extremes : float64 [2], lowest and highest output of this round; inf and -inf without any
     """
 
     def __init__(self, edges: NDArray[np.float64], n_walkers: int) -> None:
@@ -40,12 +41,14 @@ class Histogram:
         self.lane_counts_gb = np.zeros((n_groups, n_bins), dtype=np.uint64)
         self.z_sum_b = np.zeros(n_bins)
         self.moments = np.zeros(3)
+        self.extremes = np.array([np.inf, -np.inf])
 
     def clear_round(self) -> None:
         """Begin a round: its counts are zero, the cumulative ones stay."""
         self.counts_b[:] = 0
         self.outside[:] = 0
         self.moments[:] = 0
+        self.extremes[:] = np.inf, -np.inf
 
     def clear_all(self) -> None:
         """Forget what was counted in burn-in."""
@@ -57,6 +60,7 @@ class Histogram:
         """Count the outputs of successive moves, float32 [T, W]."""
         z = z_tw.astype(np.float64)
         self.moments += (z.size, z.sum(), (z**2).sum())
+        self.extremes[:] = min(self.extremes[0], z.min()), max(self.extremes[1], z.max())
         n_bins = len(self._edges) - 1
         bin_tw = bin_of(z, self._edges)
         inside = (bin_tw >= 0) & (bin_tw < n_bins)

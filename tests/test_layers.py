@@ -11,9 +11,9 @@ from run_tools import ROOT
 
 PACKAGE = "omniinput_hpc"
 LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
-MAX_ROOT_MODULES = 10
+MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
-COMMANDS = ("__main__", "enumerate", "rescore", "test_sets")
+COMMANDS = ("__main__", "enumerate", "init", "rescore", "test_sets")
 TORCH_FREE_MODELS = (
     "models.custom", "models.input_space", "models.images.files", "models.language.hf_folder",
     "models.language.tokenizer", "models.table", "models.display",
@@ -29,6 +29,8 @@ MAY_IMPORT = {
     "runfile": (*LEAVES, "parallel", "config"),
     "kernels": (*LEAVES, "config", "tempering", "models"),
     "sampling": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels"),
+    "pilot": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels",
+              "sampling", "estimators"),
     "annotation": (*LEAVES, "config", "estimators", *TORCH_FREE_MODELS, "runfile.lock"),
     "annotation.judges": (*LEAVES, "config", "estimators", "models", "annotation"),
     "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
@@ -38,7 +40,7 @@ MAY_IMPORT = {
             *TORCH_FREE_MODELS),
     "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
-            "estimators", "annotation", "results", "zoo"),
+            "estimators", "pilot", "annotation", "results", "zoo"),
     "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
                   "report", *TORCH_FREE_MODELS, "parallel.alone", "cli"),
     "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),

@@ -80,6 +80,7 @@ TESTED_ELSEWHERE = {
         "results/test_representatives.py": ["representatives"],
     },
     "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
+    "pilot": {"test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_two_model_scripts.py": ["comparison"],

@@ -41,6 +41,8 @@ def _run_verb(what: str) -> Verb:
 
 GROUPS = {
     "Before a run": {
+        "init": Verb("look at a model for a minute and write an input file for it",
+                     "omniinput_hpc.init", stops=True),
         "check": _run_verb("check an input file, try its model, print the plan"),
         "doctor": _run_verb("check this machine and a folder"),
     },

@@ -23,7 +23,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
-from omniinput_hpc.sampling import auto_walkers, build, plan, restart
+from omniinput_hpc.sampling import auto_walkers, build, forecast, kept_walkers, plan, restart
 from omniinput_hpc.text import amount, duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -63,10 +63,9 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if auto and found.resume:
         config = given.with_walkers(found.walkers)
     hosts = world.hosts()
-    built, measured = build.build(world, config, about.get("folder")), None
-    find_walkers = auto and not found.resume
-    if args.check or find_walkers:
-        built, measured = build.try_moves(world, built, hosts, find_walkers)
+    built = build.build(world, config, about.get("folder"))
+    to_find = given if auto and not found.resume else None
+    built, measured, trials = _tried(world, built, to_find, about["fingerprint"], args.check)
     if found.resume and not found.checksums:
         built = replace(built, geometry=replace(built.geometry, checksums=False))
     here = _identity(world, built, about)
@@ -74,13 +73,14 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     writer_kind, reason = world.on_rank_0(
         lambda: writers.choose_writer(config.run.writer, folder, len(set(hosts)))
     )
+    forecasted = forecast.try_exchanges(world, built) if args.check else None
     _show_plan(
         world,
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
-            auto_walkers.shown(built.trials), measured if args.check else None,
-            built.without_anchor,
+            trials, measured,
+            built.without_anchor, forecasted, built.model_beta,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -100,6 +100,31 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         world.on_rank_0(prepare)
         _sample(world, built, writer_kind, args.max_walltime, held_lock)
     return EXIT_COMPLETE
+
+
+def _tried(
+    world: World, built: build.Built, to_find: Config | None, fingerprint: str, check: bool
+) -> tuple[build.Built, str | None, str]:
+    """Find the number of walkers, where the input leaves it open, and try moves for --check.
+
+    `to_find` is the input that leaves it open, None where none does. Returned are also what --check
+    says of memory, and what is said of how the number was found.
+    """
+    if to_find is None and not check:
+        return built, None, ""
+    hosts = world.hosts()
+    if to_find is None:
+        return *build.try_moves(world, built, hosts, False), ""
+    setting = kept_walkers.Setting(to_find, fingerprint, world.texts(built.device))
+    kept = None if check else world.on_rank_0(lambda: kept_walkers.find_kept(setting))
+    if kept is not None:
+        built = build.with_walkers(world, built, kept)
+        return built, None, f"found by --check ({kept_walkers.path_of(setting)})"
+    built, measured = build.try_moves(world, built, hosts, True)
+    if check:
+        n_walkers = built.config.sampler.n_walkers
+        world.on_rank_0(lambda: kept_walkers.keep(setting, n_walkers))
+    return built, measured if check else None, auto_walkers.shown(built.trials)
 
 
 def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> restart.Identity:

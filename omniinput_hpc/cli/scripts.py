@@ -19,6 +19,9 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from omniinput_hpc.results.curves import CurveOptions
     from omniinput_hpc.results.record import Record
 
@@ -55,6 +58,16 @@ def count(text: str, least: int = 0) -> int:
 def positive_count(text: str) -> int:
     """Return a whole number of at least 1 from the command line."""
     return count(text, 1)
+
+
+def other_bins_of(text: str) -> NDArray[np.float64]:
+    """Return the edges, float64 [B + 1], of LOWER:UPPER:WIDTH from the command line."""
+    from omniinput_hpc.estimators.density.other_bins import edges_of
+
+    try:
+        return edges_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str = "") -> None:

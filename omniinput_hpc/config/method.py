@@ -30,8 +30,9 @@ class Sampler(Table):
     walkers: int | Literal["auto"] = Field(
         description='Walkers per rung, evaluated as one batch, at least 1. `"auto"`: 16, doubled '
         "(to 4,096 at most) for as long as a rung then moves 10 % more of them a second on every "
-        "rank and all fits into 80 % of the free memory; the number found is stored in the run "
-        "file."
+        "rank, all fits into 80 % of the free memory, and a round takes five minutes at most. What "
+        "`--check` found, in `RUN.check.json`, is what a run of the same input, model and devices "
+        "takes; the number is stored in the run file."
     )
     steps: WholePositive = Field(description="Moves of every walker between two exchanges.")
     exchanges: WholePositive = Field(description="Exchanges per round.")

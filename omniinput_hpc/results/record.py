@@ -51,7 +51,7 @@ class Record:
     run_path: Path
     analysis: str
     command: str
-    parameters: Mapping[str, Any]
+    parameters: dict[str, Any]
     runs: list[dict[str, Any]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     verdicts: list[dict[str, Any]] = field(default_factory=list)

@@ -1,10 +1,10 @@
 """How many walkers fill a device: ``[sampler] walkers = "auto"``, found by trial moves.
 
-The number is doubled for as long as that moves at least a tenth more walkers a second and all of it
-fits into the rank's share of the device's memory; one number that does not gain is passed over, in
-case the machine was disturbed. All ranks go through the same numbers together, and what one of them
-does not gain from, or has no memory for, no rank takes. A run stores the number in its file's input
-and never looks for it again.
+The number is doubled for as long as that moves at least a tenth more walkers a second, all of it
+fits into the rank's share of the device's memory, and a round takes five minutes at most; one
+number that does not gain is passed over, in case the machine was disturbed. All ranks go through
+the same numbers together, and what one of them does not gain from, or has no memory for, no rank
+takes. A run stores the number in its file's input and never looks for it again.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ TRIAL_MOVES = 4
 """Moves of a trial."""
 TRIAL_SECONDS = 0.3
 """A trial is repeated for so long; its fastest repetition counts."""
+LONGEST_ROUND = 300.0
+"""Seconds of a round, which a kill loses, at most."""
 MAX_MISSES = 2
 """Numbers of walkers in a row without a gain, after which the search ends."""
 
@@ -75,12 +77,17 @@ class MemoryBudget:
 
 
 def find(
-    world: World, trial: Callable[[int], Trial], budget: MemoryBudget, most: int
+    world: World,
+    trial: Callable[[int], Trial],
+    budget: MemoryBudget,
+    most: int,
+    moves_per_round: int = 0,
 ) -> list[Trial]:
     """Return this rank's trials of the numbers that gained; the last one is what was found.
 
-    `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. Raises
-    a UserError where not even the smallest number fits.
+    `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. A
+    number with which a rank's `moves_per_round` would take over five minutes is not taken, unless
+    it is the smallest. Raises a UserError where not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and budget.fits(first, FIRST_WALKERS)):
@@ -94,7 +101,9 @@ def find(
         if not world.all(budget.fits(last, twice)):
             break
         last = trial(twice)
-        if not world.all(np.isfinite(last.seconds) and budget.fits(last, twice)):
+        # An infinite time is that of a trial for which the memory did not suffice.
+        longest = LONGEST_ROUND / moves_per_round if moves_per_round else np.finfo(np.float64).max
+        if not world.all(last.seconds <= longest and budget.fits(last, twice)):
             break
         gains = world.all(gain(trials[-1], last) >= MIN_GAIN ** (missed + 1))
         missed = 0 if gains else missed + 1

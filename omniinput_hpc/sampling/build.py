@@ -136,18 +136,27 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
     config, g = built.config, built.geometry
     if find:
         built.rungs.clear()
-        trials = auto_walkers.find(world, trial, budget, auto_walkers.most_walkers(config))
-        config = config.with_walkers(trials[-1].n_walkers)
-        g = plan.geometry_of(config, g.n_values, g.n_sites)
-        mine_k = _mine(world, config)
-        rungs = world.together(
-            lambda: make_rungs(config, g, built.model, built.device, mine_k, built.rows)
-        )
-        built = replace(built, config=config, geometry=g, rungs=rungs, trials=trials)
+        moves = config.sampler.moves_per_round * len(_mine(world, config))
+        most = auto_walkers.most_walkers(config)
+        trials = auto_walkers.find(world, trial, budget, most, moves)
+        built = replace(with_walkers(world, built, trials[-1].n_walkers), trials=trials)
+        g = built.geometry
     elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
         return built, None
     last = built.trials[-1] if find else trial(g.n_walkers)
     return built, auto_walkers.measured(world, last, budget, built.device)
+
+
+def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
+    """Return the same with rungs of another number of walkers (all ranks call this)."""
+    built.rungs.clear()  # their memory is needed
+    config = built.config.with_walkers(n_walkers)
+    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    mine_k = _mine(world, config)
+    rungs = world.together(
+        lambda: make_rungs(config, g, built.model, built.device, mine_k, built.rows)
+    )
+    return replace(built, config=config, geometry=g, rungs=rungs)
 
 
 def _mine(world: World, config: Config) -> range:
@@ -306,11 +315,16 @@ def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
 
 
 def start(
-    world: World, built: Built, writer_kind: str, stopping: StopCheck, held_lock: lock.RunLock
+    world: World,
+    built: Built,
+    writer_kind: str,
+    stopping: StopCheck,
+    held_lock: lock.RunLock,
+    shown: bool = True,
 ) -> Run:
     """Return a run whose walkers are placed: at their start, or where its file has them.
 
-    All ranks call this; the file is there.
+    All ranks call this; the file is there. `shown` is whether its progress is.
     """
     from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import Run, Totals
@@ -344,10 +358,16 @@ def start(
         stopping=stopping,
         clock=Clock(world),
         progress=Progress(
-            first, g.rounds, config.run.burn_in, moves, world.rank == 0, config.sampler.exchanges
+            first,
+            g.rounds,
+            config.run.burn_in,
+            moves,
+            shown and world.rank == 0,
+            config.sampler.exchanges,
         ),
         next_round=first,
         totals=Totals.zeros(g.n_rungs),
+        burn_in=Totals.zeros(g.n_rungs),
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.checked import IS_NO_FUNCTION, NotAFunction
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
@@ -29,6 +30,9 @@ from omniinput_hpc.tempering.ensembles import Canonical
 EQUILIBRATION_SHARE = 4
 """The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
 
+OUTSIDE = 0.01
+"""The share of burn-in's outputs that may fall outside the bins without a word."""
+
 MOVES_PER_LOOK = 100
 """After so many moves the walkers' outputs are compared with new ones, where no kernel does."""
 
@@ -41,11 +45,20 @@ class Totals:
 
     moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
+    extremes: NDArray[np.float64]  # [2], lowest and highest output; inf and -inf without any
 
     @classmethod
     def zeros(cls, n_rungs: int) -> Totals:
         """Return totals of nothing."""
-        return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64))
+        nothing = np.array([np.inf, -np.inf])
+        return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64), nothing)
+
+    def add(self, other: Totals) -> None:
+        """Add what was done in another round."""
+        self.moves_k2 += other.moves_k2
+        self.swaps_k2 += other.swaps_k2
+        self.extremes[0] = min(self.extremes[0], other.extremes[0])
+        self.extremes[1] = max(self.extremes[1], other.extremes[1])
 
 
 @dataclass
@@ -65,6 +78,7 @@ class Run:
     progress: Progress
     next_round: int  # burn-in rounds have the numbers -burn_in to -1
     totals: Totals  # of the counted rounds since this process began
+    burn_in: Totals  # of its burn-in rounds
     n_compared: int = 0  # how often outputs had been compared when the last round ended
 
     @property
@@ -92,6 +106,7 @@ def sample(run: Run) -> None:
     by a defect of the exchange, and a WriteError where the disk is full or broken.
     """
     s = run.config.sampler
+    first_round = run.next_round
     first_warning = max(run.next_round, 0) + run.config.run.rounds // 10
     while run.next_round < run.config.run.rounds:
         begin_round(run)
@@ -103,17 +118,19 @@ def sample(run: Run) -> None:
                     rung.record(recorded, run.config.samples.every, exchange * s.steps)
                     if run.next_round < 0:
                         rung.adapt(recorded)
-            if s.method == "ancestral":
-                continue  # draws are independent: nothing to exchange
-            with run.clock.part("exchange"):
-                rounds_before = run.next_round + run.config.run.burn_in
-                run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
+            if s.method != "ancestral":  # draws are independent: nothing to exchange
+                with run.clock.part("exchange"):
+                    rounds_before = run.next_round + run.config.run.burn_in
+                    run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
+            run.progress.exchanged(exchange + 1)
         with run.clock.part("moves"):
             check_outputs(run)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
         tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
         run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
+        if run.next_round in (first_round, -1):
+            look_at_bins(run)
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
@@ -193,8 +210,9 @@ def commit(run: Run) -> NDArray[np.int64]:
     run.writer.commit(round_, slabs, committed)
     run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
-        run.totals.moves_k2 += totals.moves_k2
-        run.totals.swaps_k2 += totals.swaps_k2
+        run.totals.add(totals)
+    else:
+        run.burn_in.add(totals)
     return totals.swaps_k2
 
 
@@ -205,8 +223,12 @@ def totals_of_round(run: Run) -> Totals:
     mine.swaps_k2[:] = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
     for rung in run.rungs:
         mine.moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
+        mine.extremes[0] = min(mine.extremes[0], rung.histogram.extremes[0])
+        mine.extremes[1] = max(mine.extremes[1], rung.histogram.extremes[1])
     together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
-    return Totals(together[:n_rungs], together[n_rungs:])
+    less_lowest, highest = run.world.max(mine.extremes * (-1, 1))
+    extremes = np.array([-less_lowest, highest])
+    return Totals(together[:n_rungs], together[n_rungs:], extremes)
 
 
 def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
@@ -243,6 +265,34 @@ def report_burn_in(run: Run) -> None:
                 "they are, which is exact but may mix slowly: raise run.burn_in",
                 text,
             )
+
+
+def look_at_bins(run: Run) -> None:
+    """Log where burn-in's outputs were, if some fell outside the bins (all ranks call this).
+
+    Raises a UserError on all ranks where all of a whole burn-in did.
+    """
+    seen, bins = run.burn_in, run.config.bins
+    moves, inside = seen.moves_k2.sum(axis=0)
+    if moves - inside <= OUTSIDE * moves:
+        return
+    where = outside_words(seen.extremes, (bins.lower, bins.upper))
+    if inside == 0 and run.next_round == -1:
+        raise UserError(
+            f"all outputs of burn-in fell outside the bins: {where}; set bins.lower and bins.upper "
+            "so that they hold these, and another run.output"
+        )
+    if run.world.rank == 0:
+        share = f"{(moves - inside) / moves:.0%}" if inside else "all"
+        log.warning("warning: %s of burn-in's outputs fell outside the bins: %s", share, where)
+
+
+def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> str:
+    """Return where outputs were that fell outside the bins, and where these begin or end."""
+    (lowest, highest), (lower, upper) = extremes, ends
+    sides = [f"bins begin at {lower:g}"] if lowest < lower else []
+    sides += [f"bins end at {upper:g}"] if highest > upper else []
+    return f"z was {lowest:.4g} to {highest:.4g}; {' and '.join(sides)}"
 
 
 def warn(run: Run) -> None:

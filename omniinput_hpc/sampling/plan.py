@@ -18,6 +18,7 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, target_of
 from omniinput_hpc.runfile.reader import libraries
+from omniinput_hpc.sampling.forecast import Forecast, describe_time, judge
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
@@ -38,6 +39,8 @@ class Plan:
     trials: str = ""  # how the number of walkers was found, where the input leaves it open
     measured: str | None = None  # memory that trial moves took, where there were some
     without_anchor: str = ""  # which rung is not drawn from directly, and why
+    forecast: Forecast | None = None  # of exchanges that were tried, where there were some
+    model_beta: float | None = None  # of the model's own distribution
 
 
 def check_launch(connected: int) -> None:
@@ -136,7 +139,21 @@ def describe(plan: Plan) -> str:
     }
     if plan.measured:
         rows["measured"] = plan.measured
-    return "\n".join(f"{name:<9} {text}" for name, text in rows.items() if text)
+    lines = [f"{name:<9} {text}" for name, text in rows.items() if text]
+    return "\n".join(lines + _forecast(plan))
+
+
+def _forecast(plan: Plan) -> list[str]:
+    """Return the lines on what tried exchanges showed."""
+    if plan.forecast is None:
+        return []
+    places = Counter(zip(plan.hosts, plan.devices, strict=True))
+    cpu = plan.devices[0] == "cpu"
+    processors = len(plan.devices) * plan.config.run.threads if cpu else len(places)
+    words = describe_time(plan.config, plan.forecast, processors, plan.devices[0])
+    notes = judge(plan.config, plan.forecast, plan.model_beta)
+    nothing = [] if notes else ["judged    nothing wrong was found by the trial moves"]
+    return [f"time      {words}", *nothing, *(f"judged    {note}" for note in notes)]
 
 
 def bytes_of_records(g: Geometry, n_rungs: int) -> int:

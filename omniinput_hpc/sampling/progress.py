@@ -41,10 +41,29 @@ class Progress:
         self._moves, self._shown = moves_per_round, shown
         self._exchanges, self._clock = exchanges, clock
         self._begin = self._last_line = clock()
+        self._any_committed = False
         terminal = shown and sys.stderr.isatty()
         self._bar = (
             tqdm(total=last + burn_in, initial=first + burn_in, unit="round") if terminal else None
         )
+
+    def exchanged(self, done: int) -> None:
+        """Report that so many exchanges of a round are done, until the first round is in the file.
+
+        A round may take minutes, and a user should see that it goes on.
+        """
+        if not self._shown or self._any_committed or done >= self._exchanges:
+            return
+        now = self._clock()
+        if now - self._last_line < SECONDS_BETWEEN_LINES:
+            return
+        self._last_line = now
+        left = duration((now - self._begin) / done * (self._exchanges - done))
+        text = f"exchange {done} of {self._exchanges}; the first round is written in {left}"
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+        else:
+            log.info("%s", text)
 
     def committed(self, round_: int, swap_rate_p: NDArray[np.float64]) -> None:
         """Report that a round is in the file.
@@ -53,6 +72,7 @@ class Progress:
         """
         if not self._shown:
             return
+        self._any_committed = True
         now = self._clock()
         done = round_ + 1 - self._first
         seconds_per_round = (now - self._begin) / done

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
-from script_tools import call_script, is_plain, is_png
+from script_tools import about, call_script, is_plain, is_png
 from sealed_changes import seal
 
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -78,7 +78,8 @@ def test_normalize(inside, runs):
     for value, error in found.values():
         assert 0 < error < 0.3 and abs(value - truth) < 4 * error
     assert out.count("they agree") == 3 and "DISAGREE" not in out
-    header, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
+    header = about(runs / "good.normalized.worse.csv")
+    _, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
     assert "on the scale of model 1 by: " in header[0]
     for number, which in ((1, "good"), (2, "worse")):
         rows = table["model"] == number

@@ -45,7 +45,7 @@ def parser_of(monkeypatch, keep_signals):
             if VERBS[name].module == omniinput.RUN:
                 arguments = import_module("omniinput_hpc.cli.arguments")
                 arguments.parse_verb(name, f"omniinput {name}", 0, [])
-            elif name in ("enumerate", "rescore"):
+            elif name in ("enumerate", "init", "rescore"):
                 module = import_module(VERBS[name].module)
                 world = argparse.Namespace(rank=0)
                 module._arguments(world, [], f"omniinput {name}")

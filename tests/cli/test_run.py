@@ -99,9 +99,26 @@ def test_warns_of_pairs_that_never_swap(capfd, toml):
 
 
 def test_warns_of_rungs_outside_the_bins(capfd, toml):
-    code, text = call(capfd, toml, *settings("bins.lower=100.125", "bins.upper=104.875"))
+    outside = ("bins.lower=100.125", "bins.upper=104.875")
+    code, text = call(capfd, toml, *settings(*outside, "run.burn_in=0"))
     assert code == 0
     assert "rung 3 (beta = 4): all outputs fell outside the bins" in text
+
+
+def test_a_burn_in_outside_the_bins_ends_the_run_and_says_where_z_was(capfd, toml, tmp_path):
+    code, text = call(capfd, toml, *settings("bins.lower=100.125", "bins.upper=104.875"))
+    assert code == 2 and "Traceback" not in text
+    assert re.search(r"all outputs of burn-in .* z was 0.* to [34].*; bins begin at 100.125", text)
+    with open_run(tmp_path / "run.h5") as done:
+        assert (done.burn_in_committed, done.rounds) == (3, 0)
+
+
+def test_a_burn_in_partly_outside_the_bins_says_where_z_was(capfd, toml):
+    code, text = call(capfd, toml, *settings("bins.lower=1.125", "bins.upper=2.375"))
+    assert code == 0
+    assert re.search(r"of burn-in's outputs fell .* begin at 1.125 and bins end at 2.375", text)
+    code, text = call(capfd, toml)
+    assert "burn-in's outputs" not in text
 
 
 BAD = {

@@ -18,6 +18,13 @@ def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_input_says_what_it_costs(file):
+    """And whether that was seen or estimated."""
+    header = re.match(r"(#.*\n)+", file.read_text(encoding="utf-8")).group()
+    assert len(re.findall(r"^# Cost: (seen|estimated|not known)\b", header, re.M)) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):

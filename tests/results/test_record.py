@@ -111,9 +111,14 @@ def test_a_whole_file_or_the_old_one_is_there(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"format": "omniinput-results"}',
-                                  '{"format": "omniinput-results", "format_version": 2}',
-                                  '{"format": "omniinput-results", "format_version": 1}'])  # fmt: skip
+OURS = '{"format": "omniinput-results"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "no JSON", f"{OURS}}}", f'{OURS}, "format_version": 2}}',
+     f'{OURS}, "format_version": 1}}'],
+)  # fmt: skip
 def test_a_file_that_is_no_such_file_is_kept(tmp_path, text):
     path = tmp_path / "toy.results.json"
     path.write_text(text)

@@ -27,15 +27,16 @@ class Alone:
 
 
 def search(
-    rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0, most=MAX_WALKERS
-):
+    rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0,
+    most=MAX_WALKERS, moves=0,
+):  # fmt: skip
     """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
 
     def trial(n):
         return Trial(n, n / rate(n), peak * n, more * n)
 
     budget = MemoryBudget(n_rungs, memory, memory, records)
-    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, budget, most)]
+    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, budget, most, moves)]
 
 
 def saturating(n):
@@ -49,6 +50,12 @@ def test_the_number_is_doubled_until_nothing_is_gained():
     assert search(lambda n: n**0.2) == [16 * 2**i for i in range(9)]  # 15%
     assert search(lambda n: n**0.2)[-1] == MAX_WALKERS
     assert search(lambda n: n, most=100) == [16, 32, 64]
+
+
+def test_no_round_is_longer_than_five_minutes():
+    """Twice the walkers take 1.6 times as long, from a second for 16."""
+    assert search(lambda n: 16 * (n / 16) ** 0.32, moves=100) == [16, 32, 64]
+    assert search(lambda n: 16 * (n / 16) ** 0.32, moves=1000) == [16]  # the smallest in any case
 
 
 def test_one_disturbed_trial_does_not_end_it():

@@ -164,6 +164,25 @@ def test_a_lost_walker_is_not_committed(tmp_path, monkeypatch):
         assert (done.rounds, done.burn_in_committed) == (0, 0)
 
 
+@pytest.mark.parametrize(("extremes", "words"), [
+    ((-6.0, -2.0), "z was -6 to -2; bins begin at 5"),
+    ((6.0, 14.5), "z was 6 to 14.5; bins end at 12"),
+    ((-1.0, 30.0), "z was -1 to 30; bins begin at 5 and bins end at 12"),
+])  # fmt: skip
+def test_where_outputs_outside_the_bins_were(extremes, words):
+    assert loop.outside_words(np.array(extremes), (5.0, 12.0)) == words
+
+
+def test_the_extremes_of_burn_in_are_those_of_all_its_outputs(tmp_path):
+    run = begin(config_of(tmp_path, *SMALL, "samples.every=1"))
+    loop.sample(run)
+    run.writer.close()
+    assert run.burn_in.moves_k2[:, 0].sum() > 0
+    with open_run(tmp_path / "run.h5") as done:
+        z = done.samples_z()
+    assert run.totals.extremes.tolist() == [z.min(), z.max()]
+
+
 def test_warnings_name_the_rungs(tmp_path, log_lines):
     run = begin(config_of(tmp_path, *SMALL))
     run.totals.moves_k2[:] = [[10, 10], [10, 0], [0, 0], [10, 1]]

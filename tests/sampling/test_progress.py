@@ -58,3 +58,19 @@ def test_where_one_exchange_is_too_long_the_steps_are_named(exchanges):
     text = shorter_rounds(1000.0 * exchanges, exchanges)
     assert "a smaller sampler.steps" in text
     assert ("sampler.exchanges = 1 and" in text) == (exchanges > 1)
+
+
+def test_exchanges_are_told_until_the_first_round_is_written(caplog):
+    now = [50.0]
+    progress = Progress(-2, 4, 2, 1000, True, 10, clock=lambda: now[0])
+    with caplog.at_level(logging.INFO, logger="omniinput_hpc"):
+        for done in range(1, 11):
+            now[0] += 4.0
+            progress.exchanged(done)
+        first = [record.getMessage() for record in caplog.records]
+        progress.committed(-2, np.array([0.5]))
+        caplog.clear()
+        now[0] += 100.0
+        progress.exchanged(3)
+    assert first[0] == "exchange 2 of 10; the first round is written in 32 s"
+    assert len(first) == 4 and not caplog.records

@@ -1,6 +1,7 @@
 """Estimate how many inputs of the whole space get each output, from a run or several of one model.
 
-Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first.
+Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first; with
+--bins RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import new_parser, new_record
+from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
-from omniinput_hpc.estimators.density import known_ratio, mbar
+from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
 from omniinput_hpc.estimators.density.density import density_of_runs
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots.density import density_figure
 from omniinput_hpc.plots.style import write_results, z_label
 from omniinput_hpc.results import tables
@@ -26,6 +28,8 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     add, mbar_help = parser.add_argument, "compare with MBAR on one run's recorded samples"
     add("--exact", type=Path, metavar="FILE.csv", help="exact density to compare with")
     add("--unbinned", action="store_true", help=mbar_help)
+    bins = "count the recorded samples in these bins instead: fewer counts, larger errors"
+    add("--bins", type=other_bins_of, metavar="LOWER:UPPER:WIDTH", help=bins)
     options = parser.parse_args(arguments)
     if options.unbinned and len(options.run) > 1:
         raise EstimateError("--unbinned takes one run file")
@@ -33,18 +37,26 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
     record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
-        density = density_of_runs(runs)
-        source, label = tables.describe_run(*runs), z_label(runs[0].config)
-        constants = known_ratio.describe(density, runs[0])
-        for run in runs:
+        files = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
+        for run in files:
             record.add_run(run)
+        runs: list[RunData] = [*files]
+        source, label = tables.describe_run(*runs), z_label(runs[0].config)
+        if options.bins is not None:
+            source += "; " + other_bins.describe(runs[0])
+            runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
+        density = density_of_runs(runs)
+        constants = known_ratio.describe(density, runs[0])
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
 
     figure = density_figure(density, label, exact)
     about, columns = tables.describe_density(density, source), tables.density_columns(density)
-    files = write_results(record, "density", about, columns, figure)
+    name = "density"
+    if options.bins is not None:
+        name = f"{other_bins.name_of(options.bins)}.density"
+        record.parameters["bins"] = other_bins.name_of(options.bins)
+    written = write_results(record, name, about, columns, figure)
 
     lines = [source, *tables.summarize_density(density), *constants, *without_bins]
     if exact is not None:
@@ -52,4 +64,4 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     record.add_density(density, joined.stem)
     record.notes = lines
     record.save()
-    print("\n".join([*lines, *files]))
+    print("\n".join([*lines, *written]))

@@ -1,0 +1,163 @@
+"""An input file for a model: ``python -m omniinput_hpc.init MODEL``, after a pilot of a minute.
+
+MODEL is a Hugging Face folder or name, a folder of an image classifier, or a ``module:function``
+that makes a model. Nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+from omniinput_hpc.parallel.signals import request
+
+if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
+    request.install()
+
+import argparse
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import tomli_w
+
+from omniinput_hpc import models
+from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.stopping import StopCheck
+from omniinput_hpc.pilot import commented, model_table, proposal
+from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.sampling import build
+from omniinput_hpc.text import duration
+
+log = logging.getLogger("omniinput_hpc")
+
+PROGRAM = "python -m omniinput_hpc.init"
+SECONDS = 60.0
+"""Of the pilot, about."""
+SETTABLE = ("model", "run")
+"""Tables whose keys may be given with --set; the pilot chooses the rest."""
+CHOSEN = ("output", "rounds", "burn_in")
+"""Keys of [run] that may not."""
+
+
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
+) -> int:
+    """Run the program and return its exit code; `program` is what was typed."""
+    return common.main(partial(_run, program=program), argv, world)
+
+
+def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
+    args = world.together(lambda: _arguments(world, argv, program))
+    if world.size > 1:
+        raise UserError("init is one process: start it without mpirun")
+    begin = time.monotonic()
+    name = args.output.stem if args.output else model_table.name_of(args.model)
+    output = args.output or Path(f"{name}.toml")
+    _check_output(output)
+    config = _first_config(args)
+    about = models.preflight(config)
+    built = build.build(world, config, about.get("folder"))
+    stopping = StopCheck(request, world, None)
+    aim = Aim(args.errors, args.hours)
+    try:
+        found = proposal.make(world, built, aim, args.seconds, stopping)
+    except StopRun as stop:
+        stop.outcome = "nothing was written"
+        raise
+    if args.side:
+        found = _with_side(found, args.side)
+    g = built.geometry
+    written_by = (
+        f"Written by `{program} {args.model}` after a pilot of "
+        f"{duration(time.monotonic() - begin)} on {built.device}: {g.n_sites} sites of "
+        f"{g.n_values:,} values."
+    )
+    text = commented.text(found, f"runs/{name}.h5", aim, written_by)
+    input_file.parse(text, str(output))  # what is written works
+    _write(output, text)
+    for line in commented.summary(found, aim):
+        print(line)
+    print(f"{output} is written. Next: python -m omniinput_hpc {output} --check")
+    return EXIT_COMPLETE
+
+
+def _first_config(args: argparse.Namespace) -> Config:
+    """Return the input with which the model is built; a UserError says what is wrong with it."""
+    for assignment in args.set:
+        table, _, key = assignment.partition("=")[0].strip().partition(".")
+        if table not in SETTABLE or (table == "run" and key in CHOSEN):
+            raise UserError(
+                f"--set {assignment}: init takes keys of [model], and of [run] but "
+                f"{', '.join(CHOSEN)}; change the others in the file that it writes"
+            )
+    table = model_table.of(args.model, args.kind, args.length)
+    text = tomli_w.dumps(proposal.first_input(table, {}))
+    return input_file.parse(text, args.model, args.set)
+
+
+def _with_side(found: Proposal, side: str) -> Proposal:
+    from dataclasses import replace
+
+    return replace(found, side=side)
+
+
+def _check_output(output: Path) -> None:
+    if output.suffix != ".toml":
+        raise UserError(f"--output {output}: the name must end with .toml")
+    if output.exists() or output.is_symlink():
+        raise UserError(f"{output} exists; choose another --output, or move it away")
+    if not output.parent.is_dir():
+        raise UserError(f"--output {output}: there is no folder {output.parent}")
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{output} exists; choose another --output, or move it away") from None
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
+    words = "Look at a model for a minute, and write an input file that samples it."
+    parser = arguments.new_parser(program, words, "inputs/models/english --output my.toml")
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a folder, a name of the hub, or module:function")
+    add("--kind", choices=model_table.KINDS, help="(default: found from its files)")
+    add("--length", type=arguments.positive_count, help="tokens of an input (default: 25)")
+    add("--output", type=Path, metavar="FILE.toml", help="(default: MODEL's name, here)")
+    aim = parser.add_mutually_exclusive_group()
+    aim.add_argument(
+        "--errors",
+        type=arguments.positive_seconds,
+        default=Aim.errors,
+        metavar="E",
+        help="wanted standard error of ln g, typically (default: %(default)s)",
+    )
+    aim.add_argument(
+        "--hours", type=arguments.positive_seconds, metavar="H", help="or: hours of one process"
+    )
+    add("--side", choices=("low", "high"), help="the confident end of z (default: by kind)")
+    add(
+        "--seconds",
+        type=arguments.positive_seconds,
+        default=SECONDS,
+        help="of the pilot, about (default: %(default)g)",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="table.key=value",
+        help="a key of [model] or [run], as model.target=1",
+    )
+    return arguments.parse(parser, world.rank, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

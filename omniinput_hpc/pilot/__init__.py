@@ -1,0 +1,1 @@
+"""The pilot: what `init` measures of a model, and the input file that it writes from that."""

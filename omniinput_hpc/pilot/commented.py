@@ -1,0 +1,159 @@
+"""The proposed input file as text, with comments that say why each number is what it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tomli_w
+
+from omniinput_hpc.pilot.choose import WIDTH_TIMES_BETA, Length
+from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.text import duration, printable
+
+COLUMN = 27
+"""Where comments begin."""
+KERNELS = {
+    "lm-conditional": "redraws tokens from the model's own next-token probabilities",
+    "gibbs-with-gradients": "changes a value at a time, by the gradient of z",
+    "metropolis": "uniform changes of a value at a time: the model offers outputs only",
+}
+MODEL = {
+    "length": "sites of an input: tokens",
+    "target": "what z is of: a class, or an image network's output",
+    "output": '"logit", "difference" (of two classes) or "log-softmax"',
+}
+
+
+def text(proposal: Proposal, output: str, aim: Aim, about: str) -> str:
+    """Return the input file.
+
+    output : the run file
+    about : how the file was made and on what, as a comment
+    """
+    tree, length = proposal.tree, proposal.length
+    width = tree["bins"]["width"]
+    betas = tree["ladder"]["betas"]
+    largest = max(abs(betas[0]), abs(betas[-1]))
+    run = tree["run"] | {"output": output, "rounds": length.rounds, "burn_in": length.burn_in}
+    parts = [
+        _comment(about),
+        _comment(*summary(proposal, aim)),
+        "",
+        _table("run", run, {
+            "rounds": _rounds(proposal, aim),
+            "burn_in": "rounds before these: they tune the betas and are not counted",
+        }),
+        _table("model", tree["model"], MODEL),
+        _table("sampler", {**tree["sampler"], "exchanges": length.exchanges}, {
+            "walkers": "inputs that are moved at once, per beta",
+            "steps": "moves between two exchanges of neighbouring betas",
+            "exchanges": f"of a round, which takes about {_round_time(proposal)} on one process",
+        }),
+        _comment(*_ladder(proposal)),
+        _table("ladder", tree["ladder"], {"tune": "burn-in moves the betas between the ends"}),
+        _table("kernel", tree["kernel"], {"name": KERNELS[tree["kernel"]["name"]]}),
+        _comment(
+            f"The pilot saw z from {proposal.spread.lowest:.4g} to {proposal.spread.highest:.4g}; "
+            "the rest is room."
+        ),
+        _table("bins", tree["bins"], {
+            "width": f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
+        }),
+        _table("samples", tree["samples"], {"every": "moves between two recorded inputs"}),
+        _table("analysis", {"side": proposal.side}, {"side": _side(proposal)}),
+    ]  # fmt: skip
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def summary(proposal: Proposal, aim: Aim) -> list[str]:
+    """Return what was seen and what the run will cost, as lines for a person."""
+    mean, sd = proposal.z_uniform
+    spread, betas = proposal.spread, proposal.tree["ladder"]["betas"]
+    lines = [
+        f"Seen: z of uniform inputs {mean:.4g} +- {sd:.3g}; of all inputs tried "
+        f"{spread.lowest:.4g} to {spread.highest:.4g}.",
+    ]
+    if proposal.m is not None:
+        lines.append(f"m = {proposal.m:g} tokens are predicted.")
+    lines += [
+        f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, kernel "
+        f"{proposal.tree['kernel']['name']}, {proposal.tree['sampler']['walkers']} walkers a beta.",
+        f"Cost, estimated by the pilot: {cost(proposal)}.",
+    ]
+    return lines + [f"Note: {note}." for note in proposal.notes]
+
+
+def cost(proposal: Proposal) -> str:
+    """Return what the run takes on 1, 2 and 4 processes, as a phrase."""
+    n_rungs = len(proposal.tree["ladder"]["betas"])
+    shares = [n for n in (2, 4) if n_rungs % n == 0]
+    more = ", ".join(f"{duration(proposal.seconds / n)} on {n}" for n in shares)
+    on_more = f" ({more}, each with a core or a GPU of its own)" if more else ""
+    return f"{duration(proposal.seconds)} on one process{on_more}"
+
+
+def _rounds(proposal: Proposal, aim: Aim) -> str:
+    if aim.hours is not None:
+        return f"for {aim.hours:g} h of one process (estimated)"
+    seen = proposal.seen.rehearsal
+    if not math.isfinite(seen.error):
+        return f"errors of ln g could not be estimated; the aim was {aim.errors:g}"
+    return f"for errors of ln g of about {aim.errors:g} (estimated); more of them: smaller errors"
+
+
+def _round_time(proposal: Proposal) -> str:
+    length: Length = proposal.length
+    seconds = proposal.seen.rehearsal.seconds * length.exchanges * length.steps
+    return duration(seconds) if seconds >= 1 else "a second"
+
+
+def _ladder(proposal: Proposal) -> list[str]:
+    lines = ["Inputs of output z are visited with weight exp(-beta z). beta = 0 makes the density"]
+    if proposal.m is not None:
+        lines += [
+            f"absolute; beta = m = {proposal.m:g} is the model's own distribution. Both are drawn",
+            "directly. Betas lie as close as the spread of z asks for.",
+        ]
+        return lines
+    lines += [
+        "absolute; betas below 0 reach high outputs, those above 0 low ones. They lie as close as",
+        "the spread of z asks for. How far they go: "
+        + "; ".join(f"{side} outputs, {end}" for side, end in proposal.ends.items())
+        + ".",
+        "Where the outputs of a test set lie further out, add betas.",
+    ]
+    return lines
+
+
+def _side(proposal: Proposal) -> str:
+    which = "small" if proposal.side == "low" else "large"
+    assumed = (
+        " (assumed: turn it round if not)" if proposal.tree["model"]["kind"] == "python" else ""
+    )
+    return f"{which} outputs are the confident ones{assumed}"
+
+
+def _table(name: str, values: dict[str, Any], comments: dict[str, str]) -> str:
+    """Return a table with a comment behind some of its keys, a list of numbers on one line."""
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = [f"[{name}]"]
+    for key, value in values.items():
+        if key in tables:
+            continue
+        line = tomli_w.dumps({key: value}).strip()
+        if isinstance(value, list):
+            line = f"{key} = [{', '.join(_number(one) for one in value)}]"
+        lines.append(f"{line:<{COLUMN}} # {comments[key]}" if key in comments else line)
+    for key, value in tables.items():
+        inner = tomli_w.dumps({name: {key: value}}).strip().removeprefix(f"[{name}]").strip()
+        lines += ["", inner]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: Any) -> str:
+    return tomli_w.dumps({"v": value}).partition("=")[2].strip()
+
+
+def _comment(*lines: str) -> str:
+    return "\n".join(f"# {printable(line)}" for line in lines)

@@ -1,0 +1,263 @@
+"""What z does at some betas: uniform inputs, a model's own tempered draws, or short cooled chains.
+
+None of it is exact, and nothing of it enters a run: it says where to put bins and betas.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import models, rng
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.pilot.choose import FloatArray, Spread
+from omniinput_hpc.sampling import build, plan
+from omniinput_hpc.tempering.ensembles import Canonical
+
+if TYPE_CHECKING:
+    from omniinput_hpc.sampling.build import Built
+    from omniinput_hpc.sampling.rung import Rung
+
+N_UNIFORM = 1024
+"""Uniform inputs that are evaluated, and draws at each beta, at most."""
+FEWEST = 64
+"""Of them, however slow the model is."""
+N_DRAWN_BETAS = 9
+"""Betas from 0 to m at which a language model is drawn from."""
+STEP = 0.8
+"""How many standard deviations of z a cooled chain's next beta differs by."""
+LARGEST_BARRIER = 4.25
+"""Of one side; with a rejection of a half that is 9 rungs, beside the one at beta = 0."""
+SATURATED = 0.005
+"""Share of the range of z below which a step of beta no longer moves the mean output."""
+STALLED = 0.01
+"""Share of accepted moves below which a chain no longer follows."""
+SWEEPS = 4
+"""Moves of a chain at each beta, in numbers of sites; at least MIN_MOVES, if there is time."""
+MIN_MOVES = 60
+FEWEST_MOVES = 8
+N_BETAS = 12
+"""Betas of a side among which its time is divided."""
+
+AfterMove = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A chain cooled from beta = 0 to one side.
+
+    Attributes
+    ----------
+    beta_i, mean_i, sd_i : float64 [n], in the order in which they were visited
+    lowest, highest : extremes of z
+    end : why it went no further, as half a sentence
+    """
+
+    beta_i: FloatArray
+    mean_i: FloatArray
+    sd_i: FloatArray
+    lowest: float
+    highest: float
+    end: str
+
+
+def clock_of(built: Built) -> Callable[[], float]:
+    """Return the clock of a pilot: CPU time if single-threaded, so that other load is no matter."""
+    single = (built.device, built.config.run.threads) == ("cpu", 1)
+    return time.process_time if single else time.monotonic
+
+
+class Deadline:
+    """A time that something may take."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._clock, self._end = clock, clock() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is over."""
+        return self._clock() >= self._end
+
+
+def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> NDArray[np.float64]:
+    """Return z of uniformly random inputs, float64 [n]: 1,024, or fewer where time is over.
+
+    Raises a UserError where an output is not finite, or where all are equal.
+    """
+    g, walkers = built.geometry, built.rungs[0].walkers
+    random = rng.generator(built.config.run.seed, "trial", 10)
+    z: list[NDArray[np.float32]] = []
+    while sum(map(len, z)) < N_UNIFORM and not (
+        deadline.is_over and sum(map(len, z)) >= min(FEWEST, N_UNIFORM)
+    ):
+        x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+        z.append(walkers.evaluate(x))
+        after_move()
+    all_z = np.concatenate(z).astype(np.float64)
+    if np.ptp(all_z) == 0:
+        raise UserError(
+            f"the model returned z = {all_z[0]:g} for all of {len(all_z)} random inputs: with one "
+            "output there is no distribution to sample; is it the right model, and are its inputs "
+            "those that it was made for?"
+        )
+    return all_z
+
+
+def drawn_spread(
+    built: Built, z_uniform: FloatArray, deadline: Deadline, after_move: AfterMove
+) -> Spread:
+    """Return z of a language model's own draws at b = beta / m from 0 to 1, and of uniform inputs.
+
+    They are drawn value by value from exp(b l), which is not quite the ensemble exp(-beta z), but
+    at both ends.
+    """
+    m = float(built.model_beta or 0.0)
+    beta_i = np.linspace(0.0, m, N_DRAWN_BETAS)
+    tree = built.config.model_dump(exclude_unset=True)
+    tree["sampler"] |= {"method": "ancestral", "steps": 1, "exchanges": 1}
+    tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
+    config = Config.model_validate(tree)
+    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    rungs = build.make_rungs(config, g, built.model, built.device, range(len(beta_i)), built.rows)
+    z_i: list[list[NDArray[Any]]] = [[z_uniform], *([] for _ in rungs[1:])]
+    n = 0
+    while n < N_UNIFORM and not (deadline.is_over and n >= min(FEWEST, N_UNIFORM)):
+        for rung in rungs[1:]:
+            if n == 0:
+                rung.start()
+            z_i[rung.k].append(_segment(rung, config.run.seed, n, 1, after_move)[0].ravel())
+        n += g.n_walkers
+    z = [np.concatenate(parts).astype(np.float64) for parts in z_i]
+    return Spread(
+        beta_i,
+        np.array([one.mean() for one in z]),
+        np.array([one.std() for one in z]),
+        min(float(one.min()) for one in z),
+        max(float(one.max()) for one in z),
+    )
+
+
+def cooled_spread(
+    built: Built, z_uniform: FloatArray, seconds: float, after_move: AfterMove
+) -> tuple[Spread, dict[str, str]]:
+    """Return z at betas to both sides of 0, and why each side went no further.
+
+    The texts are by "low" (beta > 0) and "high" (beta < 0). Each side takes `seconds` at most.
+    """
+    sides = {
+        name: _cool(built, sign, z_uniform, seconds, after_move)
+        for name, sign in (("high", -1.0), ("low", 1.0))
+    }
+    high, low = sides["high"], sides["low"]
+
+    def joined(of: Callable[[Side], FloatArray], at_zero: float) -> FloatArray:
+        return np.concatenate([of(high)[::-1], [at_zero], of(low)])
+
+    return Spread(
+        joined(lambda side: side.beta_i, 0.0),
+        joined(lambda side: side.mean_i, float(z_uniform.mean())),
+        joined(lambda side: side.sd_i, float(z_uniform.std())),
+        min(high.lowest, low.lowest, float(z_uniform.min())),
+        max(high.highest, low.highest, float(z_uniform.max())),
+    ), {name: side.end for name, side in sides.items()}
+
+
+def _cool(
+    built: Built, sign: float, z_uniform: FloatArray, seconds: float, after_move: AfterMove
+) -> Side:
+    """Cool (sign 1) or heat beyond (-1) a rung's walkers, in steps of beta that z's spread sets."""
+    config, g = built.config, built.geometry
+    moves = _moves_at_each_beta(built, seconds)
+    deadline = Deadline(seconds, clock_of(built))
+    short = _with_steps(config, moves)
+    of_short = plan.geometry_of(short, g.n_values, g.n_sites)
+    (rung,) = build.make_rungs(short, of_short, built.model, built.device, [0], built.rows)
+    rung.start()
+    beta, mean, sd = 0.0, float(z_uniform.mean()), float(z_uniform.std())
+    lowest, highest, barrier = float(z_uniform.min()), float(z_uniform.max()), 0.0
+    visited: list[tuple[float, float, float]] = []
+    end = ""
+    while not end:
+        step = STEP / sd if not visited else min(STEP / sd, 2.0 * abs(beta))
+        beta = float(f"{beta + sign * step:.3g}")
+        rung.set_ensemble(Canonical(beta))
+        z_tw, accepted = _segment(rung, config.run.seed, len(visited), moves, after_move)
+        z = z_tw[moves // 2 :].astype(np.float64)
+        moved = abs(float(z.mean()) - mean)
+        mean, sd = float(z.mean()), float(z.std())
+        lowest, highest = min(lowest, float(z_tw.min())), max(highest, float(z_tw.max()))
+        barrier += step * max(sd, np.sqrt(moved / step)) / np.sqrt(np.pi)
+        visited.append((beta, mean, sd))
+        if sd <= SATURATED * (highest - lowest):
+            end = f"at beta = {beta:.3g} z no longer changes"
+        elif accepted < STALLED:
+            end = f"at beta = {beta:.3g} hardly a move is accepted"
+        elif barrier >= LARGEST_BARRIER:
+            end = f"as far as some {round(2 * barrier)} rungs reach"
+        elif deadline.is_over:
+            end = "as far as the pilot's time reached"
+    beta_i, mean_i, sd_i = np.array(visited).T
+    return Side(beta_i, mean_i, np.maximum(sd_i, 1e-12), lowest, highest, end)
+
+
+def _moves_at_each_beta(built: Built, seconds: float) -> int:
+    """Return how many moves of a chain fit into a twelfth of a side's time: two sweeps or fewer."""
+    wanted = max(MIN_MOVES, SWEEPS * built.geometry.n_sites)
+    a_move = built.trials[-1].seconds if built.trials else 0.0
+    fit = int(seconds / N_BETAS / a_move) if a_move > 0 else wanted
+    return max(FEWEST_MOVES, min(wanted, fit))
+
+
+def _with_steps(config: Config, steps: int) -> Config:
+    """Return the same with other lengths of a segment, one sample each."""
+    sampler = config.sampler.model_copy(update={"steps": steps, "exchanges": 1})
+    samples = config.samples.model_copy(update={"every": steps})
+    return config.model_copy(update={"sampler": sampler, "samples": samples})
+
+
+def _segment(
+    rung: Rung, seed: int, number: int, steps: int, after_move: AfterMove
+) -> tuple[NDArray[np.float32], float]:
+    """Move a rung's walkers; return z, float32 [steps, W], and the share of accepted moves."""
+    own, shared = (rng.generator(seed, "trial", 20 + i, rung.k, number) for i in range(2))
+    segment = rung.walkers.begin_segment(own, shared, 0)
+    for _ in range(steps):
+        segment.step()
+        after_move()
+    recorded = segment.recorded()
+    attempted = max(1, int(recorded.attempted_p.sum()))
+    return recorded.z_tw.copy(), float(recorded.accepted_p.sum()) / attempted
+
+
+def kernel_table(built_model: Any) -> dict[str, Any]:
+    """Return the table [kernel] that fits what a model offers."""
+    offers = models.offers_of(built_model)
+    if offers.conditional_logits is not None:
+        return {"name": "lm-conditional"}
+    if offers.output_and_gradient is not None or offers.factors is not None:
+        return {"name": "gibbs-with-gradients"}
+    return {"name": "metropolis"}
+
+
+def steps_of(kernel: str, n_sites: int) -> int:
+    """Return how many moves between two exchanges let most of an input change."""
+    if kernel == "lm-conditional":
+        return 5
+    return int(np.clip(n_sites // 2, 10, 50))
+
+
+def with_kernel(built: Built, kernel: dict[str, Any], n_walkers: int) -> Built:
+    """Return the same with another kernel and number of walkers."""
+    tree = built.config.model_dump(exclude_unset=True)
+    tree["kernel"] = kernel
+    tree["sampler"]["walkers"] = n_walkers
+    config = Config.model_validate(tree)
+    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    rungs = build.make_rungs(config, g, built.model, built.device, [0], built.rows)
+    return replace(built, config=config, geometry=g, rungs=rungs)

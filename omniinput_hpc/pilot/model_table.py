@@ -1,0 +1,102 @@
+"""From what a user names a model by to the table [model] of an input file. No torch is imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images.files import DESCRIPTION
+from omniinput_hpc.models.language import hf_checks, hf_folder
+from omniinput_hpc.plugins import split_name
+
+LENGTH = 25
+"""Tokens of an input, where neither the user nor the model's positions say less."""
+KINDS = ("causal-lm", "sequence-classifier", "image-classifier", "python")
+
+
+def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
+    """Return the table [model] of a folder, a name of the hub, or a ``module:function``.
+
+    kind : given by the user; None: found from the model's files
+    length : tokens of an input; None: 25, or as many as the model has positions
+
+    Raises a UserError where it is none of these, or where its kind requires more keys.
+    """
+    kind = kind or _kind_of(model)
+    if kind == "python":
+        _no_length(length, kind)
+        return {"kind": kind, "factory": model}
+    if kind == "image-classifier":
+        _no_length(length, kind)
+        return {"kind": kind, "path": model, "target": _target(Path(model).expanduser())}
+    folder = hf_folder.resolve(model, "MODEL")
+    config = hf_folder.read_config(folder)
+    table = {"kind": kind, "path": model, "length": length or _default_length(config, kind)}
+    if kind == "sequence-classifier":
+        classes = hf_checks.number_of_classes(config, folder / "config.json")
+        table |= {"target": 1 if classes == 2 else 0, "output": "logit"}
+    return table
+
+
+def name_of(model: str) -> str:
+    """Return a name for the files about a model: its folder's last part, or its module's."""
+    last = model.partition(":")[0].rpartition(".")[2] if _is_function(model) else Path(model).name
+    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in last).strip("-.")
+    return kept or "my"
+
+
+def default_side(table: dict[str, Any], has_conditionals: bool) -> str:
+    """Return the side of z where a model is confident: low for a loss, high for all else."""
+    loss = table["kind"] == "causal-lm" or (table["kind"] == "python" and has_conditionals)
+    flipped = table.get("sign", 1) == -1
+    return "low" if loss != flipped else "high"
+
+
+def _kind_of(model: str) -> str:
+    path = Path(model).expanduser()
+    if _is_function(model) and not path.exists():
+        return "python"
+    if path.is_file():
+        hint = (
+            "give --kind image-classifier with --set model.factory=module:function, "
+            "model.shape=[height, width] and model.n_values"
+            if path.suffix == ".safetensors"
+            else "give a folder, a name of the hub, or module:function"
+        )
+        raise UserError(f"{model} is a file: {hint}")
+    if os.path.isdir(path) and (path / DESCRIPTION).is_file():
+        return "image-classifier"
+    config = hf_folder.read_config(hf_folder.resolve(model, "MODEL"))
+    names = config.get("architectures")
+    first = str(names[0]) if isinstance(names, list) and names else ""
+    return "sequence-classifier" if first.endswith("ForSequenceClassification") else "causal-lm"
+
+
+def _is_function(model: str) -> bool:
+    try:
+        split_name(model)
+    except ValueError:
+        return False
+    return True
+
+
+def _target(folder: Path) -> str:
+    """Return what z is of an image network: an energy-based model's log-likelihood, or a logit."""
+    if not os.path.isdir(folder):  # with a factory of the user's
+        return "logit"
+    training = hf_checks.read_settings(folder, DESCRIPTION).get("training")
+    return "log-likelihood" if training == "energy" else "logit"
+
+
+def _no_length(length: int | None, kind: str) -> None:
+    if length is not None:
+        raise UserError(f"--length is of texts; a model of kind {kind} says its number of sites")
+
+
+def _default_length(config: dict[str, Any], kind: str) -> int:
+    positions = config.get("n_positions", config.get("max_position_embeddings"))
+    if isinstance(positions, int) and positions < LENGTH:
+        return max(positions, 2 if kind == "causal-lm" else 3)
+    return LENGTH

@@ -1,0 +1,216 @@
+"""From a model that is built to a proposed input: measure, choose, rehearse, choose again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omniinput_hpc import models
+from omniinput_hpc.config import Config
+from omniinput_hpc.pilot import choose, measure, model_table, rehearse
+from omniinput_hpc.pilot.choose import FloatArray, Length, Spread
+from omniinput_hpc.pilot.rehearse import Seen
+from omniinput_hpc.sampling import build
+
+if TYPE_CHECKING:
+    from omniinput_hpc.parallel.comm import World
+    from omniinput_hpc.parallel.stopping import StopCheck
+    from omniinput_hpc.sampling.build import Built
+
+MAX_CPU_WALKERS = 64
+"""On a CPU more walkers gain little, and a round then moves each of them less often."""
+SHARES = {"uniform": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
+"""Of the pilot's seconds. The rest is what finding the number of walkers takes."""
+
+log = logging.getLogger("omniinput_hpc")
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a run is for: errors of log g, or hours of one process."""
+
+    errors: float = 0.1
+    hours: float | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What an input file is written from.
+
+    Attributes
+    ----------
+    tree : the input, as tables
+    length : rounds, burn-in, exchanges and steps, which are in the tree too
+    z_uniform : mean and standard deviation of z at uniform inputs
+    spread : of z at the betas that were measured last
+    drawn : whether the model could be drawn from, m its beta
+    ends : why the ladder goes no further, by side; empty for models that are drawn from
+    seen : of the last rehearsal
+    side : "low" or "high"
+    notes : what the user should know, as sentences
+    """
+
+    tree: dict[str, Any]
+    length: Length
+    z_uniform: tuple[float, float]
+    spread: Spread
+    m: float | None
+    ends: Mapping[str, str]
+    seen: Seen
+    side: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of the whole run on one process."""
+        return self.length.moves * self.seen.rehearsal.seconds
+
+
+def first_input(model: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of an input with which the model is built; its bins mean nothing yet."""
+    return {
+        "run": {"output": "pilot.h5", "seed": 1, "rounds": 1, **run},
+        "model": dict(model),
+        "sampler": {"walkers": 16, "steps": 10, "exchanges": 1},
+        # Not 0 alone: at 0 inputs are drawn, and trials must see moves of the kernel.
+        "ladder": {"betas": [0.0, 1e-9]},
+        "bins": {"lower": -1.0, "upper": 1.0, "width": 1.0},
+        "samples": {"every": 10},
+    }
+
+
+def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
+    """Return a proposed input for a model, after a pilot of about so many seconds.
+
+    Raises a UserError where the model cannot be sampled.
+    """
+    built.check_is_function()
+    kernel = measure.kernel_table(built.model)
+    built = _with_walkers(world, measure.with_kernel(built, kernel, 16))
+    clock = measure.clock_of(built)
+    deadline = measure.Deadline(SHARES["uniform"] * seconds, clock)
+    z = measure.uniform_outputs(built, deadline, stopping.after_move)
+    log.info("z of %d uniform inputs: %.4g +- %.3g", len(z), z.mean(), z.std())
+    m = built.model_beta
+    ends: dict[str, str] = {}
+    time_of_spread = SHARES["spread"] * seconds
+    if m is not None:
+        deadline = measure.Deadline(time_of_spread, clock)
+        spread = measure.drawn_spread(built, z, deadline, stopping.after_move)
+    else:
+        spread, ends = measure.cooled_spread(built, z, time_of_spread / 2, stopping.after_move)
+    log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
+    steps = measure.steps_of(kernel["name"], built.geometry.n_sites)
+    kept = (0.0,) if m is None else (0.0, m)
+    tree, seen = _input(built, kernel, spread, steps, choose.barrier(spread), kept), None
+    for part in ("first", "second"):
+        config = Config.model_validate(tree)
+        seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
+        _log_rehearsal(seen, len(config.beta_k))
+        if not np.isfinite(seen.spread.beta_i).all():
+            break
+        spread = _joined(seen.spread, spread)
+        if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
+            lambda_k = choose.measured_barrier(seen.spread, seen.rejection_k)
+            tree = _input(built, kernel, spread, steps, lambda_k, kept)
+    assert seen is not None
+    length = (
+        choose.length_for_errors(aim.errors, seen.rehearsal, steps)
+        if aim.hours is None
+        else choose.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
+    )
+    offers = models.offers_of(built.model)
+    side = model_table.default_side(tree["model"], offers.conditional_logits is not None)
+    return Proposal(
+        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, seen, side, _notes(seen)
+    )
+
+
+WORST_REJECTION = 0.8
+"""Of a pair after the second rehearsal, above which betas are chosen once more."""
+
+
+def _with_walkers(world: World, built: Built) -> Built:
+    """Return the same with the number of walkers that fills the device."""
+    found, _ = build.try_moves(world, built, world.hosts(), find=True)
+    n_walkers = found.geometry.n_walkers
+    if found.device == "cpu" and n_walkers > MAX_CPU_WALKERS:
+        trials = [t for t in found.trials if t.n_walkers <= MAX_CPU_WALKERS]
+        kernel = found.config.kernel.model_dump(exclude_unset=True)
+        found = measure.with_kernel(found, kernel, MAX_CPU_WALKERS)
+        found.trials[:] = trials
+    log.info("%d walkers a rung", found.geometry.n_walkers)
+    return found
+
+
+def _joined(newer: Spread, older: Spread) -> Spread:
+    """Return the newer spread with the extremes of both."""
+    lowest, highest = min(newer.lowest, older.lowest), max(newer.highest, older.highest)
+    return Spread(newer.beta_i, newer.mean_i, newer.sd_i, lowest, highest)
+
+
+def _input(
+    built: Built,
+    kernel: dict[str, Any],
+    spread: Spread,
+    steps: int,
+    lambda_i: FloatArray,
+    kept: tuple[float, ...],
+) -> dict[str, Any]:
+    """Return an input's tables, the ladder and the bins chosen; its rounds mean nothing yet."""
+    beta_k = choose.ladder(spread.beta_i, lambda_i, kept)
+    model = built.config.model.model_dump(exclude_unset=True)
+    floor, ceiling = bounds(model, m_known=built.model_beta is not None)
+    found = choose.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
+    run = built.config.run.model_dump(exclude_unset=True)
+    return {
+        "run": run,
+        "model": model,
+        "sampler": {
+            "method": "parallel-tempering",
+            "walkers": built.geometry.n_walkers,
+            "steps": steps,
+            "exchanges": 1,
+        },
+        "ladder": {"betas": beta_k.tolist(), "tune": True},
+        "kernel": kernel,
+        "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
+        "samples": {"every": steps},
+    }
+
+
+def bounds(model: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
+    """Return between which outputs z lies for any input of a model's table.
+
+    m_known : whether the model's conditionals are probabilities, whose mean loss is at least 0
+    """
+    if m_known:
+        return 0.0, np.inf
+    if "log-softmax" in (model.get("target"), model.get("output")):
+        return (-np.inf, 0.0) if model.get("sign", 1) == 1 else (0.0, np.inf)
+    return -np.inf, np.inf
+
+
+def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
+    known = seen.rejection_k[np.isfinite(seen.rejection_k)]
+    swaps = f"neighbours accept {1 - known.max():.0%} or more of their swaps" if known.size else ""
+    error = f"errors of ln g about {seen.rehearsal.error:.2g}"
+    log.info("rehearsal with %d rungs: %s", n_rungs, seen.problem or f"{swaps}, {error}")
+
+
+def _notes(seen: Seen) -> list[str]:
+    """Return what the user should know of the last rehearsal."""
+    notes = [f"not estimated: {seen.problem}"] if seen.problem else []
+    known = np.nan_to_num(seen.rejection_k, nan=0.0)
+    worst = int(np.argmax(known)) if known.size else 0
+    if known.size and known[worst] > WORST_REJECTION:
+        beta_k = seen.spread.beta_i
+        notes.append(
+            f"neighbours at beta = {beta_k[worst]:.3g} and {beta_k[worst + 1]:.3g} accepted "
+            f"{1 - known[worst]:.0%} of their swaps in the pilot: few outputs lie between them"
+        )
+    return notes

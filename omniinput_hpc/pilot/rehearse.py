@@ -1,0 +1,186 @@
+"""A rehearsal: a chosen input is run for some seconds in a temporary folder, and looked at.
+
+It is the program itself that runs, so that errors, swaps and times are those of such a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tomli_w
+
+from omniinput_hpc import rng
+from omniinput_hpc.config import Config
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.errors.chains import chain_diagnostics
+from omniinput_hpc.pilot import choose
+from omniinput_hpc.pilot.choose import FloatArray, Rehearsal, Spread, typical_error
+from omniinput_hpc.pilot.measure import clock_of
+from omniinput_hpc.runfile import lock
+from omniinput_hpc.runfile.reader import RunReader, open_run
+from omniinput_hpc.sampling import build, plan
+from omniinput_hpc.sampling.restart import Existing, Identity
+
+if TYPE_CHECKING:
+    from omniinput_hpc.parallel.comm import World
+    from omniinput_hpc.parallel.stopping import StopCheck
+    from omniinput_hpc.sampling.build import Built
+
+BURN_IN, ROUNDS = 6, 8
+FEWEST_EXCHANGES = 2
+"""Of a round."""
+PATIENCE = 3.0
+"""How many times the given seconds a rehearsal may take before it is not begun."""
+
+log = logging.getLogger("omniinput_hpc")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rehearsal has shown.
+
+    Attributes
+    ----------
+    rehearsal : errors and times
+    spread : of z on the ladder as burn-in left it
+    rejection_k : float64 [K - 1], share of rejected swaps of each pair; NaN: none tried
+    problem : why there is no density, as a sentence; "" where there is one
+    """
+
+    rehearsal: Rehearsal
+    spread: Spread
+    rejection_k: FloatArray
+    problem: str = ""
+
+
+def run(world: World, built: Built, config: Config, seconds: float, stopping: StopCheck) -> Seen:
+    """Run an input with a model that is built already, for about so many seconds.
+
+    Raises a UserError where the model turns out not to be a function, or cannot be moved.
+    """
+    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
+    built = replace(built, config=config, geometry=g, rungs=rungs)
+    built.check_is_function()
+    once = _seconds_of_an_exchange(built, stopping)
+    steps = config.sampler.steps
+    if once * FEWEST_EXCHANGES * (BURN_IN + ROUNDS) > PATIENCE * seconds:
+        return _unseen(g.n_rungs, once / steps, steps)
+    exchanges = max(FEWEST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
+    with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
+        output = Path(folder) / "pilot.h5"
+        config = _short(config, str(output), exchanges)
+        g = plan.geometry_of(config, g.n_values, g.n_sites)
+        rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
+        short = replace(built, config=config, geometry=g, rungs=rungs)
+        per_move = _sample(world, short, output, stopping)
+        with open_run(output, tried=True) as reader:
+            return _look(reader, config, per_move)
+
+
+def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
+    """Return the seconds of one segment of all rungs, at the second time."""
+    clock, seconds = clock_of(built), 0.0
+    for number in range(2):
+        begin = clock()
+        for rung in built.rungs:
+            if number == 0:
+                rung.start()
+            own, shared = (rng.generator(0, "trial", 30 + i, rung.k, number) for i in range(2))
+            segment = rung.walkers.begin_segment(own, shared, 0)
+            for _ in range(rung.walkers.recording.steps):
+                segment.step()
+                stopping.after_move()
+            segment.recorded()
+        seconds = clock() - begin
+    return max(seconds, 1e-4)
+
+
+def _unseen(n_rungs: int, per_move: float, steps: int) -> Seen:
+    """Return what is known of a ladder that is too slow to be rehearsed: its time alone."""
+    nothing = np.full(n_rungs, np.nan)
+    moves = choose.ROUNDS * choose.LEAST_EXCHANGES * steps // 4
+    return Seen(
+        Rehearsal(np.inf, moves, np.nan, per_move),
+        Spread(nothing, nothing, nothing, np.inf, -np.inf),
+        nothing[1:],
+        "the model is too slow for a rehearsal of so many seconds (--seconds)",
+    )
+
+
+def _short(config: Config, output: str, exchanges: int) -> Config:
+    """Return an input for the rehearsal's rounds."""
+    return config.model_copy(
+        update={
+            "run": config.run.model_copy(
+                update={"output": output, "rounds": ROUNDS, "burn_in": BURN_IN, "writer": "gather"}
+            ),
+            "sampler": config.sampler.model_copy(update={"exchanges": exchanges}),
+            "samples": config.samples.model_copy(update={"every": config.sampler.steps}),
+        }
+    )
+
+
+def _sample(world: World, built: Built, output: Path, stopping: StopCheck) -> float:
+    """Sample, and return the seconds of a move of all walkers of all rungs."""
+    from omniinput_hpc.sampling import loop
+
+    header = {"config": tomli_w.dumps(built.config.model_dump(exclude_none=True))}
+    here = Identity("pilot", built.probe(), {}, float("nan"))
+    clock = clock_of(built)
+    begin = clock()
+    with lock.hold(output, world) as held, _silent():
+        build.prepare_file(built, here, Existing(), header, held.heartbeat)
+        run = build.start(world, built, "gather", stopping, held, shown=False)
+        try:
+            loop.sample(run)
+        finally:
+            run.progress.close()
+            run.writer.close()
+    sampler = built.config.sampler
+    return (clock() - begin) / ((BURN_IN + ROUNDS) * sampler.moves_per_round)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the run's own lines and warnings back: they are about a run that nobody asked for."""
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _look(run: RunReader, config: Config, per_move: float) -> Seen:
+    """Return what the rehearsal's file shows."""
+    moves = config.sampler.moves_per_round * ROUNDS
+    z_rks = run.samples_z().astype(np.float64)
+    spread = Spread(
+        run.beta_k,
+        z_rks.mean(axis=(0, 2)),
+        z_rks.std(axis=(0, 2)),
+        float(z_rks.min()),
+        float(z_rks.max()),
+    )
+    swaps_k2 = run.swaps_k2()
+    with np.errstate(invalid="ignore"):
+        rejection_k = 1.0 - swaps_k2[:, 1] / swaps_k2[:, 0]
+    _, tau_k = chain_diagnostics(run)
+    tau = float(np.nanmax(tau_k)) if np.isfinite(tau_k).any() else np.nan
+    error, problem = np.inf, ""
+    try:
+        density = density_of_run(run)
+        error = typical_error(density.log_g_error_b, density.count_b)
+    except EstimateError as why:
+        problem = str(why)
+    per_round = config.sampler.moves_per_round
+    return Seen(Rehearsal(error, moves, tau * per_round, per_move), spread, rejection_k, problem)

@@ -1,0 +1,226 @@
+"""What `--check` can say of a run before it: how long it will take, and what will go wrong.
+
+Some exchanges are tried as the run would make them, from where its walkers start: on all ranks
+together, so that what they share shows. The walkers have not equilibrated then: what is said of
+swaps and of outputs is what those few moves saw.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.config import Config
+from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_hpc.text import duration
+
+if TYPE_CHECKING:
+    from omniinput_hpc.parallel.comm import World
+    from omniinput_hpc.sampling.build import Built
+    from omniinput_hpc.sampling.rung import Rung
+
+FloatArray = NDArray[np.float64]
+
+TRIAL_SECONDS = 6.0
+"""What the trial may take, about."""
+MAX_EXCHANGES = 50
+HARDLY = 0.05
+"""The share of accepted swaps below which neighbours hardly swap."""
+OUTSIDE = 0.01
+"""The share of the trial's outputs outside the bins below which nothing is said."""
+WIDTH_TIMES_BETA = 0.25
+"""Largest |beta| times the bins' width above which weights vary too much inside a bin."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What some tried exchanges showed; the same on all ranks.
+
+    Attributes
+    ----------
+    exchanges : tried as a whole; 0 where not even one fitted into the time
+    seconds : of the clock, for one exchange and the moves before it
+    z_kw : float64 [K, W], the last outputs of each rung; NaN where there are none
+    extremes : float64 [2], lowest and highest output of all moves
+    outside : share of all outputs outside the bins
+    """
+
+    exchanges: int
+    seconds: float
+    z_kw: FloatArray
+    extremes: FloatArray
+    outside: float
+
+
+def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
+    """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
+    config, g = built.config, built.geometry
+    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world)
+    for rung in built.rungs:
+        rung.start()
+        rung.begin_round()
+    begin, per_exchange = time.monotonic(), 0.0
+    each: list[float] = []
+    most = min(MAX_EXCHANGES, config.sampler.exchanges)
+    while len(each) < most:
+        start = time.monotonic()
+        left = seconds - (start - begin)
+        moved = [_move(rung, config, len(each), left / len(built.rungs)) for rung in built.rungs]
+        whole = world.all(all(done == config.sampler.steps for done, _ in moved))
+        if not whole:
+            per_move = sum(spent / max(done, 1) for done, spent in moved)
+            mine = per_move * config.sampler.steps
+            per_exchange = per_exchange or float(world.max(np.array([mine]))[0])
+            break
+        if config.sampler.method != "ancestral":
+            exchanger.swap(built.rungs, len(each))
+        each.append(time.monotonic() - start)
+        if not world.all(time.monotonic() - begin + each[-1] < seconds):
+            break
+    if each:  # what the first one takes, it takes but once
+        mine = float(np.mean(each[1:] or each))
+        per_exchange = float(world.max(np.array([mine]))[0])
+    return _together(world, built, len(each), per_exchange)
+
+
+def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[int, float]:
+    """Move a rung's walkers up to an exchange; return moves made and the seconds they took.
+
+    Where they do not fit into the time, they are not recorded.
+    """
+    begin, steps = time.monotonic(), config.sampler.steps
+    own, shared = (
+        rng.generator(config.run.seed, "trial", 40 + i, rung.k, exchange) for i in (0, 1)
+    )
+    segment = rung.walkers.begin_segment(own, shared, first_move=exchange * steps)
+    done = 0
+    while done < steps and (done == 0 or time.monotonic() - begin < seconds):
+        segment.step()
+        done += 1
+    if done == steps:
+        recorded = segment.recorded()
+        rung.record(recorded, config.samples.every, exchange * steps)
+        rung.adapt(recorded)
+    return done, time.monotonic() - begin
+
+
+def _together(world: World, built: Built, exchanges: int, seconds: float) -> Forecast:
+    """Return what all ranks saw."""
+    g = built.geometry
+    z_kw = np.zeros((g.n_rungs, g.n_walkers))
+    numbers = np.zeros(2)
+    extremes = np.array([-np.inf, -np.inf])  # less the lowest, and the highest
+    for rung in built.rungs:
+        z_kw[rung.k] = rung.walkers.configurations()[1]
+        counted, outside = rung.histogram.moments[0], rung.histogram.outside.sum()
+        numbers += counted, outside
+        extremes = np.maximum(extremes, rung.histogram.extremes * (-1, 1))
+    counted, outside = np.asarray(world.sum(numbers))
+    less_lowest, highest = world.max(extremes)
+    z_kw = np.asarray(world.sum(z_kw))
+    return Forecast(
+        exchanges, seconds, z_kw if exchanges else np.full_like(z_kw, np.nan),
+        np.array([-less_lowest, highest]), float(outside / max(counted, 1)),
+    )  # fmt: skip
+
+
+def seconds_of_run(config: Config, forecast: Forecast) -> float:
+    """Return the estimated seconds of all rounds, burn-in included."""
+    rounds = config.run.burn_in + config.run.rounds
+    return rounds * config.sampler.exchanges * forecast.seconds
+
+
+def describe_time(config: Config, forecast: Forecast, processors: int, device: str) -> str:
+    """Return the estimate in words; `processors` is how many GPUs, or cores, the run has."""
+    seconds = seconds_of_run(config, forecast)
+    unit = "core-hours" if device == "cpu" else "GPU-hours"
+    tried = f"{forecast.exchanges} exchanges" if forecast.exchanges else "a few moves"
+    a_round = max(config.sampler.exchanges * forecast.seconds, 0.01)
+    in_words = duration(a_round) if a_round >= 10 else f"{a_round:.2g} s"
+    return (
+        f"about {duration(seconds)}, an estimate from {tried} tried now: {in_words} a round, "
+        f"{processors * seconds / 3600:.2g} {unit} in all; without starting up"
+    )
+
+
+def acceptance(beta_k: FloatArray, z_kw: FloatArray) -> FloatArray:
+    """Return the mean acceptance of swaps of neighbours, float64 [K - 1], all pairs of outputs.
+
+    NaN where a beta or an output is not known.
+    """
+    result = np.full(len(beta_k) - 1, np.nan)
+    for k, gap in enumerate(np.diff(beta_k)):
+        change_ww = gap * (z_kw[k + 1][:, None] - z_kw[k][None, :])
+        if np.isfinite(change_ww).all():
+            result[k] = float(np.exp(np.minimum(change_ww, 0.0)).mean())
+    return result
+
+
+def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[str]:
+    """Return what will go wrong, as sentences; none where nothing was found."""
+    notes = []
+    bins, canonical_k = config.bins, np.nan_to_num(config.beta_k, nan=0.0)
+    if forecast.outside > OUTSIDE:
+        low, high = forecast.extremes
+        notes.append(
+            f"{forecast.outside:.0%} of the trial's outputs were outside the bins: z was "
+            f"{low:.4g} to {high:.4g}, bins are {bins.lower:g} to {bins.upper:g}"
+        )
+    product = float(np.abs(canonical_k).max()) * bins.width
+    if product > WIDTH_TIMES_BETA * (1 + 1e-9):
+        notes.append(
+            f"largest |beta| * bins.width = {product:.2g} is above {WIDTH_TIMES_BETA:g}: weights "
+            f"vary inside a bin; a width of {bins.width * WIDTH_TIMES_BETA / product:.2g} would do"
+        )
+    if config.sampler.method == "parallel-tempering":
+        notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
+    return notes
+
+
+def _gaussian(config: Config) -> bool:
+    return any(not isinstance(e, Canonical) for e in _ensembles(config))
+
+
+def _ensembles(config: Config) -> list[object]:
+    from omniinput_hpc.sampling.build import initial_ensembles
+
+    return [*initial_ensembles(config)]
+
+
+def _judge_ladder(
+    beta_k: FloatArray, forecast: Forecast, model_beta: float | None, gaussian: bool
+) -> list[str]:
+    notes = []
+    rate_k = np.full(len(beta_k) - 1, np.nan) if gaussian else acceptance(beta_k, forecast.z_kw)
+    hardly_k = np.flatnonzero(np.nan_to_num(rate_k, nan=1.0) < HARDLY)
+    for k in hardly_k[:3]:
+        notes.append(
+            f"neighbours {k} and {k + 1} will hardly swap ({rate_k[k]:.1%} by the trial moves): "
+            f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
+        )
+    if len(hardly_k) > 3:
+        notes.append(f"so will {len(hardly_k) - 3} further pairs")
+    if model_beta is not None and model_beta not in beta_k:
+        notes.append(
+            f"no rung at beta = m = {model_beta:g}, the model's own distribution: with one, the "
+            "density could be checked against what is known there"
+        )
+    if model_beta is not None and beta_k[-1] > model_beta:
+        notes.append(
+            f"beta = {beta_k[-1]:g} is beyond m = {model_beta:g}: language models get stuck there"
+        )
+    if 0.0 in beta_k and len(hardly_k):
+        zero = int(np.flatnonzero(beta_k == 0.0)[0])
+        low = max([k + 1 for k in hardly_k if k < zero], default=0)
+        high = min([k for k in hardly_k if k >= zero], default=len(beta_k) - 1)
+        notes.append(
+            f"the density's absolute scale, known at beta = 0, reaches from beta = {beta_k[low]:g} "
+            f"to {beta_k[high]:g} by the trial moves"
+        )
+    return notes

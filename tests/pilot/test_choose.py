@@ -1,0 +1,141 @@
+"""Bins, ladders and lengths chosen by arithmetic, judged by densities that are known exactly."""
+
+import numpy as np
+import pytest
+from exact_moments import levels_of, moments
+
+from omniinput_hpc.pilot import choose
+from omniinput_hpc.pilot.choose import Rehearsal, Spread
+from omniinput_hpc.zoo.exact import Lattice, Occupation
+
+
+def exact_rejections(model, beta_k):
+    """Return the share of swaps that neighbours reject in equilibrium, by summing over all z."""
+    z_l, _ = levels_of(model)
+    _, p_kl = moments(model, beta_k)
+    rejections = []
+    for k in range(len(beta_k) - 1):
+        gap = beta_k[k + 1] - beta_k[k]
+        # x at the lower beta, y at the upper: a = exp((beta_k+1 - beta_k) (y - x))
+        accept_ll = np.exp(np.minimum(0.0, gap * (z_l[None, :] - z_l[:, None])))  # [x, y]
+        rejections.append(1.0 - p_kl[k] @ accept_ll @ p_kl[k + 1])
+    return np.array(rejections)
+
+
+MODELS = {
+    "16 sites": (Lattice(16, 4, 0.5), np.linspace(-3.0, 4.0, 15)),
+    "200 sites": (Lattice(200, 5, 1.0), np.linspace(-2.0, 8.0, 61)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_neighbours_of_a_chosen_ladder_reject_a_half(name):
+    model, beta_i = MODELS[name]
+    spread, _ = moments(model, beta_i)
+    beta_k = choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,))
+    assert 0.0 in beta_k and len(beta_k) % 4 == 0
+    assert beta_k[0] == beta_i[0] and beta_k[-1] == beta_i[-1]
+    rejection_k = exact_rejections(model, beta_k)
+    assert rejection_k.max() < 0.62 and np.median(rejection_k) > 0.2
+
+
+def test_equal_steps_of_beta_would_not_do():
+    """The same number of rungs, spaced without the spread: some neighbours hardly swap."""
+    model, beta_i = MODELS["200 sites"]
+    spread, _ = moments(model, beta_i)
+    n = len(choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,)))
+    assert exact_rejections(model, np.linspace(beta_i[0], beta_i[-1], n)).max() > 0.75
+
+
+def test_the_barrier_is_the_integral_of_the_spread():
+    spread = Spread(np.linspace(0, 3, 7), -4.0 * np.linspace(0, 3, 7), np.full(7, 2.0), -20.0, 5.0)
+    assert choose.barrier(spread)[-1] == pytest.approx(3 * 2 / np.sqrt(np.pi))
+
+
+def test_a_phase_that_ends_between_two_betas_is_seen_in_the_means():
+    beta_i, mean_i = np.array([0.0, 1.0, 2.0]), np.array([100.0, 99.0, 0.0])
+    spread = Spread(beta_i, mean_i, np.ones(3), 0.0, 101.0)
+    assert np.diff(choose.barrier(spread))[1] == pytest.approx(np.sqrt(99 / np.pi))
+
+
+def test_a_pair_that_never_swapped_counts_by_its_spread():
+    spread = Spread(np.array([0.0, 1.0, 5.0]), np.array([9.0, 5.0, -20.0]), np.full(3, 2.0), 0, 1)
+    lambda_k = choose.measured_barrier(spread, np.array([np.nan, 1.0]))
+    assert lambda_k[1] == pytest.approx(2 / np.sqrt(np.pi))
+    assert lambda_k[2] - lambda_k[1] > 4.0
+
+
+def test_0_and_m_are_rungs_and_betas_ascend():
+    beta_i = np.linspace(-3.0, 24.0, 9)
+    lambda_i = np.concatenate([[0.0], np.cumsum([0.0, 0, 0, 5, 0, 0, 0, 1])])
+    beta_k = choose.ladder(beta_i, lambda_i, (0.0, 24.0, 30.0))
+    assert {-3.0, 0.0, 24.0} <= set(beta_k) and (np.diff(beta_k) > 0).all()
+    assert len(choose.ladder(beta_i, 1e3 * lambda_i, (0.0,))) == choose.MAX_RUNGS
+    assert len(choose.ladder(beta_i, 0 * lambda_i, (0.0,))) == choose.LEAST_RUNGS
+
+
+@pytest.mark.parametrize(("value", "below"), [(0.0104, 0.01), (0.25 / 99, 0.0025), (7.0, 5.0),
+                                              (1.0, 1.0), (0.99, 0.5), (24.0, 20.0)])  # fmt: skip
+def test_a_nice_number(value, below):
+    assert choose.nice_below(value) == below
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 47.3, 1e4])
+@pytest.mark.parametrize("bounds", [(-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0)])
+def test_bins_hold_what_was_seen_with_room_and_are_fine_enough(scale, bounds):
+    from omniinput_hpc.config import Bins
+
+    sign = -1.0 if bounds[1] == 0 else 1.0
+    low, high = sorted((sign * 0.3 * scale, sign * 16.6 * scale))
+    spread = Spread(np.array([-1.0, 24.0]) / scale, np.zeros(2), np.full(2, 0.9 * scale), low, high)
+    found = choose.bins(spread, 24.0 / scale, *bounds)
+    assert found.lower <= low and found.upper >= high
+    assert found.lower >= bounds[0] and found.upper <= bounds[1]
+    assert found.upper - found.lower < 2.5 * (high - low)
+    if not np.isfinite(bounds[1]):
+        assert found.upper - high > 1.8 * 0.9 * scale  # room
+    assert 24.0 / scale * found.width <= 0.25 and found.n_bins >= choose.LEAST_BINS
+    edges = Bins(lower=found.lower, upper=found.upper, width=found.width).edges  # a whole number
+    assert len(edges) == found.n_bins + 1
+
+
+def test_the_typical_error_is_of_the_bins_that_hold_the_counts():
+    error_b = np.array([np.inf, 9.0, 0.1, 0.3, 0.2, 9.0, np.inf])
+    count_b = np.array([0, 2, 500, 500, 500, 2, 0])
+    assert choose.typical_error(error_b, count_b) == pytest.approx(0.2)
+    assert choose.typical_error(error_b, 0 * count_b) == np.inf
+
+
+def test_a_length_follows_the_square_of_the_error():
+    seen = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=0.01)
+    one = choose.length_for_errors(0.1, seen, steps=5)
+    assert one.rounds * one.exchanges * one.steps == pytest.approx(16_000, rel=0.03)
+    half = choose.length_for_errors(0.05, seen, steps=5)
+    assert half.rounds * half.exchanges == pytest.approx(4 * one.rounds * one.exchanges, rel=0.03)
+    assert one.burn_in * 4 == one.rounds
+
+
+def test_a_length_holds_60_correlation_times_and_no_long_round():
+    slow = Rehearsal(error=0.1, moves=1000, tau=500.0, seconds=0.01)
+    length = choose.length_for_errors(0.1, slow, steps=5)
+    assert length.rounds * length.exchanges * length.steps >= 30_000
+    long = Rehearsal(error=10.0, moves=1000, tau=5.0, seconds=0.5)
+    length = choose.length_for_errors(0.1, long, steps=5)
+    assert length.exchanges * length.steps * 0.5 <= choose.LONGEST_ROUND
+    assert length.rounds * length.exchanges * length.steps >= 1e7
+    unknown = Rehearsal(error=np.inf, moves=1000, tau=np.nan, seconds=0.5)
+    assert choose.length_for_errors(0.1, unknown, steps=5).moves >= 4000
+
+
+def test_a_length_for_hours_takes_them():
+    seen = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=0.02)
+    length = choose.length_for_time(7200.0, seen, steps=5)
+    assert length.moves * seen.seconds == pytest.approx(7200.0, rel=0.05)
+
+
+def test_a_first_order_transition_gets_its_rungs_where_the_means_jump():
+    model = Occupation()
+    spread, _ = moments(model, np.linspace(0.0, 1.0, 101))
+    beta_k = choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,))
+    between = int(np.argmin(np.diff(beta_k)))
+    assert beta_k[between] - 0.02 < 0.339 < beta_k[between + 1] + 0.02

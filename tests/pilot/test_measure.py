@@ -1,0 +1,78 @@
+"""What a pilot measures, beside exact moments; and kernels that fit what a model offers."""
+
+import numpy as np
+import pytest
+from exact_moments import moments
+from runs_in_progress import WORLD, config_of
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.pilot import measure
+from omniinput_hpc.sampling import build
+from omniinput_hpc.zoo.exact import lattice
+
+SETTINGS = ("ladder.betas=[0.0, 1e-9]", "sampler.walkers=32", "model.options={n_sites=20}")
+
+
+def always(seconds=60.0):
+    return measure.Deadline(seconds, lambda: 0.0)
+
+
+def nothing():
+    return None
+
+
+@pytest.fixture
+def built(tmp_path):
+    return build.build(WORLD, config_of(tmp_path, *SETTINGS), None)
+
+
+def test_uniform_outputs_have_the_exact_moments(built):
+    z = measure.uniform_outputs(built, always(), nothing)
+    exact, _ = moments(built.model, np.array([0.0]))
+    assert len(z) == measure.N_UNIFORM
+    assert abs(z.mean() - exact.mean_i[0]) < 4 * exact.sd_i[0] / np.sqrt(len(z))
+    assert z.std() == pytest.approx(exact.sd_i[0], rel=0.1)
+
+
+def test_few_outputs_do_where_time_is_over(built):
+    over = measure.Deadline(0.0, lambda: 1.0)
+    assert len(measure.uniform_outputs(built, over, nothing)) == measure.FEWEST
+
+
+def test_cooled_chains_follow_the_exact_moments(built):
+    z = measure.uniform_outputs(built, always(), nothing)
+    spread, ends = measure.cooled_spread(built, z, 1e6, nothing)
+    assert set(ends) == {"low", "high"} and all(ends.values())
+    assert (np.diff(spread.beta_i) > 0).all() and 0.0 in spread.beta_i
+    exact, _ = moments(built.model, spread.beta_i)
+    near = np.abs(spread.beta_i) < 3.0
+    assert near.sum() > 6
+    off = np.abs(spread.mean_i - exact.mean_i)[near] / exact.sd_i[near]
+    assert off.max() < 0.75  # short chains lag behind
+    np.testing.assert_allclose(spread.sd_i[near], exact.sd_i[near], rtol=0.35)
+    assert spread.lowest <= exact.lowest + 2.0 and spread.highest >= exact.highest - 4.0
+
+
+def test_a_model_of_one_output_is_refused(built, monkeypatch):
+    flat = np.zeros(32, dtype=np.float32)
+    monkeypatch.setattr(built.rungs[0].walkers, "evaluate", lambda x: flat)
+    with pytest.raises(UserError, match="z = 0 for all of 1024 random inputs"):
+        measure.uniform_outputs(built, always(), nothing)
+
+
+class Gradient:
+    def output_and_gradient(self, x):
+        raise NotImplementedError
+
+
+class Conditionals(Gradient):
+    def conditional_logits(self, x):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    (Conditionals(), "lm-conditional"), (Gradient(), "gibbs-with-gradients"),
+    (lattice("cpu"), "metropolis"),
+])  # fmt: skip
+def test_the_kernel_is_what_the_model_offers(model, name):
+    assert measure.kernel_table(model) == {"name": name}

@@ -1,0 +1,113 @@
+"""What --check says before a run: times, swaps and bins, from a few tried exchanges."""
+
+import time
+
+import numpy as np
+import pytest
+from exact_moments import moments
+from runs_in_progress import WORLD, begin, config_of
+
+from omniinput_hpc.sampling import build, forecast, loop
+from omniinput_hpc.sampling.forecast import Forecast
+from omniinput_hpc.zoo.exact import Lattice
+
+BETAS = "ladder.betas=[-2.0, 0.0, 1.5, 4.0]"
+
+
+def built_of(folder, *changes):
+    return build.build(WORLD, config_of(folder, *changes), None)
+
+
+def seen(z_kw, seconds=0.01, exchanges=5, outside=0.0):
+    extremes = np.array([np.min(z_kw), np.max(z_kw)])
+    return Forecast(exchanges, seconds, np.asarray(z_kw), extremes, outside)
+
+
+def test_exchanges_are_tried_and_nothing_is_written(tmp_path):
+    built = built_of(tmp_path)
+    found = forecast.try_exchanges(WORLD, built, seconds=60.0)
+    assert found.exchanges == built.config.sampler.exchanges and found.seconds > 0
+    assert np.isfinite(found.z_kw).all() and found.outside == 0.0
+    assert found.extremes[0] <= found.z_kw.min() and found.extremes[1] >= found.z_kw.max()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_fit_into_the_time_is_estimated_from_single_moves(tmp_path):
+    built = built_of(
+        tmp_path,
+        "model.factory='slow_models:slow'",
+        "model.options={seconds=0.01}",
+        "sampler.steps=1000",
+    )
+    found = forecast.try_exchanges(WORLD, built, seconds=0.5)
+    assert found.exchanges == 0 and np.isnan(found.z_kw).all()
+    assert forecast.judge(built.config, found, None) is not None
+    assert found.seconds > 0.5
+
+
+@pytest.mark.slow
+def test_the_estimate_is_near_the_time_of_a_run(tmp_path):
+    """Loose, since a machine may be busy; tests/benchmarks/estimates.py prints it when idle."""
+    changes = ("run.rounds=20", "run.burn_in=4", "sampler.exchanges=20", "sampler.walkers=64")
+    built = built_of(tmp_path, *changes)
+    estimate = forecast.seconds_of_run(
+        built.config, forecast.try_exchanges(WORLD, built, seconds=3.0)
+    )
+    run = begin(config_of(tmp_path, *changes))
+    start = time.monotonic()
+    loop.sample(run)
+    run.writer.close()
+    assert 1 / 4 < estimate / (time.monotonic() - start) < 4
+
+
+def test_the_acceptance_of_neighbours_is_that_of_their_outputs():
+    """Draws from the exact distributions give the exact acceptance, by summing over all outputs."""
+    model, beta_k = Lattice(16, 4, 0.5), np.array([0.0, 1.0, 4.0])
+    _, p_kl = moments(model, beta_k)
+    z_l, _ = model.log_count()
+    random = np.random.default_rng(3)
+    z_kw = np.stack([random.choice(z_l, size=2000, p=p_l) for p_l in p_kl])
+    exact = [
+        p_kl[k] @ np.exp(np.minimum(0, gap * (z_l[None] - z_l[:, None]))) @ p_kl[k + 1]
+        for k, gap in enumerate(np.diff(beta_k))
+    ]
+    np.testing.assert_allclose(forecast.acceptance(beta_k, z_kw), exact, atol=0.02)
+
+
+def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
+    config = config_of(tmp_path, BETAS, "bins.width=0.0625")
+    z_kw = np.array([[4.0, 4.1], [2.0, 2.1], [1.9, 2.0], [-3.0, -3.1]])
+    notes = forecast.judge(config, seen(z_kw), None)
+    assert notes == [
+        "neighbours 0 and 1 will hardly swap (1.8% by the trial moves): add a rung between "
+        "beta = -2 and 0",
+        "neighbours 2 and 3 will hardly swap (0.0% by the trial moves): add a rung between "
+        "beta = 1.5 and 4",
+        "the density's absolute scale, known at beta = 0, reaches from beta = 0 to 1.5 by the "
+        "trial moves",
+    ]
+    alike = seen(np.ones((4, 2)))
+    assert forecast.judge(config, alike, None) == []
+
+
+def test_bins_betas_and_m_are_judged(tmp_path):
+    config = config_of(tmp_path, BETAS, "bins.width=0.125")
+    notes = forecast.judge(config, seen(np.full((4, 2), 7.0), outside=0.4), 3.0)
+    assert notes == [
+        "40% of the trial's outputs were outside the bins: z was 7 to 7, bins are -0.125 to 4.625",
+        "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; a width of "
+        "0.062 would do",
+        "no rung at beta = m = 3, the model's own distribution: with one, the density could be "
+        "checked against what is known there",
+        "beta = 4 is beyond m = 3: language models get stuck there",
+    ]
+
+
+@pytest.mark.parametrize(("device", "words"), [
+    ("cpu", "about 12 min, an estimate from 5 exchanges tried now: 6 s a round, 0.4 core-hours"),
+    ("cuda:0", "about 12 min, an estimate from 5 exchanges tried now: 6 s a round, 0.4 GPU-hours"),
+])  # fmt: skip
+def test_the_time_in_words(tmp_path, device, words):
+    config = config_of(tmp_path, "run.rounds=100", "run.burn_in=20", "sampler.exchanges=10")
+    text = forecast.describe_time(config, seen(np.ones((4, 2)), seconds=0.6), 2, device)
+    assert text.startswith(words)

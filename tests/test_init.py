@@ -1,0 +1,112 @@
+"""`python -m omniinput_hpc.init MODEL`: a file that works unedited, or one sentence and no file."""
+
+import re
+
+import numpy as np
+import pytest
+from run_tools import ROOT
+
+from omniinput_hpc import init
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.config import input_file
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.pilot.choose import typical_error
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.zoo.exact import Lattice
+
+FACTORY = "omniinput_hpc.zoo.exact:lattice"
+
+
+def call(capfd, *arguments):
+    """Run init in this process; return its exit code and what it printed."""
+    code = init.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return code, out + err
+
+
+@pytest.mark.slow
+def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
+    """From init to a converged density whose errors are within the aim, against the exact one."""
+    monkeypatch.chdir(tmp_path)
+    code, text = call(capfd, FACTORY, "--seconds", "6", "--errors", "0.1", "--output", "my.toml")
+    assert code == 0, text
+    assert "my.toml is written" in text and "Cost, estimated by the pilot:" in text
+    config = input_file.load(tmp_path / "my.toml")
+    assert 0.0 in config.beta_k and config.ladder.tune and len(config.beta_k) % 4 == 0
+    assert np.abs(config.beta_k).max() * config.bins.width <= 0.25
+    assert config.analysis.side == "high" and config.run.output == "runs/my.h5"
+    assert [p.name for p in tmp_path.iterdir()] == ["my.toml"]  # the pilot's run is gone
+    assert launch.main(["my.toml"]) == 0
+    with open_run(tmp_path / "runs/my.h5") as run:
+        density = density_of_run(run)
+        assert run.outside_k2().sum() == 0
+    assert density.absolute and density.verdict.converged, density.verdict.reasons
+    assert typical_error(density.log_g_error_b, density.count_b) < 0.15
+    log_g_b = Lattice(6, 4, 0.25).log_g(density.edges)
+    firm_b = density.believed_b & (density.log_g_error_b < 0.3)
+    off_b = (density.log_g_b - log_g_b)[firm_b] / density.log_g_error_b[firm_b]
+    assert firm_b.sum() > 5 and np.sqrt(np.mean(off_b**2)) < 2.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kernel"), [
+    ("toy", "lm-conditional"), ("digits-res-aug", "gibbs-with-gradients"),
+])  # fmt: skip
+def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
+    monkeypatch.chdir(tmp_path)
+    path = ROOT / "inputs/models" / name
+    code, text = call(capfd, path, "--seconds", "4", "--hours", "0.5")
+    assert code == 0, text
+    config = input_file.load(tmp_path / f"{name}.toml")
+    assert config.kernel.name == kernel and 0.0 in config.beta_k
+    assert config.bins.width * np.abs(config.beta_k).max() <= 0.25
+    if name == "toy":
+        assert config.beta_k[-1] == 7.0 and config.bins.lower == 0.0
+        assert (
+            config.analysis.side == "low" and "beta = m = 7" in (tmp_path / "toy.toml").read_text()
+        )
+    assert re.search(r"rounds = \d+ +# for 0.5 h", (tmp_path / f"{name}.toml").read_text())
+
+
+BAD = {
+    "there already": ([FACTORY, "--output", "there.toml"], "there.toml exists"),
+    "another ending": ([FACTORY, "--output", "my.txt"], "must end with .toml"),
+    "no folder": ([FACTORY, "--output", "a/b.toml"], "there is no folder a"),
+    "no model": (["nowhere/x"], "no such folder"),
+    "no module": (["nowhere_at_all:make"], "no module nowhere_at_all"),
+    "no function": (["omniinput_hpc.zoo.exact:nothing"], "has no function nothing"),
+    "a key of its own": ([FACTORY, "--set", "bins.lower=0"], r"init takes keys of \[model\]"),
+    "the output": ([FACTORY, "--set", "run.output=a.h5"], r"init takes keys of \[model\]"),
+    "an unknown key": ([FACTORY, "--set", "model.lenght=3"], "model.lenght: unknown key"),
+    "two aims": ([FACTORY, "--errors", "0.1", "--hours", "1"], "not allowed with"),
+    "no errors": ([FACTORY, "--errors", "0"], "above 0"),
+    "a length": ([FACTORY, "--length", "5"], "--length is of texts"),
+    "one output": (["init_models:flat"], "z = 1 for all of"),
+    "no function of x": (["init_models:noisy"], "is no function"),
+}
+
+INIT_MODELS = """
+import torch
+class Flat:
+    n_sites, n_values = 4, 3
+    def output(self, x):
+        return torch.ones(len(x))
+class Noisy(Flat):
+    def output(self, x):
+        return torch.rand(len(x))
+def flat(device): return Flat()
+def noisy(device): return Noisy()
+"""
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_is_one_sentence_and_no_file(capfd, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.toml").write_text("mine")
+    (tmp_path / "init_models.py").write_text(INIT_MODELS)
+    arguments, words = BAD[name]
+    code, text = call(capfd, *arguments)
+    assert code == 2 and re.search(words, text), text
+    assert "Traceback" not in text
+    assert {p.name for p in tmp_path.glob("*.toml")} == {"there.toml"}
+    assert (tmp_path / "there.toml").read_text() == "mine"
