@@ -32,8 +32,9 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli.arguments import add_set
 from omniinput_hpc.cli.scripts import add_version, new_record
-from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
+from omniinput_hpc.config import Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
@@ -235,8 +236,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     found = [one for name, role in named for one in outputs_of(model, config, name, role)]
     run = Path(config.run.output)
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
-    analysis = config.analysis
-    side = (analysis and analysis.side) or ("low" if isinstance(config.model, CausalLm) else "high")
+    side = side_of(config.model_dump(mode="json")).end
     lines = table(found, config) + evaluation(found, side)
     record = new_record(program, arguments or sys.argv[1:], args, run)
     record.notes = lines

@@ -12,7 +12,7 @@ from omniinput_hpc.cli.scripts import add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results.score_tables import fid_columns
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -35,6 +35,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run])
     found = agreement.compare_with_people(joined.scored, joined.judges)
     columns = agreement.people_columns(joined.scored, joined.judges, found)
     lines = agreement.people_lines(joined.scored, joined.judges, found)
@@ -44,7 +45,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
 
     figure = agreement_figure(columns, found, label)
     about = [*lines, f"source: {source}"]
-    written = write_results(record, "agreement", about, columns, figure)
+    written = write_results(record, "agreement", about, columns, figure, caption)
     record.notes = [source, *joined.notes, *lines]
     record.save()
     print("\n".join([*record.notes, *written]))

@@ -17,7 +17,7 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import remark_of, write_results, z_label
+from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -49,6 +49,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
             record.add_density(density, name)
         if one_model:
+            about = ""
             ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
             pair, label = (names[0], names[1]), z_label(runs[0].config)
             figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
@@ -60,6 +61,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             several = comparison.compare_with_first(
                 runs, densities, names, curves, options.range, by.recall_range
             )
+            about = about_curve(curves[0].side.end, options.rule)
             absolute = all(density.absolute for density in densities)
             for name, curve, _ in several.curves:
                 record.add_curve(curve, name)
@@ -68,9 +70,9 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 
-        remark = remark_of(*(run.config for run in runs))
+        caption = caption_of(runs, densities, about)
 
-    written = write_results(record, ending, lines, columns, figure, remark)
+    written = write_results(record, ending, lines, columns, figure, caption)
     record.notes = lines
     record.save()
     print("\n".join([*lines, *written]))

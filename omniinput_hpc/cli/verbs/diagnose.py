@@ -9,7 +9,7 @@ import numpy as np
 
 from omniinput_hpc.cli.scripts import new_parser, new_record
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -23,10 +23,11 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
         record.add_run(run)
         found = diagnosis.diagnose(run)
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
-    files = write_results(record, "diagnose", [source, *hints], columns, figure)
+    files = write_results(record, "diagnose", [source, *hints], columns, figure, caption)
     hints = hints or ["nothing stands out"]
     record.add_value("Lambda", found.barrier)
     record.add_value("rungs needed", found.rungs_needed if np.isfinite(found.barrier) else np.nan)

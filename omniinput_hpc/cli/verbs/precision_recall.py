@@ -18,7 +18,7 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.scores import curve_figures
-from omniinput_hpc.plots.style import remark_of, save, z_label
+from omniinput_hpc.plots.style import about_curve, caption_of, save, z_label
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import (
     chosen_thresholds,
@@ -47,8 +47,8 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
         found = curve_of(run, fine, by)
+        caption = caption_of([run], [fine], about_curve(found.side.end, found.by))
     density, curve = found.density, found.curve
     notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
     if exact and found.result:  # in the bins of the scores
@@ -61,7 +61,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     record.add_table(tables.beside(options.run, ".pr.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending), remark)
+        save(figure, tables.beside(options.run, ending), caption)
         record.files.append(str(tables.beside(options.run, ending)))
 
     record.notes = [source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]

@@ -9,7 +9,7 @@ from omniinput_hpc.cli.scripts import add_shown_options, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.style import caption_of, save, z_label
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.representatives import columns_of, edges_for, representatives
 from omniinput_hpc.results.tables import beside, describe_run
@@ -35,12 +35,13 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
         side = confident_side(run, options.side).end
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run], [density])
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
     columns = columns_of(found, with_values=not options.mask)
     record.add_table(table, [f"representative inputs: {found.how_drawn}", source], columns)
-    save(representatives_figure(found, side, label), picture)
+    save(representatives_figure(found, side, label), picture, caption)
     record.files.append(str(picture))
     record.notes = [source, f"{found.note}; {found.how_drawn}"]
     record.add_density(density, options.run.stem)
