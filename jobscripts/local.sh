@@ -7,8 +7,9 @@
 #     RULE=module:function    scores inputs, in place of the input file's [analysis] rule
 #
 # What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
-# `rule` gives the precision-recall curve, `side` the confident end of z, `test_data` the outputs of
-# test sets. Where the input's folder holds exact/NAME.csv (the exact truth), the pictures show it.
+# `rule` gives the precision-recall curve, `side` the confident end of z (left out: what the model's
+# kind has), `test_data` the outputs of test sets. Where the input's folder holds exact/NAME.csv (the
+# exact truth), the pictures show it.
 # Exit code: the program's own (2 bad input, 75 stopped early: run again to resume), or the analysis's.
 set -euo pipefail
 
@@ -47,17 +48,19 @@ if args.input.suffix in (".h5", ".hdf5"):
 else:
     config = input_file.load(args.input, args.set)
 wanted = config.analysis or Analysis()
-print(config.run.output, wanted.rule or "", wanted.side or "low", wanted.test_data or "", sep="\n")
+print(config.run.output, wanted.rule or "", wanted.side or "", wanted.test_data or "", sep="\n")
 PYTHON
 )
 run=${analysis[0]} rule=${RULE:-${analysis[1]}} side=${analysis[2]} test_data=${analysis[3]}
 exact=$(dirname "$input")/exact/$(basename "$input" .toml).csv
-truth=()
+truth=() given=()
+[[ ! $side ]] || given+=(--side "$side")
+[[ ! $test_data ]] || given+=(--test-sets "$test_data")
 [[ ! -f $exact ]] || truth=(--exact "$exact")
 
 show_and_run "$python" "$root/analysis/reweight.py" "$run" "${truth[@]}"
 if [[ $rule ]]; then
-    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" --side "$side" "${truth[@]}"
+    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" "${given[@]}" "${truth[@]}"
 fi
 if [[ $test_data ]]; then
     show_and_run "$python" "$root/analysis/overlay.py" "$run" --test-sets "$test_data" --output "${run%.h5}.overlay.png"

@@ -32,8 +32,9 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli.arguments import add_set
 from omniinput_hpc.cli.scripts import add_version
-from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
+from omniinput_hpc.config import Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.tables import write_table
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
@@ -235,8 +236,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     run = Path(config.run.output)
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
     write_outputs(path, str(args.input), found)
-    analysis = config.analysis
-    side = (analysis and analysis.side) or ("low" if isinstance(config.model, CausalLm) else "high")
+    side = side_of(config.model_dump(mode="json")).end
     lines = table(found, config) + evaluation(found, side)
     print("\n".join([*lines, str(path)]))
 

@@ -12,7 +12,7 @@ from omniinput_hpc.api.tables import Columns, Interval, Result
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density import density as estimate
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
-from omniinput_hpc.results import curves, diagnosis, tables
+from omniinput_hpc.results import curve_tables, curves, diagnosis, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,26 +99,28 @@ class PrecisionRecall(Result):
     Attributes
     ----------
     found : `results.curves.RunCurve`, with all replicates
-    side : "low" or "high", the model's confident end
     label, source : as in `Density`
     """
 
     found: curves.RunCurve
-    side: str
     label: str
     source: str
 
     @property
+    def side(self) -> str:
+        """The model's confident end, "low" or "high"; `found.side.why` says how it is known."""
+        return self.found.side.end
+
+    @property
     def aupr(self) -> Interval:
-        """Mean precision over ln recall between the curve's own ends, see `recall_range`."""
+        """Mean precision over the ln recall of `recall_range`."""
         curve = self.found.curve
         return Interval(curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
 
     @property
     def recall_range(self) -> tuple[float, float]:
         """The ends of ln recall that the AUPR is taken between."""
-        finite = self.log_recall[np.isfinite(self.log_recall)]
-        return (float(finite.min()), float(finite.max())) if finite.size else (np.nan, np.nan)
+        return self.found.curve.aupr_range
 
     @property
     def threshold(self) -> FloatArray:
@@ -150,13 +152,14 @@ class PrecisionRecall(Result):
         density, curve = self.found.density, self.found.curve
         return [
             f"Precision and recall of {self.source}",
-            f"scores: {self.found.by}; confident side: {self.side}",
-            *tables.summarize_curve(density, curve),
+            f"scores: {self.found.by}",
+            *curves.side_lines(self.found),
+            *curve_tables.summarize_curve(density, curve),
         ]
 
     def columns(self) -> Columns:
         """Return the columns of RUN.pr.csv."""
-        return tables.curve_columns(self.found.curve)
+        return curve_tables.curve_columns(self.found.curve)
 
     def plot(self) -> Figure:
         """Return precision over log10 recall with its 95 % band."""

@@ -83,9 +83,10 @@ class Run:
         rule: str | Callable[[NDArray[np.int64]], object] | None = None,
         scores: Sequence[str | Path] = (),
         key: str | Path | None = None,
-        side: curves.Side = "low",
+        side: curves.Side | None = None,
         fewest_inputs: int = FEWEST_INPUTS,
         fewest_lanes: int = FEWEST_LANES,
+        recall_range: tuple[float, float] | None = None,
     ) -> results.PrecisionRecall:
         """Return precision and recall over all inputs, by a rule or by score files.
 
@@ -95,8 +96,9 @@ class Run:
             "module:function"
         scores, key : score files of one or several annotators, and the key of their tasks
             (default: beside them)
-        side : the model's confident outputs, "low" or "high"
+        side : the model's confident outputs, "low" or "high" (default: what the run says of it)
         fewest_inputs, fewest_lanes : that a bin must have
+        recall_range : of ln recall, that the AUPR is over (default: the curve's own ends)
 
         Raises
         ------
@@ -109,12 +111,14 @@ class Run:
         if callable(rule):
             name = getattr(rule, "__qualname__", type(rule).__name__)
             sums = sum_scores(self.reader, density, _checked(rule, name), fewest_inputs)
-            found = curves.RunCurve(rule_curve(density, sums, side, fewest), density, name)
+            its_side = curves.confident_side(self.reader, side)
+            curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
+            found = curves.RunCurve(curve, density, name, its_side)
         else:
             files, key = [Path(path) for path in scores], None if key is None else Path(key)
-            by = curves.CurveOptions(rule, files, key, side, fewest)
+            by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
             found = curves.curve_of(self.reader, density, by)
-        return results.PrecisionRecall(found, side, z_label(self.config), self._source())
+        return results.PrecisionRecall(found, z_label(self.config), self._source())
 
     def samples(
         self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None

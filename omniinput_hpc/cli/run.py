@@ -193,7 +193,7 @@ def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]
     """Return the input as it is given, and with a number of walkers to begin with, checked."""
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: common.read_input(args))
-    given = input_file.parse(text, str(args.input))
+    given = models.with_side(input_file.parse(text, str(args.input)))
     config = given
     if given.sampler.walkers == "auto":
         config = given.with_walkers(auto_walkers.FIRST_WALKERS)

@@ -7,6 +7,7 @@ starts without waiting for scipy.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,12 +182,39 @@ def add_score_options(
     files = "score files, RUN.scores.NAME.jsonl, one per annotator"
     source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
     add_key(parser)
-    side = "which outputs are the model's confident ones (default: low)"
-    add("--side", choices=["low", "high"], default="low", help=side)
+    side = "the model's confident outputs (default: what the run says of its model)"
+    add("--side", choices=["low", "high"], help=side)
     inputs, number = "scored inputs that a bin must have (default: %(default)s)", positive_count
     add("--fewest-inputs", type=number, default=FEWEST_INPUTS, metavar="N", help=inputs)
     lanes = "independent lanes that these must come from (default: %(default)s)"
     add("--fewest-lanes", type=number, default=FEWEST_LANES, metavar="N", help=lanes)
+    if rule:
+        over = (
+            "range of ln recall of the AUPR, --recall-range=-9:-2 where it is negative (default: "
+        )
+        over += "the curve's own ends)"
+        add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
+
+
+def recall_range(text: str) -> tuple[float, float]:
+    """Return a range LOW:HIGH of ln recall from the command line."""
+    try:
+        low, high = (float(word) for word in text.split(":"))
+    except ValueError:
+        low = high = 0.0
+    if not -math.inf < low < high < math.inf:
+        problem = f"expected LOW:HIGH, two numbers of ln recall as in 5:20, found {text!r}"
+        raise argparse.ArgumentTypeError(problem)
+    return low, high
+
+
+def add_threshold_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is said at chosen thresholds, and of test data."""
+    add = parser.add_argument
+    chosen = "say precision and recall there: an output, or SET:Q, the quantile Q of a test set"
+    add("--threshold", action="append", default=[], metavar="Z", help=chosen)
+    sets = "outputs of test sets (python -m omniinput_hpc.test_sets)"
+    add("--test-sets", type=Path, metavar="FILE.csv", help=sets)
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
@@ -200,4 +228,5 @@ def curve_options(options: argparse.Namespace) -> CurveOptions:
     from omniinput_hpc.results.curves import CurveOptions
 
     rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
-    return CurveOptions(rule, options.scores or [], options.key, options.side, fewest)
+    given, ends = options.scores or [], getattr(options, "recall_range", None)
+    return CurveOptions(rule, given, options.key, options.side, fewest, ends)

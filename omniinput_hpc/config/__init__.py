@@ -25,6 +25,9 @@ from omniinput_hpc.config.models import (
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
+Side = Literal["low", "high"]
+"""An end of z."""
+
 __all__ = [
     "Analysis",
     "Bins",
@@ -39,6 +42,7 @@ __all__ = [
     "Sampler",
     "Samples",
     "SequenceClassifier",
+    "Side",
     "Table",
     "WangLandau",
 ]
@@ -126,10 +130,12 @@ class Samples(Table):
 class Analysis(Table):
     """``[analysis]``: what to make of the run; sampling does not read it."""
 
-    side: Literal["low", "high"] | None = Field(
+    side: Side | None = Field(
         None,
-        description="The end of z where the model is confident: low for a loss, high for a logit. "
-        "Low where it is left out.",
+        description="The end of z where the model is confident, from which curves are counted. "
+        "Left out: low for a `causal-lm` (a loss); high for classifiers, whose logit, log-softmax "
+        "and log-likelihood grow with confidence, but low with `sign = -1`. Of a `python` model "
+        "only you know it: low is assumed, and said.",
     )
     rule: FunctionName | None = Field(
         None,

@@ -5,6 +5,16 @@ the module of a kind is imported when its model is built, so that bad input is f
 """
 
 from omniinput_hpc.models.protocol import Model, Offers, offers_of
-from omniinput_hpc.models.table import build, closeness, preflight, rounding, z_label
+from omniinput_hpc.models.table import build, closeness, preflight, rounding, with_side, z_label
 
-__all__ = ["Model", "Offers", "build", "closeness", "offers_of", "preflight", "rounding", "z_label"]
+__all__ = [
+    "Model",
+    "Offers",
+    "build",
+    "closeness",
+    "offers_of",
+    "preflight",
+    "rounding",
+    "with_side",
+    "z_label",
+]

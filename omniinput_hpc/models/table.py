@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc import plugins
-from omniinput_hpc.config import Config, Table
+from omniinput_hpc.config import Analysis, Config, Side, Table
 from omniinput_hpc.config import models as options_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
@@ -42,6 +42,11 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]
     return label
 
 
+def _class_side(model: Mapping[str, Any]) -> Side:
+    """Return where a classifier is confident of its class: logits and log-probabilities grow."""
+    return "low" if model.get("sign", 1) == -1 else "high"
+
+
 @dataclass(frozen=True)
 class ModelKind:
     """One row: what depends on ``model.kind``. Modules are named below `omniinput_hpc.models`.
@@ -53,6 +58,8 @@ class ModelKind:
     checks : module without torch, with ``preflight(options)`` (see `preflight`) and perhaps
         ``display(options) -> Display``; without that, values are shown
     z_label : from the parsed ``[model]`` table, perhaps of an older version, to the label of z
+    side : from that table to the end of z where the model is confident; None where only its maker
+        can know
     has_tokenizer : whether ``model.path`` is a folder whose tokenizer says what values mean
     """
 
@@ -60,6 +67,7 @@ class ModelKind:
     builder: str
     checks: str
     z_label: Callable[[Mapping[str, Any]], str] = lambda model: NO_UNIT
+    side: Callable[[Mapping[str, Any]], Side | None] = lambda model: None
     has_tokenizer: bool = False
 
 
@@ -67,14 +75,15 @@ class ModelKind:
 KINDS = {
     "causal-lm": ModelKind(
         options_of.CausalLm, "language.causal_lm", "language.hf_folder",
-        lambda model: "output z, mean NLL (nats per token)", has_tokenizer=True),
+        lambda model: "output z, mean NLL (nats per token)", lambda model: "low",
+        has_tokenizer=True),
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
-        _class_label("target", "label")),
+        _class_label("target", "label"), _class_side),
     "python": ModelKind(options_of.PythonModel, "custom", "custom"),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
-        _class_label("output", "target"), has_tokenizer=True),
+        _class_label("output", "target"), _class_side, has_tokenizer=True),
 }
 # fmt: on
 
@@ -132,6 +141,48 @@ def z_label(config: Mapping[str, Any]) -> str:
     row = KINDS.get(model.get("kind"))
     label = NO_UNIT if row is None else row.z_label(model)
     return f"{label}, with noise" if model.get("noise") else label
+
+
+@dataclass(frozen=True)
+class ConfidentSide:
+    """The end of z where a model is confident, and how that is known."""
+
+    end: Side
+    why: str
+    assumed: bool = False
+
+    def __str__(self) -> str:
+        """Return a plain line."""
+        return f"side: {self.end} ({self.end} outputs are the confident ones; {self.why})"
+
+
+def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSide:
+    """Return the confident side of a run's model, from its parsed input file, perhaps an older one.
+
+    `given` on the command line decides, then ``[analysis] side``, then the model's kind. Of a model
+    that nothing is known of, low is assumed.
+    """
+    if given is not None:
+        return ConfidentSide(given, "as --side says")
+    said = config.get("analysis", {}).get("side")
+    if said in ("low", "high"):
+        return ConfidentSide(said, "as the run's [analysis] side says")
+    model = config.get("model", {})
+    row = KINDS.get(model.get("kind"))
+    side = None if row is None else row.side(model)
+    if side is not None:
+        return ConfidentSide(side, f'the default of model.kind = "{model["kind"]}"')
+    why = "assumed, since a model of your own may be either; say it by [analysis] side or --side"
+    return ConfidentSide("low", why, assumed=True)
+
+
+def with_side(config: Config) -> Config:
+    """Return an input whose ``[analysis] side`` is written out, where the model's kind tells it."""
+    analysis = config.analysis or Analysis()
+    side = analysis.side or KINDS[config.model.kind].side(config.model.model_dump())
+    if side == analysis.side:
+        return config
+    return config.model_copy(update={"analysis": analysis.model_copy(update={"side": side})})
 
 
 def closeness(config: Config) -> float:

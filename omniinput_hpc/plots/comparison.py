@@ -15,6 +15,7 @@ from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots import style
+from omniinput_hpc.results.curve_tables import range_words
 
 
 @style.styled
@@ -70,7 +71,9 @@ def models_figure(
         x, c = found.log_recall_x / style.LN10, found.cumulative_x
         if np.isfinite(c.low).all() and np.isfinite(c.high).all():
             style.band(bottom, x, c.low, c.high, style.colour(index))
-        label = f"{curves[0][0]} over {name}: {float(found.aupr_ratio.value):.4g} in all"
+        over = range_words((found.lower, found.upper), style.LN10, 2)
+        whole = f"{float(found.aupr_ratio.value):.4g} over log10 recall {over}"
+        label = f"{curves[0][0]} over {name}: {whole}"
         bottom.plot(x, c.value, "-", color=style.colour(index), label=label)
     bottom.axhline(1.0, color=style.FAINT, linewidth=1.0)
     values = np.concatenate([c.cumulative_x.value for _, c in comparisons])
@@ -93,14 +96,16 @@ def samplers_figure(
     _density(top, b, found.shift, 1, names[1])
     top.set_ylabel(style.inputs_label(a.absolute))
     top.legend(loc="best")
-    style.points(bottom, z, found.delta_r, found.error_r)
+    delta_r, error_r = found.delta_r / style.LN10, found.error_r / style.LN10
+    style.points(bottom, z, delta_r, error_r)
     bottom.axhline(0.0, color=style.EXACT, linewidth=1.1)
     for limit in found.group_g[1:-1]:
         bottom.axvline(
             a.edges[found.first_r[limit]], color=style.FAINT, linewidth=0.8, linestyle=":"
         )
-    typical = float(np.quantile(np.abs(found.delta_r) + found.error_r, 0.95))
-    bottom.set(ylim=(-1.5 * typical, 1.5 * typical), ylabel="ln g,\nfirst \N{MINUS SIGN} second")
+    typical = float(np.quantile(np.abs(delta_r) + error_r, 0.95))
+    bottom.set_ylim(-1.5 * typical, 1.5 * typical)
+    bottom.set_ylabel("$\\log_{10}$,\nfirst \N{MINUS SIGN} second")
     note = "dotted: limits of the groups of bins that are compared together"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     bottom.set_xlabel(label)

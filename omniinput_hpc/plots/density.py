@@ -62,6 +62,7 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     """Draw log10 of the number of inputs per bin."""
     shift = 0.0 if exact is None else offset(density, exact)
     z = style.middles(density.edges)
+    style.bin_limits(axes, density.edges)
     few = np.isfinite(density.log_g_upper_b)
     bins = (density.count_b > 0) & ~few
     log10_g, error = (density.log_g_b + shift) / style.LN10, density.log_g_error_b / style.LN10
@@ -71,8 +72,8 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
         exact_line(axes, density, exact.log_g_b / style.LN10)
     axes.set_ylabel(style.inputs_label(density.absolute or exact is not None))
     if not density.verdict.converged:
-        text = "not converged: bars are the spread of the lanes"
-        axes.set_title(text, fontsize="small", fontweight="bold", loc="left")
+        said = ["not converged: bars are the spread of the lanes", *density.outside.shares()]
+        axes.set_title("\n".join(said), fontsize="small", fontweight="bold", loc="left")
     style.legend(axes)
 
 
@@ -88,12 +89,12 @@ def _upper_bounds(
 
 
 def _error_panel(axes: Axes, density: Density) -> None:
-    """Draw the standard errors of ln g, by lanes and by blocks of rounds."""
+    """Draw the standard errors of log10 g, by lanes and by blocks of rounds."""
     bins = np.flatnonzero(density.count_b)
     z = style.middles(density.edges)[bins]
     for errors, mark, color, name in (
-        (density.log_g_error_b[bins], ".", style.SAMPLED, "from lanes"),
-        (density.block_error_b[bins], "x", style.OTHER, "from blocks of rounds"),
+        (density.log_g_error_b[bins] / style.LN10, ".", style.SAMPLED, "from lanes"),
+        (density.block_error_b[bins] / style.LN10, "x", style.OTHER, "from blocks of rounds"),
     ):
         known = np.isfinite(errors) & (errors > 0)
         if known.any():
@@ -101,16 +102,16 @@ def _error_panel(axes: Axes, density: Density) -> None:
     axes.set_yscale("log")
     decades = np.log10(axes.get_ylim())
     axes.set_ylim(10.0 ** np.floor(decades[0]), 10.0 ** np.ceil(decades[1]))
-    axes.set_ylabel("standard error\nof ln g")
+    axes.set_ylabel("standard error\nof the above")
     if axes.lines:
         axes.legend(loc="best", ncols=2)
 
 
 def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
-    """Draw ln g, sampled minus exact; the axis spans the errors of bins that are not rare."""
+    """Draw log10 g, sampled minus exact; the axis spans the errors of bins that are not rare."""
     bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
-    z, error = style.middles(density.edges)[bins], density.log_g_error_b[bins]
-    delta = density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]
+    z, error = style.middles(density.edges)[bins], density.log_g_error_b[bins] / style.LN10
+    delta = (density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]) / style.LN10
     reach = np.abs(delta) + np.where(np.isfinite(error), error, 0.0)
     rare = exact.log_g_b[bins] < np.log(RARE)
     if rare.all():
@@ -122,4 +123,4 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     style.points(axes, z[~rare], delta[~rare], error[~rare])
     axes.axhline(0.0, color=style.EXACT, linewidth=1.1, zorder=4)
     limit = 1.6 * reach[~rare].max(initial=1e-6)
-    axes.set(ylim=(-limit, limit), ylabel="ln g,\nsampled \N{MINUS SIGN} exact")
+    axes.set(ylim=(-limit, limit), ylabel="$\\log_{10}$,\nsampled \N{MINUS SIGN} exact")

@@ -16,6 +16,7 @@ from omniinput_hpc.plots import style
 from omniinput_hpc.results.diagnosis import Diagnosis
 
 MAX_POINTS = 600  # of a line
+MAX_RUNG_LABELS = 8
 LINE_STYLES = ("-", "--", ":", "-.")
 
 
@@ -36,7 +37,7 @@ def diagnosis_figure(
     _moves(moves, d)
     _rhat(rhat, d)
     _traces(trace, d, traces, label)
-    _paths(paths, paths_rv)
+    _paths(paths, d, paths_rv)
     return figure
 
 
@@ -46,17 +47,35 @@ def _moves(axes: Axes, d: Diagnosis) -> None:
     for n, name in enumerate(d.part_names):
         line = style.marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
         axes.plot(rung_k, 100 * d.accepted_kn[:, n], line, color=style.SAMPLED, ms=4, label=name)
-    axes.set(xlabel="rung", ylabel="accepted (%)", ylim=(-2, 102))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(ylabel="accepted (%)", ylim=(-2, 102))
+    _rung_axis(axes, d)
     style.legend_above(axes, 3)
+
+
+def _rung_axis(axes: Axes, d: Diagnosis) -> None:
+    """Label rungs by their beta; flat-histogram ones, which have none, by their number."""
+    axes.set_xticks(*_rung_labels(d))
+    axes.set_xlabel(_rung_name(d))
+
+
+def _rung_labels(d: Diagnosis) -> tuple[NDArray[np.int64], list[str]]:
+    """Return some rungs, and what stands at each."""
+    n = len(d.beta_k)
+    shown = np.unique(np.linspace(0, n - 1, min(n, MAX_RUNG_LABELS)).round().astype(np.int64))
+    flat = np.isnan(d.beta_k)
+    return shown, [f"flat {k}" if flat[k] else f"{d.beta_k[k]:.3g}" for k in shown]
+
+
+def _rung_name(d: Diagnosis) -> str:
+    return "rung" if np.isnan(d.beta_k).all() else "beta of the rung"
 
 
 def _rhat(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
     axes.plot(rung_k, d.ess_k, "o-", color=style.SAMPLED, ms=4)
-    axes.set(xlabel="rung", yscale="log")
+    axes.set(yscale="log")
+    _rung_axis(axes, d)
     axes.set_ylabel("effective sample size of z", color=style.SAMPLED)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.grid(False)
@@ -78,12 +97,12 @@ def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], la
     style.legend_above(axes, 2)
 
 
-def _paths(axes: Axes, paths_rv: NDArray[np.int64]) -> None:
+def _paths(axes: Axes, d: Diagnosis, paths_rv: NDArray[np.int64]) -> None:
     for i, path_r in enumerate(paths_rv.T):
         _thinned(axes, path_r, color=style.colour(i))
-    axes.set(xlabel="round", ylabel=f"rung of {paths_rv.shape[1]} walkers")
+    axes.set(xlabel="round", ylabel=f"{_rung_name(d)}, {paths_rv.shape[1]} walkers")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_yticks(*_rung_labels(d))
 
 
 def _thinned(axes: Axes, y_t: NDArray[Any], **look: Any) -> None:

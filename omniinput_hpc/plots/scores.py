@@ -18,6 +18,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots import style
 from omniinput_hpc.plots.density import exact_line, rho_r_figure
+from omniinput_hpc.results.curve_tables import range_words
 
 SCORE_LIMITS = (-0.05, 1.05)
 SCORE_LABEL = "mean score r(z)"
@@ -64,7 +65,8 @@ def curve_figure(
     digits = int(np.clip(1 - np.log10(error), 4, 6)) if 0 < error < np.inf else 4
     tiny = 0 < error < 0.5 * 10.0**-digits
     spread = f"(error under {10.0**-digits:.{digits}f})" if tiny else f"± {error:.{digits}f}"
-    name = f"sampled, AUPR {curve.aupr:.{digits}f} {spread}"
+    over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
+    name = f"sampled, AUPR {curve.aupr:.{digits}f} {spread}\n{over}"
     axes.plot(x, precision, ".-", color=style.SAMPLED, markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
     style.hollow(axes, x[thin], precision[thin], "with a bin of too few inputs or lanes")
@@ -77,7 +79,15 @@ def curve_figure(
     axes.set(ylim=(-0.03, 1.03), ylabel="precision")
     axes.set_xlabel(style.recall_label(density.absolute or exact is not None))
     axes.legend(loc="best")
+    _note_side(axes, curve)
     return figure
+
+
+def _note_side(axes: Axes, curve: Curve) -> None:
+    """Write from which side of z a curve is counted."""
+    sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
+    note = f"side: {curve.side}, inputs of z {sign} threshold are accepted"
+    axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
 
 
 @style.styled
@@ -97,6 +107,7 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
     axes.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
     axes.set_ylabel(rf"$\log_{{10}}$ right inputs accepted ({unit})")
     axes.legend(loc="best")
+    _note_side(axes, curve)
     return figure
 
 
@@ -132,6 +143,8 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     aupr, ends = rows[:, 0], np.abs(rows[:, 1:].T - rows[:, 0])
     bottom.errorbar(list(results), aupr, yerr=ends, fmt="o", color=style.SAMPLED, markersize=4)
     bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
+    note = "each AUPR over its own curve's range of recall"
+    bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     bottom.set_xlim(left=0)
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -16,6 +17,8 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.table import z_label as z_label
 from omniinput_hpc.results.tables import beside, write_table
 
@@ -136,6 +139,18 @@ def band(
     axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=label or None)
 
 
+def bin_limits(axes: Axes, edges: FloatArray) -> None:
+    """Mark where the bins begin and end: nothing is counted beyond."""
+    for z, side in ((edges[0], "left"), (edges[-1], "right")):
+        axes.axvline(float(z), color=FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+        axes.annotate(
+            "bins begin" if side == "left" else "bins end", (float(z), 0.98),
+            xycoords=("data", "axes fraction"), rotation=90, fontsize=7, color=NOTE,
+            ha=side, va="top", xytext=(2 if side == "left" else -2, 0),
+            textcoords="offset points",
+        )  # fmt: skip
+
+
 def legend(axes: Axes, **options: Any) -> None:
     """Put the legend where it covers least; what is drawn with error bars comes first."""
     entries = zip(*axes.get_legend_handles_labels(), strict=True)
@@ -156,10 +171,64 @@ def legend_above(axes: Axes, ncols: int) -> None:
     )  # fmt: skip
 
 
-def remark_of(*configs: Mapping[str, Any]) -> str:
-    """Return what a figure without an axis of z must say of its runs; "" where there is nothing."""
-    noisy = any(config.get("model", {}).get("noise") for config in configs)
-    return "model.noise = true: the output is not a function of the input" if noisy else ""
+@dataclass(frozen=True)
+class Caption:
+    """What a figure says of its runs, so that it can be read by itself.
+
+    Attributes
+    ----------
+    title : model, space and rounds, a line a run
+    remark : written small below the figure; "" where there is nothing
+    converged : where not, "NOT CONVERGED" is written across
+    """
+
+    title: str = ""
+    remark: str = ""
+    converged: bool = True
+
+
+def caption_of(
+    runs: Sequence[RunData], densities: Sequence[Density] = (), about: str = ""
+) -> Caption:
+    """Return the caption of a figure of some runs, and of the densities that it shows.
+
+    `about` is a last line of the title: a curve's side and rule.
+    """
+    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    remark = "model.noise = true: the output is not a function of the input" if noisy else ""
+    converged = all(density.verdict.converged for density in densities)
+    titles = [*map(title_of, runs), *filter(None, [about])]
+    return Caption("\n".join(titles), remark, converged)
+
+
+def about_curve(side: str, by: str | None) -> str:
+    """Return what a curve's title says of its side and of what its scores are."""
+    scores = f", scores by {by}" if by else ""
+    return f"inputs are accepted from the {side} end of z on{scores}"
+
+
+def joined(captions: Sequence[Caption]) -> Caption:
+    """Return the caption of several runs' captions."""
+    remarks = dict.fromkeys(one.remark for one in captions if one.remark)
+    converged = all(one.converged for one in captions)
+    return Caption("\n".join(one.title for one in captions), "; ".join(remarks), converged)
+
+
+def title_of(run: RunData) -> str:
+    """Return a run's file, model, space and rounds, on one line."""
+    model = run.config.get("model", {})
+    name = Path(str(model.get("path") or model.get("factory") or "")).name
+    whose = " ".join(filter(None, [str(model.get("kind", "")), name]))
+    decades = run.n_sites * np.log10(run.n_values)
+    rounds = (
+        f"{run.rounds}"
+        if run.rounds == run.rounds_planned
+        else (f"{run.rounds} of {run.rounds_planned}")
+    )
+    return (
+        f"{Path(run.path).stem}: {whose}, {run.n_sites} sites of {run.n_values:,} values "
+        f"(10^{decades:.1f} inputs), {rounds} rounds"
+    )
 
 
 def plain_dollars(figure: Figure) -> None:
@@ -170,14 +239,23 @@ def plain_dollars(figure: Figure) -> None:
             text.set_parse_math(False)
 
 
-@mpl.rc_context(STYLE)
-def save(figure: Figure, path: Path, remark: str = "") -> None:
-    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``.
+def write_caption(figure: Figure, caption: Caption) -> None:
+    """Write title, remark, and "NOT CONVERGED" where that is so."""
+    if caption.title:
+        figure.suptitle(caption.title, x=0.01, ha="left", fontsize=9, color=NOTE)
+    if caption.remark:
+        figure.supxlabel(caption.remark, fontsize=7, color=NOTE)
+    if not caption.converged:
+        figure.text(
+            0.5, 0.5, "NOT CONVERGED", ha="center", va="center", rotation=25, fontsize=38,
+            color=VERMILION, alpha=0.16, fontweight="bold", zorder=10, in_layout=False,
+        )  # fmt: skip
 
-    `remark` is written below it (see `remark_of`).
-    """
-    if remark:
-        figure.supxlabel(remark, fontsize=7, color=GREY)
+
+@mpl.rc_context(STYLE)
+def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
+    """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
+    write_caption(figure, caption or Caption())
     plain_dollars(figure)
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
@@ -189,13 +267,10 @@ def write_results(
     comments: Sequence[str],
     columns: Mapping[str, NDArray],
     figure: Figure,
-    remark: str = "",
+    caption: Caption | None = None,
 ) -> list[str]:
-    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
-
-    `remark` is written below the figure.
-    """
+    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed."""
     table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
     write_table(table, comments, columns)
-    save(figure, picture, remark)
+    save(figure, picture, caption)
     return [str(table), str(picture)]

@@ -16,7 +16,8 @@ from omniinput_hpc.plots.scores import annotators_figure, curve_figure, r_figure
 from omniinput_hpc.plots.style import LN10, z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
-from omniinput_hpc.results import tables
+from omniinput_hpc.results import curve_tables, tables
+from omniinput_hpc.results.curves import confident_side, side_lines
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import csv_text
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -52,7 +53,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         ),
         curve=_curve(content, label, name, number),
         inputs=content.inputs,
-        side=content.options.curve.side,
+        side=confident_side(run, content.options.curve.side).end,
         masked=content.options.masked,
         files=_files(content, tables.describe_run(run), name),
     )
@@ -65,13 +66,14 @@ def overview(names: Sequence[str], runs: Sequence[tuple[str, Content]]) -> Marku
     """
     rows = []
     for name, (rounds, content) in zip(names, runs, strict=True):
-        found, aupr, interval = content.found, DASH, DASH
+        found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
         if found is not None and np.isfinite(found.curve.aupr):
             curve = found.curve
             aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
+            over, side = curve_tables.range_words(curve.aupr_range, digits=2), curve.side
         converged = "yes" if content.density.verdict.converged else "no"
-        rows.append([name, rounds, converged, aupr, interval])
-    head = ("run", "rounds", "converged", "AUPR", "95% interval")
+        rows.append([name, rounds, converged, side, aupr, interval, over])
+    head = ("run", "rounds", "converged", "side", "AUPR", "95% interval", "over ln recall")
     links = [f"#run{number}" for number in range(len(rows))]
     return render("overview.html", names=head, rows=rows, links=links)
 
@@ -163,7 +165,8 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
         ),
     }
     joined, result = found.joined, found.result
-    said = _without_verdict(tables.summarize_curve(density, curve, content.options.curve.fewest))
+    fewest = content.options.curve.fewest
+    said = _without_verdict(curve_tables.summarize_curve(density, curve, fewest))
     if joined is not None and result is not None:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
@@ -171,7 +174,7 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
         by_annotator = (joined.scored, result.used_b, label)
         figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
     drawn = [drawing(make, f"{what}: {name}", f"{number} {what}") for what, make in figures.items()]
-    lines = [*said, last_threshold(density, curve)]
+    lines = [*side_lines(found), *said, last_threshold(density, curve)]
     by = found.by if joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}
 
@@ -187,10 +190,11 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
+    way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:
-        return f"Up to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
+        return f"{way} to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
     return (
-        f"Up to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
+        f"{way} to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
         f"{found[1]}; {share:.2%} are wrong (overconfident predictions)."
     )
 
@@ -202,8 +206,8 @@ def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     files = {"density": tables.table_text(about, tables.density_columns(density))}
     if found is not None:
         by = options.curve
-        about = [*tables.describe_curve(found.curve, by.side, found.by, by.fewest), *about]
-        files["pr"] = tables.table_text(about, tables.curve_columns(found.curve))
+        about = [*curve_tables.describe_curve(found.curve, found.by, by.fewest), *about]
+        files["pr"] = tables.table_text(about, curve_tables.curve_columns(found.curve))
     files["representatives"] = csv_text(content.inputs, source, not options.masked)
     return [
         {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}

@@ -17,9 +17,9 @@ from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
 from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import estimate
-from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.curves import CurveOptions, curve_of
+from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
@@ -133,19 +133,24 @@ def compare_two_samplers(
     p, where, n = samplers.compare_inputs((runs[0], runs[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
+    lines = samplers.describe(found, names[0], names[1])
+    if not all(density.verdict.converged for density in pair):
+        lines = [models.NOT_CONVERGED + line for line in lines]
     columns: Columns = {
         "z_lower": edges[found.first_r],
         "z_upper": edges[found.stop_r],
         "delta_log_g": found.delta_r,
         "delta_error": found.error_r,
     }
-    return SamplerResult(found, samplers.describe(found, names[0], names[1]), columns)
+    return SamplerResult(found, lines, columns)
 
 
 def curves_of(
     runs: Sequence[RunReader], densities: Sequence[Density], options: CurveOptions
-) -> list[Curve]:
+) -> list[RunCurve]:
     """Return the runs' curves by a rule, or each by those score files that are of its model.
+
+    Each is over its own ends: a range of recall is the same for all once they are on one scale.
 
     Raises
     ------
@@ -154,10 +159,10 @@ def curves_of(
     """
     curves = []
     for run, density in zip(runs, densities, strict=True):
-        its_own = options.of_model(run.fingerprint)
+        its_own = replace(options.of_model(run.fingerprint), recall_range=None)
         if not (its_own.rule or its_own.scores):
             raise UserError(f"none of the score files is of the model of {run.path}")
-        curves.append(curve_of(run, density, its_own).curve)
+        curves.append(curve_of(run, density, its_own))
     return curves
 
 
@@ -182,18 +187,26 @@ def compare_with_first(
     runs: Sequence[RunReader],
     densities: Sequence[Density],
     names: Sequence[str],
-    curves: Sequence[Curve],
+    curves: Sequence[RunCurve],
     z_range: Sequence[float] | None,
+    recall_range: Range | None = None,
 ) -> ModelResult:
-    """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`."""
-    shown, found, lines = [(names[0], curves[0], 0.0)], [], []
+    """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`.
+
+    recall_range : of log recall, on the first model's scale (default: what both curves reach)
+    """
+    first = curves[0].curve
+    shown, found = [(names[0], first, 0.0)], []
+    lines = [f"{n}: {line}" for n, c in zip(names, curves, strict=True) for line in side_lines(c)]
     for i in range(1, len(runs)):
         pair = (densities[0], densities[i])
         shift, error, how = shift_of((runs[0], runs[i]), pair, z_range)
-        both = models.compare_models(curves[0], curves[i], shift, error)
-        shown.append((names[i], curves[i], shift))
+        both = models.compare_models(first, curves[i].curve, shift, error, recall_range)
+        shown.append((names[i], curves[i].curve, shift))
         found.append((names[i], both))
-        lines += [f"normalized by: {how}", *models.describe(both, names[0], names[i])]
+        unconverged = [names[j] for j in (0, i) if not densities[j].verdict.converged]
+        said = models.describe(both, names[0], names[i], unconverged)
+        lines += [f"normalized by: {how}", *said]
     return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
+from omniinput_hpc.models.table import ConfidentSide, side_of
+from omniinput_hpc.results.curve_tables import threshold_lines, unreached_lines, wrong_way_lines
 from omniinput_hpc.results.score_tables import summarize_scores
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -24,15 +30,17 @@ class CurveOptions:
     ----------
     rule : "module:function" that scores inputs, or None
     scores, key : score files and their key (default: the one beside each)
-    side : the confident end
+    side : the confident end; None: what the run says of its model
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
+    recall_range : of ln recall, of the AUPR; None: the curve's own ends
     """
 
     rule: str | None
     scores: Sequence[Path]
     key: Path | None
-    side: Side
+    side: Side | None
     fewest: tuple[int, int]
+    recall_range: Range | None = None
 
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with the score files of one model alone: some, all or none."""
@@ -48,21 +56,79 @@ class RunCurve:
     curve : the curve
     density : of the run, in the curve's bins
     by : the rule, or who scored
+    side : the confident end that the curve is counted from
     joined, result : the scores and what they gave; None with a rule
     """
 
     curve: Curve
     density: Density
     by: str
+    side: ConfidentSide
     joined: Joined | None = None
     result: ScoredCurve | None = None
 
 
-def notes_of(found: RunCurve, side: Side) -> list[str]:
+def confident_side(run: RunReader, given: Side | None = None) -> ConfidentSide:
+    """Return the side that --side gave, or else what the run says of its model."""
+    return side_of(run.config, given)
+
+
+def side_lines(found: RunCurve) -> list[str]:
+    """Return the plain lines on the side that a curve is counted from."""
+    return [str(found.side), *wrong_way_lines(found.curve, found.density)]
+
+
+def notes_of(found: RunCurve) -> list[str]:
     """Return the plain lines on what was scored by whom; none with a rule."""
     if found.joined is None or found.result is None:
         return []
-    return [*found.joined.notes, *summarize_scores(found.result, found.joined.scored, side)]
+    scored = found.joined.scored
+    return [*found.joined.notes, *summarize_scores(found.result, scored, found.side.end)]
+
+
+def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> list[float]:
+    """Return the outputs that --threshold names: numbers, or SET:Q, a quantile of a test set.
+
+    Raises
+    ------
+    UserError
+        Neither a finite number nor a quantile in [0, 1] of one of `sets`.
+    """
+    found = []
+    for word in words:
+        name, _, share = word.rpartition(":")
+        try:
+            z = float(share)
+        except ValueError:
+            z = np.nan
+        if name:
+            if name not in sets:
+                known = f"it has: {', '.join(sets)}" if sets else "give the file by --test-sets"
+                raise UserError(f"--threshold {word}: no test set {name}; {known}")
+            z = float(np.quantile(sets[name], z)) if 0.0 <= z <= 1.0 else np.nan
+        if not np.isfinite(z):
+            raise UserError(
+                f"--threshold {word}: expected an output, or SET:Q with Q from 0 to 1, the "
+                "quantile of a test set"
+            )
+        found.append(z)
+    return found
+
+
+def reach_lines(
+    found: RunCurve, thresholds: Sequence[float], sets: Mapping[str, FloatArray]
+) -> list[str]:
+    """Return the lines on chosen thresholds, and warnings of test data beyond the curve's ends.
+
+    Raises
+    ------
+    EstimateError
+        A threshold beyond the curve's ends.
+    """
+    curve, edges = found.curve, found.density.edges
+    beyond = {name: unreached(curve, edges, z_n) for name, z_n in sets.items()}
+    at = at_thresholds(curve, edges, thresholds)
+    return threshold_lines(at, curve, found.density.absolute) + unreached_lines(beyond)
 
 
 def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurve:
@@ -73,13 +139,15 @@ def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurv
     UserError, EstimateError
         As `curve_by_scores`; or a rule that cannot be imported or gives no scores.
     """
+    side = confident_side(run, options.side)
     if options.rule:
         sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
-        curve = rule_curve(density, sums, options.side, options.fewest)
-        return RunCurve(curve, density, options.rule)
+        ends = options.recall_range
+        curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
+        return RunCurve(curve, density, options.rule, side)
     joined, result = curve_by_scores(run, density, options)
     by = ", ".join(joined.scored.annotators)
-    return RunCurve(result.curve, result.density, by, joined, result)
+    return RunCurve(result.curve, result.density, by, side, joined, result)
 
 
 def curve_by_scores(
@@ -99,4 +167,7 @@ def curve_by_scores(
             f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave the "
             "judges' files out, or compare them with people by agreement.py"
         )
-    return joined, scored_curve(density, joined.scored, options.side, *options.fewest)
+    side = confident_side(run, options.side).end
+    ends = options.recall_range
+    curve = scored_curve(density, joined.scored, side, *options.fewest, recall_range=ends)
+    return joined, curve

@@ -9,8 +9,9 @@ import numpy as np
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, krippendorff_alpha
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
-from omniinput_hpc.estimators.precision_recall.curves import Side, area, curve_range
+from omniinput_hpc.estimators.precision_recall.curves import Side, area
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
+from omniinput_hpc.results.curve_tables import range_words
 from omniinput_hpc.results.tables import Columns, read_table
 
 
@@ -37,7 +38,7 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
 
 def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
     """Return the AUPR of each annotator's scores, over the range of recall of the curve of all."""
-    ends = curve_range(result.curve.precision_t, result.curve.log_recall_t)
+    ends = result.curve.aupr_range
     each = []
     for a in range(len(scored.annotators)):
         alone = scored.of(a)
@@ -53,7 +54,7 @@ def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
         f"{name} {aupr:.4f}" if np.isfinite(aupr) else f"{name} not known" for name, aupr in names
     )
     deviation = f"; standard deviation {np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
-    return f"AUPR by annotator: {', '.join(said)}{deviation}"
+    return f"AUPR by annotator, over ln recall {range_words(ends)}: {', '.join(said)}{deviation}"
 
 
 def _variance_line(result: ScoredCurve) -> str:

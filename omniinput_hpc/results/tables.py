@@ -17,7 +17,6 @@ from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
-from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import read_cell, safe_cell, safe_comment, write_atomically
 from omniinput_hpc.untrusted.files import read_text
@@ -25,7 +24,6 @@ from omniinput_hpc.untrusted.files import read_text
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
 MAX_CSV_BYTES = 1 << 28
-FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
 _FORMATS = {"i": "%d", "u": "%d", "U": "%s"}
 
 
@@ -242,16 +240,6 @@ def summarize_density(density: Density) -> list[str]:
     return lines + verdict_lines(density)
 
 
-def summarize_curve(
-    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
-) -> list[str]:
-    """Return the plain lines that the script prints."""
-    gaps = int(curve.interpolated_b.sum())
-    lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
-    lines += thin_lines(density, curve, fewest)
-    return [*lines, aupr_line(curve), *verdict_lines(density)]
-
-
 VISITED = "of what was visited:"
 """How the line begins that says what "converged" is not about."""
 
@@ -278,100 +266,3 @@ def density_columns(density: Density) -> dict[str, NDArray]:
         "effective_count": density.effective_b[bins],
         "log_g_upper": density.log_g_upper_b[bins],
     }
-
-
-def curve_columns(curve: Curve) -> dict[str, NDArray]:
-    """Return the columns of the precision-recall file."""
-    low, high = curve.bands.low, curve.bands.high
-    columns = {
-        "threshold": curve.threshold_t,
-        "precision": curve.precision_t,
-        "precision_low": low.precision_t,
-        "precision_high": high.precision_t,
-        "log_recall": curve.log_recall_t,
-        "log_recall_low": low.log_recall_t,
-        "log_recall_high": high.log_recall_t,
-        "overconfident": 1.0 - curve.precision_t,
-        "overconfident_low": 1.0 - high.precision_t,
-        "overconfident_high": 1.0 - low.precision_t,
-    }
-    for name in ("log_wrong", "simple_precision", "simple_log_recall"):
-        ends = (("", curve.trace), ("_low", low), ("_high", high))
-        columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
-    b = curve.bin_t
-    return columns | {
-        "r": curve.r_b[b],
-        "r_error": curve.r_error_b[b],
-        "r_low": curve.r_low_b[b],
-        "r_high": curve.r_high_b[b],
-        "inputs": curve.inputs_b[b],
-        "lanes": curve.lanes_b[b],
-        "thin": curve.thin_b[b].astype(np.int64),
-        "one_sided": _one_sided(curve.precision_t),
-        "r_one_sided": _one_sided(curve.r_b[b]),
-    }
-
-
-def _one_sided(share: FloatArray) -> NDArray[np.int64]:
-    """Return 1 where nothing right was seen, -1 where nothing wrong was, else 0."""
-    return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)
-
-
-def describe_curve(
-    curve: Curve, side: str, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN
-) -> list[str]:
-    """Return the header lines of a precision-recall file, before those of its density."""
-    sign = "<=" if side == "low" else ">="
-    lines = [
-        f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
-        "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
-        "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
-        "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
-        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
-        f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
-        f"or {fewest[1]}",
-        "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
-        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one (a "
-        "rule's band of precision is the lanes' alone, and has no width there)",
-        aupr_line(curve),
-    ]
-    gaps = int(curve.interpolated_b.sum())
-    if gaps:
-        lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
-    return lines
-
-
-def thin_lines(
-    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
-) -> list[str]:
-    """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
-    few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
-    lines = []
-    left_out = density.believed_b & (curve.inputs_b > 0)
-    left_out[curve.bin_t] = False
-    ends = np.sort(curve.bin_t)[[0, -1]]
-    if left_out.any():
-        lines.append(
-            f"the curve counts the bins from {density.edges[ends[0]]:g} to "
-            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, of {few}: "
-            f"{left_out.sum()}"
-        )
-    thin = np.flatnonzero(curve.thin_b)
-    names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
-    more = f" and {thin.size - 6} more" if thin.size > 6 else ""
-    if thin.size == len(curve.bin_t):
-        lines.append(f"all bins have {few}: all are counted, and all are drawn hollow")
-    elif thin.size:
-        lines.append(f"{thin.size} bins have {few} and are drawn hollow: {', '.join(names)}{more}")
-    return lines
-
-
-def aupr_line(curve: Curve) -> str:
-    """Return the AUPR with its error and interval, in words."""
-    if np.isnan(curve.aupr):
-        return "AUPR: not defined (right inputs in fewer than two bins)"
-    return (
-        f"AUPR: {curve.aupr:.6f} +- {curve.aupr_error:.6f} (one standard error), "
-        f"95% interval {curve.aupr_low:.6f} to {curve.aupr_high:.6f}, over ln recall between "
-        "the curve's own ends"
-    )

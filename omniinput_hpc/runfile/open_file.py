@@ -136,8 +136,8 @@ class OpenFile:
         """Return what happened to the file that is open and in its place."""
         if size < self._size:
             return (
-                f"{self._path} has been truncated to {amount(size)} of {amount(self._size)}; the "
-                "rounds in what was cut off are lost"
+                f"{self._path} has been truncated: it was {amount(self._size)} and is "
+                f"{amount(size)}; the rounds in what was cut off are lost"
             )
         if size > self._size:
             return (

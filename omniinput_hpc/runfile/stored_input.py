@@ -20,7 +20,7 @@ def moves_per_round(config: dict[str, Any], n_walkers: int) -> int | None:
 def parse(toml: str) -> dict[str, Any]:
     """Parse the stored input, and check the keys that readers use."""
     config = parse_toml(toml)
-    for table in ("run", "model", "sampler", "ladder"):
+    for table in ("run", "model", "sampler", "ladder", "analysis"):
         if not isinstance(config.get(table, {}), dict):
             raise ValueError(f"the stored input's {table} is no table")
     if "run" not in config:
@@ -28,6 +28,8 @@ def parse(toml: str) -> dict[str, Any]:
     for key in ("kind", "path", "factory"):
         if not isinstance(config.get("model", {}).get(key, ""), str):
             raise ValueError(f"the stored input's model.{key} is no text")
+    if config.get("analysis", {}).get("side", "low") not in ("low", "high"):
+        raise ValueError("the stored input's analysis.side is neither low nor high")
     burn_in = config["run"].get("burn_in", 0)
     if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
         raise ValueError("the stored input's run.burn_in is no number of rounds")

@@ -3,10 +3,27 @@
 import subprocess
 
 import pytest
+from pydantic import TypeAdapter
 from run_tools import LATTICE, ROOT, contents
 
 from omniinput_hpc.cli.run import main
+from omniinput_hpc.config import input_file
+from omniinput_hpc.config.models import Model
+from omniinput_hpc.models.table import KINDS, side_of, with_side
+from omniinput_hpc.runfile import stored_input
 from omniinput_hpc.runfile.reader import open_run
+
+LM = {"kind": "causal-lm", "path": "p", "length": 8}
+IMAGES = {"kind": "image-classifier", "path": "p"}
+TEXTS = {"kind": "sequence-classifier", "path": "p", "length": 8, "target": 1}
+SIDES = [
+    (LM, "low"),
+    (IMAGES, "high"),
+    *[({**IMAGES, "target": t}, "high") for t in ("log-softmax", "log-likelihood")],
+    ({**IMAGES, "sign": -1}, "low"),
+    *[({**TEXTS, "output": o}, "high") for o in ("logit", "difference", "log-softmax")],
+    ({**TEXTS, "output": "log-softmax", "sign": -1}, "low"),
+]
 
 
 @pytest.mark.slow
@@ -30,3 +47,50 @@ def test_the_job_script_reads_keys_and_no_comments():
     for file in (ROOT / "inputs").glob("*.toml"):
         assert "# rule" not in file.read_text() and "# side" not in file.read_text()
     subprocess.run(["bash", "-n", str(ROOT / "jobscripts/local.sh")], check=True)
+
+
+@pytest.mark.parametrize(("model", "side"), SIDES)
+def test_a_kind_and_its_options_say_the_confident_side(model, side):
+    """Of the table as it is stored, too, with all its defaults; --side and the key come first."""
+    for table in (model, TypeAdapter(Model).validate_python(model).model_dump(exclude_none=True)):
+        found = side_of({"model": table})
+        assert (found.end, found.assumed) == (side, False)
+        assert f"side: {side}" in str(found) and model["kind"] in str(found)
+    other = "high" if side == "low" else "low"
+    said = side_of({"model": model, "analysis": {"side": other}})
+    assert said.end == other and "[analysis] side" in said.why
+    given = side_of({"model": model, "analysis": {"side": other}}, side)
+    assert given.end == side and "--side" in given.why
+
+
+def test_of_a_model_of_ones_own_the_side_is_assumed_and_said():
+    for model in ({"kind": "python", "factory": "a:b"}, {"kind": "not known"}, {}):
+        found = side_of({"model": model})
+        assert (found.end, found.assumed) == ("low", True) and "assumed" in str(found)
+    assert set(KINDS) == {model["kind"] for model, _ in SIDES} | {"python"}
+
+
+def test_the_side_is_written_into_the_stored_input(tmp_path):
+    """By the kind where the input says nothing; a model of one's own gets none written for it."""
+    for name, side in (("toy", "low"), ("digits-mlp", "high"), ("cnn-mnist", "high")):
+        given = input_file.load(ROOT / f"inputs/{name}.toml")
+        written = with_side(given)
+        assert written.analysis.side == side
+        assert with_side(written) is written
+        if given.analysis is not None:
+            assert written.analysis.rule == given.analysis.rule
+    said = input_file.load(ROOT / "inputs/cnn-mnist.toml", ["analysis.side=low"])
+    assert with_side(said) is said
+    lattice = input_file.parse(LATTICE.format(output=tmp_path / "a.h5"), "lattice")
+    assert with_side(lattice) is lattice
+
+
+@pytest.mark.parametrize(
+    "line", ['[analysis]\nside = "left"', "[analysis]\nside = [1]", "analysis = 3"]
+)
+def test_a_stored_side_that_is_none_is_refused(line):
+    text = f'{line}\n[run]\noutput = "a.h5"\n' if line.startswith("analysis") else (
+        f'[run]\noutput = "a.h5"\n{line}\n'
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="analysis"):
+        stored_input.parse(text)

@@ -52,14 +52,20 @@ class World:
 
     @property
     def edges(self):
-        return LEVEL_EDGES[: N_LEVELS + 1 : N_LEVELS // self.n_bins]
+        return LEVEL_EDGES[np.append(self.first_level_b, N_LEVELS)]
+
+    @property
+    def first_level_b(self):
+        """The bins' first levels [B]; a level of no input belongs to the bin before it."""
+        first_b = np.arange(0, N_LEVELS, N_LEVELS // self.n_bins)
+        g_b = np.add.reduceat(LATTICE.count_l()[:N_LEVELS], first_b)
+        return first_b[g_b > 0]
 
     def truth(self):
         """Return the exact log g and r of the bins, float64 [B] each."""
-        g_bl = LATTICE.count_l()[:N_LEVELS].reshape(self.n_bins, -1)
-        return np.log(g_bl.sum(axis=1)), (g_bl * self.r_l.reshape(self.n_bins, -1)).sum(
-            axis=1
-        ) / g_bl.sum(axis=1)
+        g_l = LATTICE.count_l()[:N_LEVELS]
+        g_b = np.add.reduceat(g_l, self.first_level_b)
+        return np.log(g_b), np.add.reduceat(g_l * self.r_l, self.first_level_b) / g_b
 
 
 @cache
@@ -73,21 +79,24 @@ def density_of_levels(seed):
 
 def draw_scores(world, rng, lanes=16):
     """Return scored inputs of a world."""
-    width = N_LEVELS // world.n_bins
-    n_b = rng.integers(world.per_bin[0], world.per_bin[1] + 1, world.n_bins)
-    bin_i = np.repeat(np.arange(world.n_bins), n_b)
+    first_b = world.first_level_b
+    n_bins = len(first_b)
+    n_b = rng.integers(world.per_bin[0], world.per_bin[1] + 1, n_bins)
+    bin_i = np.repeat(np.arange(n_bins), n_b)
     tilt_l = np.exp(-2.0 * LATTICE.z_l()[:N_LEVELS]) if world.law == "uniform" else np.ones(48)
-    p_bl = (LATTICE.count_l()[:N_LEVELS] * tilt_l).reshape(world.n_bins, -1)
-    upto_bl = np.cumsum(p_bl / p_bl.sum(axis=1, keepdims=True), axis=1)
-    place_i = (rng.random(len(bin_i))[:, None] >= upto_bl[bin_i, :-1]).sum(axis=1)
-    level_i = bin_i * width + place_i
+    level_i, u_i = np.empty(len(bin_i), dtype=np.int64), rng.random(len(bin_i))
+    for b, first in enumerate(first_b):
+        stop = np.append(first_b, N_LEVELS)[b + 1]
+        upto_l = np.cumsum(LATTICE.count_l()[first:stop] * tilt_l[first:stop])
+        mine = bin_i == b
+        level_i[mine] = first + np.searchsorted(upto_l[:-1] / upto_l[-1], u_i[mine], side="right")
     weight_i = np.ones(len(bin_i))
     if world.law == "uniform":
         weight_i = np.exp(0.5 * rng.normal(size=len(bin_i))) / tilt_l[level_i]
     lane_i = rng.integers(lanes, size=len(bin_i))
     r_i = world.r_l[level_i]
     u_i = rng.random(len(bin_i))
-    u_bw = rng.random((world.n_bins, lanes))
+    u_bw = rng.random((n_bins, lanes))
     same_i = rng.random(len(bin_i)) < world.alike
     right_i = np.where(same_i, u_bw[bin_i, lane_i], u_i) < r_i
     # each annotator errs alone, so that the mean score stays r

@@ -1,5 +1,7 @@
 """What all figures share: labels, colours that repeat, points, panels and saving."""
 
+from types import SimpleNamespace
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
@@ -78,17 +80,56 @@ def test_middles():
     np.testing.assert_array_equal(style.middles(np.array([0.0, 1.0, 3.0])), [0.5, 2.0])
 
 
-def test_a_noisy_models_figures_say_so(tmp_path):
-    noisy = {"model": {"kind": "python", "noise": True}}
-    assert style.z_label(noisy).endswith(", with noise")
-    assert style.remark_of({"model": {"kind": "python"}}, {}) == ""
-    remark = style.remark_of({}, noisy)
-    assert remark == "model.noise = true: the output is not a function of the input"
-    for name, text in (("plain", ""), ("noisy", remark)):
+class Run:
+    """What a caption asks of a run."""
+
+    path, n_sites, n_values, rounds, rounds_planned = "runs/a.h5", 25, 100, 3, 8
+
+    def __init__(self, **model):
+        self.config = {"model": {"kind": "causal-lm", "path": "x/english", **model}}
+
+
+def verdict(converged):
+    return SimpleNamespace(verdict=SimpleNamespace(converged=converged))
+
+
+def test_a_figure_says_of_what_it_is():
+    caption = style.caption_of([Run(), Run()], [verdict(True)], style.about_curve("low", "a:b"))
+    first, second, about = caption.title.split("\n")
+    assert first == second
+    assert first == ("a: causal-lm english, 25 sites of 100 values (10^50.0 inputs), 3 of 8 rounds")
+    assert about == "inputs are accepted from the low end of z on, scores by a:b"
+    assert caption.converged and caption.remark == ""
+
+
+def test_noise_and_what_has_not_converged_are_written_into_the_figure(tmp_path):
+    noisy = Run(noise=True)
+    assert style.z_label(noisy.config).endswith(", with noise")
+    captions = {
+        "plain": style.caption_of([Run()], [verdict(True)]),
+        "noisy": style.caption_of([noisy], [verdict(True)]),
+        "wrong": style.caption_of([Run()], [verdict(True), verdict(False)]),
+    }
+    assert captions["noisy"].remark.startswith("model.noise = true: the output is not a function")
+    written = {}
+    for name, caption in captions.items():
         figure, _ = style.panels([2.0])
-        style.save(figure, tmp_path / f"{name}.png", text)
-        assert (figure.get_supxlabel() == text) and (tmp_path / f"{name}.pdf").exists()
-    assert (tmp_path / "plain.png").read_bytes() != (tmp_path / "noisy.png").read_bytes()
+        style.save(figure, tmp_path / f"{name}.png", caption)
+        assert figure.get_suptitle() == caption.title and figure.get_supxlabel() == caption.remark
+        across = [text.get_text() for text in figure.texts]
+        assert ("NOT CONVERGED" in across) == (name == "wrong")
+        written[name] = (tmp_path / f"{name}.png").read_bytes()
+    assert len(set(written.values())) == 3
+    both = style.joined([captions["noisy"], captions["wrong"]])
+    assert not both.converged and both.remark == captions["noisy"].remark
+    assert len(both.title.split("\n")) == 2
+
+
+def test_the_ends_of_the_bins_are_marked():
+    _, (axes,) = style.panels([2.0])
+    style.bin_limits(axes, np.array([0.0, 1.0, 3.0]))
+    assert [line.get_xdata()[0] for line in axes.lines] == [0.0, 3.0]
+    assert [text.get_text() for text in axes.texts] == ["bins begin", "bins end"]
 
 
 def test_dollar_signs_of_names_are_no_formulas(tmp_path):

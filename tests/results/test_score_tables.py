@@ -8,8 +8,9 @@ from scored_model import a_density, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
+from omniinput_hpc.results.curve_tables import curve_columns
 from omniinput_hpc.results.score_tables import fid_columns, summarize_scores
-from omniinput_hpc.results.tables import curve_columns, write_table
+from omniinput_hpc.results.tables import write_table
 
 DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
 

@@ -17,16 +17,14 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.results.curve_tables import curve_columns, describe_curve, summarize_curve
 from omniinput_hpc.results.tables import (
-    curve_columns,
     density_columns,
-    describe_curve,
     describe_density,
     describe_run,
     read_exact,
     read_table,
     read_test_sets,
-    summarize_curve,
     summarize_density,
     write_table,
 )
@@ -145,10 +143,8 @@ def test_columns_and_header_lines():
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip
-    assert any(
-        line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "low", "r")
-    )
-    assert "z >= threshold" in describe_curve(curve, "high", "r")[0]
+    assert any(line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "r"))
+    assert "z >= threshold" in describe_curve(replace(curve, side="high"), "r")[0]
     assert "converged: yes" in summarize_density(density)
     assert "converged: yes" in summarize_curve(density, curve)
 
@@ -167,7 +163,9 @@ def test_what_is_wrong_stands_in_the_header():
 def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "z.csv"
     z = [np.array([1.5, -2.0]), np.array([0.25])]
-    test_sets.write_outputs(path, "here", ["digits:1", "digits:2,3"], z)
+    roles = (("digits:1", "positive"), ("digits:2,3", "negative"))
+    outputs = [test_sets.Outputs(*which, one) for which, one in zip(roles, z, strict=True)]
+    test_sets.write_outputs(path, "here", outputs)
     found = read_test_sets(path)
     assert list(found) == ["digits:1", "digits:2,3"]
     assert all(np.array_equal(found[name], part) for name, part in zip(found, z, strict=True))

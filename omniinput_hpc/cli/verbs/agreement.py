@@ -12,7 +12,7 @@ from omniinput_hpc.cli.scripts import add_key, new_parser
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results.score_tables import fid_columns
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -33,6 +33,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run])
     found = agreement.compare_with_people(joined.scored, joined.judges)
     columns = agreement.people_columns(joined.scored, joined.judges, found)
     lines = agreement.people_lines(joined.scored, joined.judges, found)
@@ -42,5 +43,5 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
 
     figure = agreement_figure(columns, found, label)
     about = [*lines, f"source: {source}"]
-    written = write_results(options.run, "agreement", about, columns, figure)
+    written = write_results(options.run, "agreement", about, columns, figure, caption)
     print("\n".join([source, *joined.notes, *lines, *written]))

@@ -15,7 +15,7 @@ from omniinput_hpc.estimators.precision_recall.annotators import (
     steps_from,
 )
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import remark_of, write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
@@ -32,20 +32,20 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
         density = density_of_run(run)
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
+        caption = caption_of([run], [density])
     steps = steps_from(options.fewest_inputs)
-    settled = convergence(density, joined.scored, options.side, steps, options.fewest_lanes)
+    settled = convergence(density, joined.scored, result.curve.side, steps, options.fewest_lanes)
 
     lines = agreement_lines(
         joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
     )
     figure = annotators_figure(joined.scored, result.used_b, label)
     about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(options.run, "annotators", about, columns, figure, remark)
+    files = write_results(options.run, "annotators", about, columns, figure, caption)
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
-    files += write_results(options.run, "convergence", about, columns, figure, remark)
+    files += write_results(options.run, "convergence", about, columns, figure, caption)
     print("\n".join([source, *joined.notes, *lines, *files]))

@@ -11,7 +11,7 @@ from omniinput_hpc.cli.scripts import add_range, add_score_options, curve_option
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import remark_of, write_results, z_label
+from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -39,19 +39,24 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         for name, density in zip(names, densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         if one_model:
+            about = ""
             ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
             pair, label = (names[0], names[1]), z_label(runs[0].config)
             figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
             lines, columns = lines + two.lines, two.columns
         else:
             ending = "compared"
-            curves = comparison.curves_of(runs, densities, curve_options(options))
-            several = comparison.compare_with_first(runs, densities, names, curves, options.range)
+            by = curve_options(options)
+            curves = comparison.curves_of(runs, densities, by)
+            several = comparison.compare_with_first(
+                runs, densities, names, curves, options.range, by.recall_range
+            )
+            about = about_curve(curves[0].side.end, options.rule)
             absolute = all(density.absolute for density in densities)
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 
-        remark = remark_of(*(run.config for run in runs))
+        caption = caption_of(runs, densities, about)
 
-    written = write_results(options.run[0], ending, lines, columns, figure, remark)
+    written = write_results(options.run[0], ending, lines, columns, figure, caption)
     print("\n".join([*lines, *written]))

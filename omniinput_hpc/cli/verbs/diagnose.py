@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from omniinput_hpc.cli.scripts import new_parser
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -19,9 +19,10 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
     with open_run(options.run, options.on_damage) as run:
         found = diagnosis.diagnose(run)
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
-    files = write_results(options.run, "diagnose", [source, *hints], columns, figure)
+    files = write_results(options.run, "diagnose", [source, *hints], columns, figure, caption)
     hints = hints or ["nothing stands out"]
     print("\n".join([source, *diagnosis.table(found), *hints, *files]))

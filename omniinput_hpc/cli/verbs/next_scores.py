@@ -41,7 +41,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
         with open_run(path, options.on_damage) as run:
             by = replace(curve_options(options), scores=files)
             results.append(curve_by_scores(run, density_of_run(run), by)[1])
-    found = allocate(results, options.budget, options.side, range_of(results))
+    found = allocate(results, options.budget, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
         columns = allocation_columns(result, allocation)
         lines = allocation_lines(path.name, result, allocation, options.budget, columns)

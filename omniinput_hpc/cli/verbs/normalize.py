@@ -9,7 +9,7 @@ from omniinput_hpc.cli.scripts import add_range, new_parser
 from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results.comparison import normalized_columns, read_pairs, require_one_space
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -30,7 +30,7 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
         sources = [describe_run(run_a), describe_run(run_b), f"rescored: {from_a}; {from_b}"]
-        label = z_label(run_a.config)
+        label, caption = z_label(run_a.config), caption_of([run_a, run_b], [a, b])
     found = normalize(a, b, pairs_a, pairs_b, *options.range)
     best = found.best()
     lines = describe(found, *names)
@@ -42,4 +42,4 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     figure = normalization_figure(a, b, found, names, label)
     name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
-    print("\n".join([*sources, *lines, *write_results(one, name, about, columns, figure)]))
+    print("\n".join([*sources, *lines, *write_results(one, name, about, columns, figure, caption)]))

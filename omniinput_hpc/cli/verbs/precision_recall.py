@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser
+from omniinput_hpc.cli.scripts import (
+    add_score_options,
+    add_threshold_options,
+    curve_options,
+    new_parser,
+)
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.scores import curve_figures
-from omniinput_hpc.plots.style import remark_of, save, z_label
-from omniinput_hpc.results import tables
-from omniinput_hpc.results.curves import curve_of, notes_of
+from omniinput_hpc.plots.style import about_curve, caption_of, save, z_label
+from omniinput_hpc.results import curve_tables, tables
+from omniinput_hpc.results.curves import (
+    chosen_thresholds,
+    curve_of,
+    notes_of,
+    reach_lines,
+    side_lines,
+)
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -23,28 +34,34 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     parser = new_parser(program, __doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
+    add_threshold_options(parser)
     options = parser.parse_args(arguments)
+    sets = tables.read_test_sets(options.test_sets) if options.test_sets else {}
+    thresholds = chosen_thresholds(options.threshold, sets)
     by = curve_options(options)
 
     with open_run(options.run, options.on_damage) as run:
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
-        remark = remark_of(run.config)
         found = curve_of(run, fine, by)
-    density, curve, notes = found.density, found.curve, notes_of(found, by.side)
+        caption = caption_of([run], [fine], about_curve(found.side.end, found.by))
+    density, curve = found.density, found.curve
+    notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
     if exact and found.result:  # in the bins of the scores
         exact = coarsen_exact(exact, fine.edges, density.edges)
-    truth = compare_curve(density, curve, exact, by.side) if exact else None
+    truth = compare_curve(density, curve, exact, curve.side) if exact else None
 
-    about = tables.describe_curve(curve, by.side, found.by, by.fewest)
+    about = curve_tables.describe_curve(curve, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
-    tables.write_table(tables.beside(options.run, ".pr.csv"), about, tables.curve_columns(curve))
+    tables.write_table(
+        tables.beside(options.run, ".pr.csv"), about, curve_tables.curve_columns(curve)
+    )
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending), remark)
+        save(figure, tables.beside(options.run, ending), caption)
 
-    print("\n".join([source, *tables.summarize_curve(density, curve, by.fewest), *notes]))
+    print("\n".join([source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]))
     if truth is not None:
         print(truth)
     print("\n".join(str(tables.beside(options.run, ending)) for ending in (".pr.csv", *figures)))

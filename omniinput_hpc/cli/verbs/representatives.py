@@ -9,7 +9,8 @@ from omniinput_hpc.cli.scripts import add_shown_options, new_parser
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import save, z_label
+from omniinput_hpc.plots.style import caption_of, save, z_label
+from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
 from omniinput_hpc.results.tables import beside, describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -20,8 +21,8 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     """Read, draw, write, and print where the results are."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --per-bin 5")
     add_shown_options(parser)
-    add, first = parser.add_argument, "which end of the outputs comes first (default: %(default)s)"
-    add("--side", choices=["low", "high"], default="low", help=first)
+    add, first = parser.add_argument, "which bin comes first (default: the model's confident side)"
+    add("--side", choices=["low", "high"], help=first)
     add("--seed", type=int, default=1, help="seed of the draws (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.per_bin < 1 or options.seed < 0:
@@ -31,10 +32,12 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
         density = density_of_run(run)
         edges = edges_for(density, options.range, options.width)
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
+        side = confident_side(run, options.side).end
         source, label = describe_run(run), z_label(run.config)
+        caption = caption_of([run], [density])
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
     write_atomically(table, csv_text(found, source, with_values=not options.mask))
-    save(representatives_figure(found, options.side, label), picture)
+    save(representatives_figure(found, side, label), picture, caption)
     print(f"{source}\n{found.note}; {found.how_drawn}\n{table}\n{picture}")

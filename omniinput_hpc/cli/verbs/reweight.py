@@ -16,7 +16,7 @@ from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
 from omniinput_hpc.estimators.density.density import density_of_runs
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.style import write_results, z_label
+from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results import tables
 from omniinput_hpc.runfile.reader import open_run
 
@@ -43,6 +43,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             source += "; " + other_bins.describe(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = density_of_runs(runs)
+        caption = caption_of(runs, [density])
         constants = known_ratio.describe(density, runs[0])
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
@@ -52,7 +53,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         joined = joined.with_stem(f"{joined.stem}.{other_bins.name_of(options.bins)}")
     figure = density_figure(density, label, exact)
     about, columns = tables.describe_density(density, source), tables.density_columns(density)
-    files = write_results(joined, "density", about, columns, figure)
+    files = write_results(joined, "density", about, columns, figure, caption)
 
     print("\n".join([source, *tables.summarize_density(density), *constants, *without_bins]))
     if exact is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
 from omniinput_hpc.estimators.precision_recall import curves
-from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 
 N_RECALL_POINTS = 201
 
@@ -86,18 +86,23 @@ def _on_grid(
 
 
 def compare_models(
-    a: Curve, b: Curve, shift: float = 0.0, shift_error: float = 0.0, seed: int = 1
+    a: Curve,
+    b: Curve,
+    shift: float = 0.0,
+    shift_error: float = 0.0,
+    asked: Range | None = None,
+    seed: int = 1,
 ) -> ModelComparison:
-    """Compare two models' curves over their common range of log recall.
+    """Compare two models' curves over their common range of log recall, or the one that was asked.
 
     The curves are those of independent runs, from rules or from people's scores. `shift` is what to
     add to b's log recall to have it on a's scale (see `normalization`), 0 where both are absolute;
-    `seed` that of the pairing of draws.
+    `asked` a part of that range, on a's scale, and `seed` that of the pairing of draws.
 
     Raises
     ------
     EstimateError
-        The curves have no log recall in common.
+        The curves have no log recall in common, or not all of what was asked.
     """
     curve_a = (a.precision_t, a.log_recall_t)
     curve_b = (b.precision_t, b.log_recall_t + shift)
@@ -107,6 +112,9 @@ def compare_models(
             "the two curves share no range of log recall: the models cannot be compared; sample "
             "further up or down, or score more bins"
         )
+    if asked is not None:
+        curves.asked_range(*curve_a, asked)
+        ends = curves.asked_range(*curve_b, asked)
     rng = np.random.default_rng(seed)
     x = np.linspace(*ends, N_RECALL_POINTS)
     n = min(len(a.draws.precision_t), len(b.draws.precision_t))
@@ -120,7 +128,7 @@ def compare_models(
     p_bx, area_b, p_bmx, area_bm = _on_grid([curve_b, *draws_b], x)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
-        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS)
+        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)
         ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
     return ModelComparison(
         *ends,
@@ -142,10 +150,24 @@ def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
 
 
-def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
-    """Return a sentence: which model is better, in which range, or that the data cannot tell."""
+NOT_CONVERGED = "not converged: "
+
+
+def verdict(
+    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+) -> str:
+    """Return a sentence: which model is better, in which range, or that the data cannot tell.
+
+    None is called better where the runs of some, `unconverged`, have not converged.
+    """
     d, x = found.difference_x, found.log_recall_x
     where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
+    if unconverged:
+        which = f"{' and '.join(unconverged)} {'have' if len(unconverged) > 1 else 'has'}"
+        return (
+            f"{NOT_CONVERGED}which model does better {where} cannot be said, since {which} not "
+            "converged: the errors of such a run are not known."
+        )
     if not np.isfinite(found.aupr_difference.error):
         return f"The data cannot tell which model is better {where}: the errors are not known."
     if found.aupr_difference.excludes(0.0):
@@ -164,14 +186,27 @@ def verdict(found: ModelComparison, name_a: str, name_b: str) -> str:
     return f"{text}; at no single recall do the 95% bands tell them apart."
 
 
-def describe(found: ModelComparison, name_a: str, name_b: str) -> list[str]:
-    """Return the plain lines that the script prints."""
+def describe(
+    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+) -> list[str]:
+    """Return the plain lines that the script prints.
+
+    Lines on models of which some, `unconverged`, are no result begin with "not converged: ".
+    """
+    over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
+    both = (name_a, name_b)
+    said = [
+        ((name_a,), f"AUPR of {name_a}: {found.aupr_a}, {over}"),
+        ((name_b,), f"AUPR of {name_b}: {found.aupr_b}, {over}"),
+        (both, f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}, {over}"),
+        (
+            both,
+            f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
+            f"{found.aupr_ratio}, {over}",
+        ),
+    ]
     return [
         f"common range of ln recall: {found.lower:.3f} to {found.upper:.3f}",
-        f"AUPR of {name_a}: {found.aupr_a}",
-        f"AUPR of {name_b}: {found.aupr_b}",
-        f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}",
-        f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
-        f"{found.aupr_ratio}",
-        verdict(found, name_a, name_b),
+        *((NOT_CONVERGED if set(of) & set(unconverged) else "") + line for of, line in said),
+        verdict(found, name_a, name_b, unconverged),
     ]

@@ -18,6 +18,7 @@ from omniinput_hpc.estimators.density.facts import (
     swaps_that_never_happened,
 )
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
+from omniinput_hpc.estimators.density.outside import NOT_KNOWN, Outside, outside_bins
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.density.terms import Terms, join_terms
 from omniinput_hpc.estimators.density.wham import solve
@@ -45,6 +46,7 @@ class Density(Observed):
         is meaningful there; NaN elsewhere, and where the run has not converged
     floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
+    outside : how many of all inputs lie outside the bins
     """
 
     f_k: FloatArray
@@ -56,6 +58,7 @@ class Density(Observed):
     verdict: Verdict = field(repr=False)
     log_g_upper_b: FloatArray
     floor: float = -np.inf
+    outside: Outside = NOT_KNOWN
 
     @property
     def believed_b(self) -> BoolArray:
@@ -162,6 +165,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
         observed.count_b, observed.log_inputs,
     ), absolute)  # fmt: skip
+    outside = outside_bins(runs)
     firm_b = observed.fewest_b >= WELL_FILLED
     verdict = check_convergence(
         log_g_error_b[firm_b],
@@ -170,7 +174,8 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rhat_k,
         observed.tau_k,
         observed.rung_label_k,
-        facts
+        outside.reasons(observed.edges)
+        + facts
         + _what_is_missing(log_g_jb, why, observed)
         + _too_wide(runs, observed, f_k, log_g_error_b),
     )
@@ -185,6 +190,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         verdict=verdict,
         log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),
         floor=observed.cold.floor,
+        outside=outside,
     )
 
 

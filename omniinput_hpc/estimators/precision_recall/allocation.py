@@ -80,7 +80,7 @@ def range_of(results: list[ScoredCurve]) -> Range | None:
 
 
 def allocate(
-    results: list[ScoredCurve], budget: int, side: Side = "low", ends: Range | None = None
+    results: list[ScoredCurve], budget: int, ends: Range | None = None
 ) -> list[Allocation]:
     """Return where `budget` further scores shrink the error of an AUPR, or of a difference, most.
 
@@ -88,15 +88,16 @@ def allocate(
     ----------
     results : one curve, or two on one scale of recall: then for the difference of their AUPRs
     budget : number of scores
-    side : "low" or "high"
-    ends : range of log recall of the AUPR (default: the first curve's own)
+    ends : range of log recall of the AUPR (default: the curve's own)
     """
     parts = []
     for result in results:
         bins = np.flatnonzero(result.used_b)
         curve, scores = result.curve, result.scores
         own = curves.curve_range(curve.precision_t, curve.log_recall_t)
-        slope_b = aupr_slopes(result.density.log_g_b[bins], curve.r_b[bins], side, ends or own)
+        slope_b = aupr_slopes(
+            result.density.log_g_b[bins], curve.r_b[bins], curve.side, ends or own
+        )
         slope_b = np.nan_to_num(slope_b)
         # a bin without scores is the most uncertain: one score of the widest spread
         n_b = np.maximum(scores.effective_b[bins], 1.0)

@@ -18,12 +18,14 @@ from typing import Literal
 
 import numpy as np
 
-from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 
 Side = Literal["low", "high"]
 Range = tuple[float, float]
 
 
+ROUNDING = 1e-6
+"""Of ln recall: an end that is asked for may lie so far beyond the curve's own."""
 FEWEST_INPUTS, FEWEST_LANES = 30, 8
 """Distinct scored inputs, and lanes that they come from, that a bin's mean score requires."""
 
@@ -115,13 +117,19 @@ class Curve(BinMeans, CurveErrors):
     threshold_t : float64 [T], the far edge of the last bin that is counted
     bin_t : int64 [T], that bin
     trace : Trace, the values of the curve
-    aupr : float, over log recall between the curve's own ends
+    aupr : float, over `aupr_range`
+    side : the confident end of z, where the counting begins
+    aupr_range : of log recall; NaN without a right input
+    range_given : whether that range was asked for; else it is between the curve's own ends
     """
 
     threshold_t: FloatArray
     bin_t: IntArray
     trace: Trace
     aupr: float
+    side: Side
+    aupr_range: Range
+    range_given: bool
 
     @property
     def precision_t(self) -> FloatArray:
@@ -180,6 +188,28 @@ def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> Range:
     if not known.any():
         return np.nan, np.nan
     return float(log_recall_t[known].min()), float(log_recall_t[known].max())
+
+
+def asked_range(precision_t: FloatArray, log_recall_t: FloatArray, asked: Range | None) -> Range:
+    """Return the range of log recall that was asked for (None: the curve's own ends).
+
+    Raises
+    ------
+    EstimateError
+        The curve does not reach all of it: an area over a part would be compared with others'.
+    """
+    own = curve_range(precision_t, log_recall_t)
+    if asked is None:
+        return own
+    if not (own[0] - ROUNDING <= asked[0] and asked[1] <= own[1] + ROUNDING):
+        found = f"is known from {own[0]:.4f} to {own[1]:.4f}"
+        if np.isnan(own[0]):
+            found = "has no right input"
+        raise EstimateError(
+            f"--recall-range {asked[0]:g}:{asked[1]:g}: the curve {found}, so that it has no AUPR "
+            "over this range of ln recall; give a range that all curves reach"
+        )
+    return asked
 
 
 def common_range(a: Range, b: Range) -> Range:
@@ -246,16 +276,23 @@ def areas(precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range) -> F
 
 def build_curve(
     edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
-    errors: CurveErrors,
+    errors: CurveErrors, asked: Range | None = None,
 ) -> Curve:  # fmt: skip
-    """Return a curve over the used bins: its values from `side` on, the means of all bins [B]."""
+    """Return a curve over the used bins: its values from `side` on, the means of all bins [B].
+
+    `asked` is the range of log recall of the AUPR, see `asked_range`.
+    """
+    ends = asked_range(values.precision_t, values.log_recall_t, asked)
     bins = np.flatnonzero(used_b)
     order = bins if side == "low" else bins[::-1]
     return Curve(
         threshold_t=edges[order + 1] if side == "low" else edges[order],
         bin_t=order,
         trace=values,
-        aupr=area(values.precision_t, values.log_recall_t),
+        aupr=area(values.precision_t, values.log_recall_t, *ends),
+        side=side,
+        aupr_range=ends,
+        range_given=asked is not None,
         **vars(means),
         **vars(errors),
     )
@@ -288,18 +325,22 @@ def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolA
 
 
 def cumulative_ratio(
-    a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray], n: int = 201
+    a: tuple[FloatArray, FloatArray],
+    b: tuple[FloatArray, FloatArray],
+    n: int = 201,
+    ends: Range | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ratio of two curves' areas as recall grows, from the lower common end on.
+    """Return the ratio of two curves' areas as recall grows, from the lower end on.
 
-    Both curves are (precision_t, log_recall_t) on one scale of recall.
+    Both curves are (precision_t, log_recall_t) on one scale of recall; `ends` lie within their
+    common range, which is the default.
 
     Returns
     -------
-    log_recall_x : float64 [n] over the common range (empty where there is none)
+    log_recall_x : float64 [n] over the range (empty where there is none)
     ratio_x : float64 [n], area of a over area of b up to there (the first: of the precisions)
     """
-    low, high = common_range(curve_range(*a), curve_range(*b))
+    low, high = ends or common_range(curve_range(*a), curve_range(*b))
     if not high > low:
         return np.empty(0), np.empty(0)
     grid = np.linspace(low, high, n)

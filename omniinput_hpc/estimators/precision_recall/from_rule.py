@@ -22,7 +22,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
     t_quantile,
 )
 from omniinput_hpc.estimators.precision_recall import curves
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.plugins import load_function
@@ -162,6 +162,7 @@ def rule_curve(
     side: Side = "low",
     fewest: tuple[int, int] = (curves.FEWEST_INPUTS, curves.FEWEST_LANES),
     whole: bool = False,
+    recall_range: Range | None = None,
 ) -> Curve:
     """Return the curve with 95% bands from the joint jackknife over lane groups.
 
@@ -176,6 +177,12 @@ def rule_curve(
     fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
     whole : whether all bins with counts are taken; by default the range ends with the last bin on
         each side that has what it needs (all are taken where no bin has it)
+    recall_range : of log recall, of the AUPR (default: the curve's own ends)
+
+    Raises
+    ------
+    EstimateError
+        The curve does not reach all of `recall_range`.
     """
     enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
     used_b = density.believed_b
@@ -190,7 +197,8 @@ def rule_curve(
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
     values = curves.trace(density.log_g_b[bins], r_b[bins], side)
-    errors = _curve_errors(density, bins, values, r_b, r_jb, side)
+    ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
+    errors = _curve_errors(density, bins, (values, r_b, r_jb), side, recall_range and ends)
 
     seen_gb = sums.count_gb > 0
     alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
@@ -207,20 +215,28 @@ def rule_curve(
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
     )
-    return curves.build_curve(density.edges, used_b, side, values, means, errors)
+    return curves.build_curve(density.edges, used_b, side, values, means, errors, recall_range)
 
 
 def _curve_errors(
-    density: Density, bins: IntArray, values: Trace, r_b: FloatArray, r_jb: FloatArray,
+    density: Density,
+    bins: IntArray,
+    found: tuple[Trace, FloatArray, FloatArray],
     side: Side,
-) -> curves.CurveErrors:  # fmt: skip
-    """Return the curve's errors from the replicates of log g and of r [J, B]."""
+    ends: Range | None,
+) -> curves.CurveErrors:
+    """Return the curve's errors from the replicates of log g and of r [J, B].
+
+    `found` holds the curve's values, r [B] and r's replicates; `ends` the AUPR's range, if fixed.
+    """
+    values, r_b, r_jb = found
     sizes = density.lanes_g
     replicate_j = curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
     pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
     # each over its own ends, as the curve itself: their errors are part of the AUPR's
-    aupr_j = np.array([curves.area(p, x) for p, x in pairs])
-    aupr = curves.area(values.precision_t, values.log_recall_t)
+    low, high = ends or (None, None)
+    aupr_j = np.array([curves.area(p, x, low, high) for p, x in pairs])
+    aupr = curves.area(values.precision_t, values.log_recall_t, low, high)
     error = float(jackknife_error(aupr, aupr_j, sizes))
     half = float(_half_width(np.asarray(error), sizes))
     theta_b, theta_jb = (

@@ -22,7 +22,7 @@ from omniinput_hpc.estimators.precision_recall.annotator_effects import (
     AnnotatorEffects,
     annotator_effects,
 )
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
 
@@ -223,6 +223,7 @@ def scored_curve(
     fewest_inputs: int = curves.FEWEST_INPUTS,
     fewest_lanes: int = curves.FEWEST_LANES,
     seed: int = 0,
+    recall_range: Range | None = None,
 ) -> ScoredCurve:
     """Return the precision-recall curve of scored inputs, with 95% bands.
 
@@ -233,11 +234,13 @@ def scored_curve(
     fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
         side; a bin between with less is counted and marked as thin.
     seed : of the draws
+    recall_range : of log recall, of the AUPR (default: the curve's own ends)
 
     Raises
     ------
     EstimateError
-        No bin has enough scores, or the bins do not fit the run's.
+        No bin has enough scores, the bins do not fit the run's, or the curve does not reach all of
+        `recall_range`.
     """
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
@@ -254,14 +257,15 @@ def scored_curve(
     values = curves.trace(log_g_b, r_b[bins], side)
     bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
     draws = curves.trace(log_g_mb, joint_mb, side)
-    ends = curves.curve_range(values.precision_t, values.log_recall_t)
+    ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
     aupr_m = _areas(draws, ends)
-    errors = _errors_of_draws(values, bands, draws, aupr_m, float(scores.count_b[bins].sum()))
+    aupr = curves.area(values.precision_t, values.log_recall_t, *ends)
+    errors = _errors_of_draws((values, aupr), bands, draws, aupr_m, scores.count_b[bins].sum())
     r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
     fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends)
     return ScoredCurve(
         density=coarse,
-        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors),
+        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors, recall_range),
         scores=scores,
         used_b=used_b,
         density_share=_share_of_variance(fixed_m, aupr_m),
@@ -337,16 +341,17 @@ def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
 
 
 def _errors_of_draws(
-    values: Trace, bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
+    found: tuple[Trace, float], bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
 ) -> curves.CurveErrors:
     """Return a curve's errors; where the density's are not known, [0, 1] is the AUPR's interval.
 
+    `found` holds the curve's values and its AUPR, `aupr_m` that of each draw over the same range.
     Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
     closer than the rule of three's.
     """
     if not np.isfinite(aupr_m).all():
         return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
-    aupr = curves.area(values.precision_t, values.log_recall_t)
+    values, aupr = found
     low, high = np.quantile(aupr_m, TAILS)
     if np.isneginf(values.log_recall_t[-1]):
         low, high = 0.0, max(high, mid_p.rule_of_three(count))

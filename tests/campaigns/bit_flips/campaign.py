@@ -37,7 +37,7 @@ from omniinput_hpc.config import input_file  # noqa: E402
 from omniinput_hpc.errors import UserError  # noqa: E402
 from omniinput_hpc.estimators import EstimateError  # noqa: E402
 from omniinput_hpc.estimators.density.density import density_of_run  # noqa: E402
-from omniinput_hpc.results import diagnosis, tables  # noqa: E402
+from omniinput_hpc.results import curve_tables, diagnosis, tables  # noqa: E402
 from omniinput_hpc.results.curves import CurveOptions, curve_of  # noqa: E402
 from omniinput_hpc.runfile.reader import open_run  # noqa: E402
 from omniinput_hpc.sampling import restart  # noqa: E402
@@ -101,7 +101,7 @@ def numbers(path):
         columns = [*tables.density_columns(density).values(), *diagnosis.columns(found).values()]
         by = CurveOptions("toy_rules:begins_with_zero", [], None, "low", (1, 1))
         curve = curve_of(there, density, by).curve
-        columns += tables.curve_columns(curve).values()
+        columns += curve_tables.curve_columns(curve).values()
         samples = [part for pair in there.samples() for part in pair]
         about = [there.fingerprint, there.config_toml, *map(str, there.config.items())]
         lines = [line.replace(str(path), "") for line in lines]

@@ -156,11 +156,11 @@ WAYS = {
         replace_by_folder, ("replaced by something that is not a file", LOST)
     ),
     "truncated to nothing": Way(
-        lambda path: os.truncate(path, 0), ("has been truncated to 0 B of ", "cut off are lost"),
+        lambda path: os.truncate(path, 0), ("has been truncated: it was ", "cut off are lost"),
     ),
     "truncated to a half": Way(
         lambda path: os.truncate(path, path.stat().st_size // 2),
-        ("has been truncated to ", "cut off are lost"),
+        ("has been truncated: it was ", "cut off are lost"),
     ),
     "overwritten in place": Way(
         restore_in_place, ("has been overwritten by something else", "are lost"),

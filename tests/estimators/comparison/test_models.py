@@ -56,6 +56,39 @@ def test_the_better_model_is_named(found):
     assert any(line.startswith("AUPR ratio, A over B") for line in describe(found[0], "A", "B"))
 
 
+def test_no_model_is_called_better_where_a_run_has_not_converged(found):
+    """The clear difference of above, from a run that is no result: said so, and no verdict."""
+    for unconverged in (["A"], ["B"], ["A", "B"]):
+        lines = describe(found[0], "A", "B", unconverged)
+        assert not any("better than" in line or "more precise" in line for line in lines)
+        assert lines[-1].startswith("not converged: ") and " and ".join(unconverged) in lines[-1]
+        marked = [name for name in "AB" if f"not converged: AUPR of {name}" in "\n".join(lines)]
+        assert marked == unconverged
+        assert sum(line.startswith("not converged: AUPR ") for line in lines) == 2 + len(marked)
+    assert not any(line.startswith("not converged") for line in describe(found[0], "A", "B"))
+
+
+def test_a_range_that_is_asked_for_is_that_of_all_that_is_compared():
+    a, b = curve_of("good", 1), curve_of("worse", 2)
+    whole = compare_models(a, b)
+    middle = 0.5 * (whole.lower + whole.upper)
+    ends = (middle, float(whole.upper))
+    part = compare_models(a, b, asked=ends)
+    assert (part.lower, part.upper) == ends
+    exact_a, exact_b = (area(*exact_curve(which), *ends) for which in ("good", "worse"))
+    for found, exact in (
+        (part.aupr_a, exact_a),
+        (part.aupr_b, exact_b),
+        (part.aupr_difference, exact_a - exact_b),
+        (part.aupr_ratio, exact_a / exact_b),
+    ):
+        assert abs(float(found.value) - exact) < 4 * float(found.error)
+    assert part.cumulative_x.value[-1] == pytest.approx(float(part.aupr_ratio.value), rel=1e-3)
+    assert abs(float(whole.aupr_a.value) - exact_a) > 4 * float(part.aupr_a.error)
+    with pytest.raises(EstimateError, match="--recall-range"):
+        compare_models(a, b, asked=(whole.lower - 3.0, middle))
+
+
 def test_one_model_twice_cannot_be_told_apart():
     words = [verdict(compare_models(curve_of("good", 2 * s + 900), curve_of("good", 2 * s + 901)),
                      "A", "B") for s in range(8)]  # fmt: skip

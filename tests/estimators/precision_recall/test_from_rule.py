@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     sum_scores,
 )
 from omniinput_hpc.histogram import bin_of
-from omniinput_hpc.results.tables import thin_lines
+from omniinput_hpc.results.curve_tables import thin_lines
 
 WIDE_EDGES = np.arange(-0.01, 6.5, 0.8)  # three or four levels a bin
 

@@ -1,0 +1,110 @@
+"""Inputs outside the bins: their share of all, on which side, and the bounds that would hold them.
+
+A rung at beta = 0 moves through all inputs alike, so that the share of its moves outside the bins
+is that of all inputs. What lies there is on no curve and in no recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+
+MAX_SHARE_OUTSIDE = 1e-3
+"""Share of all inputs that may lie outside the bins of a run that has converged."""
+MAX_SAMPLES = 1_000_000
+"""Recorded samples that are looked at for where outputs outside the bins are."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What lies outside the bins, by the rungs that sample all inputs alike.
+
+    Attributes
+    ----------
+    below, above : share of all inputs; NaN where no rung has beta = 0
+    lowest, highest : the outermost outputs that these rungs recorded there; NaN where none was
+    """
+
+    below: float = np.nan
+    above: float = np.nan
+    lowest: float = np.nan
+    highest: float = np.nan
+
+    def shares(self) -> list[str]:
+        """Return the share on each side in words; nothing where few lie outside."""
+        if not self.below + self.above > MAX_SHARE_OUTSIDE:  # nor where it is not known
+            return []
+        sides = (("below", self.below), ("above", self.above))
+        return [f"{_percent(p)} of all inputs lie {side} the bins" for side, p in sides if p > 0]
+
+    def reasons(self, edges: FloatArray) -> list[str]:
+        """Return a sentence for each side, with the bound to set; nothing where few lie outside.
+
+        edges : float64 [B + 1], of the run's bins
+        """
+        width = float(edges[1] - edges[0])
+        lower, upper = "lower further down", "upper further up"
+        if np.isfinite(self.lowest):
+            bound = edges[0] - _whole((edges[0] - self.lowest) / width) * width
+            lower = f"lower to about {bound:.6g} (z was seen down to {self.lowest:.4g})"
+        if np.isfinite(self.highest):
+            bound = edges[-1] + _whole((self.highest - edges[-1]) / width) * width
+            upper = f"upper to about {bound:.6g} (z was seen up to {self.highest:.4g})"
+        return [
+            f"{said}, so that no curve and no recall counts them; in a new run, set "
+            f"bins.{lower if 'below' in said else upper}"
+            for said in self.shares()
+        ]
+
+
+NOT_KNOWN = Outside()
+
+
+def _whole(widths: float) -> float:
+    """Return a number of bins that holds so many widths, with some room."""
+    return float(np.floor(widths) + 1.0)
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent; never rounded up to all inputs."""
+    digits = 2 if share < 0.99 else 6
+    return f"{100.0 * share:.{digits}g} %"
+
+
+def outside_bins(runs: Sequence[RunData]) -> Outside:
+    """Return what lies outside the bins of runs of one model, which have the same bins."""
+    moves, outside_2 = 0, np.zeros(2, dtype=np.int64)
+    end_n: list[FloatArray] = []
+    for run in runs:
+        outside_k2 = run.outside_k2()
+        inside_k = run.counts_kb().sum(axis=1)
+        for k in np.flatnonzero(weights_of_run(run).uniform_k):
+            moves += int(inside_k[k] + outside_k2[k].sum())
+            outside_2 += outside_k2[k]
+            if outside_k2[k].any():
+                rounds = evenly_spaced_rounds(run, MAX_SAMPLES)
+                end_n += [_ends(run, int(r), int(k)) for r in rounds]
+    if not moves:
+        return NOT_KNOWN
+    lowest, highest = np.array([*end_n, [np.inf, -np.inf]]).T
+    edges = runs[0].edges
+    low, high = float(lowest.min()), float(highest.max())
+    return Outside(
+        float(outside_2[0] / moves),
+        float(outside_2[1] / moves),
+        low if low < edges[0] else np.nan,
+        high if high > edges[-1] else np.nan,
+    )
+
+
+def _ends(run: RunData, round_: int, rung: int) -> FloatArray:
+    """Return the lowest and the highest output that a rung recorded in a round, float64 [2]."""
+    z = run.samples_z(slice(round_, round_ + 1), slice(rung, rung + 1))
+    ends = (z.min(), z.max()) if z.size else (np.inf, -np.inf)
+    return np.array(ends, dtype=np.float64)

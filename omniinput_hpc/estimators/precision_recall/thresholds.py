@@ -1,0 +1,109 @@
+"""Precision and recall at chosen thresholds, and test data that a curve does not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.errors.jackknife import Interval
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Trace
+
+
+@dataclass(frozen=True)
+class AtThreshold:
+    """A curve's values at a threshold.
+
+    Attributes
+    ----------
+    asked : the output that was asked for
+    threshold : the nearest edge of a bin, where precision and recall are known without assuming how
+        inputs are spread inside a bin
+    precision, log_recall : Interval, 95%
+    """
+
+    asked: float
+    threshold: float
+    precision: Interval
+    log_recall: Interval
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """Shares of a test set's outputs that lie beyond a curve's ends.
+
+    Attributes
+    ----------
+    n : outputs of the set
+    first, last : the curve's ends: where its counting begins, at the confident side, and ends
+    before, after : share of the outputs before the first and after the last
+    extreme : the most confident output
+    """
+
+    n: int
+    first: float
+    last: float
+    before: float
+    after: float
+    extreme: float
+
+
+def ends_of(curve: Curve, edges: FloatArray) -> tuple[float, float]:
+    """Return the outputs at which a curve's counting begins, at the confident side, and ends.
+
+    edges : float64 [B + 1], of the curve's bins
+    """
+    first = curve.bin_t[0] + (1 if curve.side == "high" else 0)
+    return float(edges[first]), float(curve.threshold_t[-1])
+
+
+def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> list[AtThreshold]:
+    """Return precision and recall at the bins' edges that are nearest to some outputs.
+
+    edges : float64 [B + 1], of the curve's bins
+
+    Raises
+    ------
+    EstimateError
+        An output lies beyond the curve's ends, by more than half a bin.
+    """
+    first, last = ends_of(curve, edges)
+    found = []
+    for z in asked:
+        t = int(np.argmin(np.abs(curve.threshold_t - z)))
+        half = 0.5 * float(edges[curve.bin_t[t] + 1] - edges[curve.bin_t[t]])
+        near = abs(float(curve.threshold_t[t]) - z) <= half * (1.0 + 1e-9)
+        if not near and not min(first, last) <= z <= max(first, last):
+            raise EstimateError(
+                f"threshold {z:g}: the curve is known from z = {first:g} to {last:g} only; widen "
+                "the bins or score more of them, or choose a threshold in between"
+            )
+        found.append(
+            AtThreshold(
+                float(z),
+                float(curve.threshold_t[t]),
+                *(_interval(curve, t, name) for name in ("precision_t", "log_recall_t")),
+            )
+        )
+    return found
+
+
+def _interval(curve: Curve, t: int, name: str) -> Interval:
+    """Return a value of a curve at its t-th threshold with its 95% band; the error is not known."""
+
+    def value(trace: Trace) -> FloatArray:
+        return np.asarray(getattr(trace, name)[t])
+
+    bands = curve.bands
+    return Interval(value(curve.trace), value(bands.low), value(bands.high), np.asarray(np.nan))
+
+
+def unreached(curve: Curve, edges: FloatArray, z_n: FloatArray) -> Unreached:
+    """Return which share of a test set's outputs, float64 [n], lies beyond the curve's ends."""
+    first, last = ends_of(curve, edges)
+    sign = 1.0 if curve.side == "low" else -1.0
+    before, after = sign * z_n < sign * first, sign * z_n > sign * last
+    extreme = float(z_n.min() if curve.side == "low" else z_n.max())
+    return Unreached(len(z_n), first, last, float(before.mean()), float(after.mean()), extreme)

@@ -1,0 +1,186 @@
+"""What is said and written of a precision-recall curve: lines of text and columns of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import (
+    FEWEST_INPUTS,
+    FEWEST_LANES,
+    Curve,
+    Range,
+)
+from omniinput_hpc.estimators.precision_recall.direction import wrong_way
+from omniinput_hpc.estimators.precision_recall.thresholds import AtThreshold, Unreached
+from omniinput_hpc.results.tables import verdict_lines
+
+FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
+
+
+def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN) -> list[str]:
+    """Return the header lines of a precision-recall file, before those of its density."""
+    sign = "<=" if curve.side == "low" else ">="
+    lines = [
+        f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
+        "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
+        "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
+        "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
+        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
+        f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
+        f"or {fewest[1]}",
+        "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
+        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one (a "
+        "rule's band of precision is the lanes' alone, and has no width there)",
+        aupr_line(curve),
+    ]
+    gaps = int(curve.interpolated_b.sum())
+    if gaps:
+        lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
+    return lines
+
+
+def summarize_curve(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
+    """Return the plain lines that the script prints."""
+    gaps = int(curve.interpolated_b.sum())
+    lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
+    lines += thin_lines(density, curve, fewest)
+    return [*lines, aupr_line(curve), *verdict_lines(density)]
+
+
+def thin_lines(
+    density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
+) -> list[str]:
+    """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
+    few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
+    lines = []
+    left_out = density.believed_b & (curve.inputs_b > 0)
+    left_out[curve.bin_t] = False
+    ends = np.sort(curve.bin_t)[[0, -1]]
+    if left_out.any():
+        lines.append(
+            f"the curve counts the bins from {density.edges[ends[0]]:g} to "
+            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, of {few}: "
+            f"{left_out.sum()}"
+        )
+    thin = np.flatnonzero(curve.thin_b)
+    names = [f"{density.edges[b]:g} to {density.edges[b + 1]:g}" for b in thin[:6]]
+    more = f" and {thin.size - 6} more" if thin.size > 6 else ""
+    if thin.size == len(curve.bin_t):
+        lines.append(f"all bins have {few}: all are counted, and all are drawn hollow")
+    elif thin.size:
+        lines.append(f"{thin.size} bins have {few} and are drawn hollow: {', '.join(names)}{more}")
+    return lines
+
+
+def aupr_line(curve: Curve) -> str:
+    """Return the AUPR with its error and interval, in words."""
+    if np.isnan(curve.aupr):
+        return "AUPR: not defined (right inputs in fewer than two bins)"
+    return (
+        f"AUPR: {curve.aupr:.6f} +- {curve.aupr_error:.6f} (one standard error), "
+        f"95% interval {curve.aupr_low:.6f} to {curve.aupr_high:.6f}, over ln recall "
+        f"{range_words(curve.aupr_range)} ({which_range(curve)})"
+    )
+
+
+def which_range(curve: Curve) -> str:
+    """Return where the range of an AUPR comes from, in words."""
+    return "as --recall-range says" if curve.range_given else "the curve's own ends"
+
+
+def range_words(ends: Range, scale: float = 1.0, digits: int = 4) -> str:
+    """Return a range, divided by `scale`, rounded inwards: what is shown can be asked for."""
+    unit, near = 10.0**digits, 1e-9  # whole numbers stay what they are
+    low = np.ceil(ends[0] / scale * unit - near) / unit
+    high = np.floor(ends[1] / scale * unit + near) / unit
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def wrong_way_lines(curve: Curve, density: Density) -> list[str]:
+    """Return a line that says that r(z) rises away from the curve's side; none where it does not.
+
+    density : in the curve's bins
+    """
+    found = wrong_way(curve, density.log_g_b)
+    if found is None:
+        return []
+    return [
+        f"r(z) rises the wrong way: its mean is {found.near:.3f} in the half of the bins nearest "
+        f"the {curve.side} side and {found.far:.3f} in the other; counted from the {found.other} "
+        f"side the AUPR is {found.aupr:.4f}: if {found.other} outputs are the confident ones, give "
+        f"--side {found.other}, and set it in [analysis]"
+    ]
+
+
+def threshold_lines(found: Sequence[AtThreshold], curve: Curve, absolute: bool) -> list[str]:
+    """Return a line for each chosen threshold: precision and recall with their bands."""
+    sign, unit = ("<=" if curve.side == "low" else ">="), "" if absolute else ", relative"
+    return [
+        f"at z {sign} {one.threshold:.6g}"
+        + (f" (the bin edge nearest to {one.asked:.6g})" if one.threshold != one.asked else "")
+        + f": precision {one.precision}, ln recall {one.log_recall}{unit} (95% bands)"
+        for one in found
+    ]
+
+
+def unreached_lines(found: Mapping[str, Unreached]) -> list[str]:
+    """Return warnings of the test sets whose outputs, in part, lie beyond the curve's ends."""
+    lines = []
+    for name, one in found.items():
+        if one.before:
+            lines.append(
+                f"warning: {one.before:.1%} of the {one.n:,} outputs of {name} (the most "
+                f"confident at z = {one.extreme:.4g}) lie beyond the confident end of the curve, "
+                f"z = {one.first:.6g}: the curve counts no input as confident, and the precision "
+                "there is not known"
+            )
+        if one.after:
+            lines.append(
+                f"warning: {one.after:.1%} of the {one.n:,} outputs of {name} lie beyond the far "
+                f"end of the curve, z = {one.last:.6g}: its recall does not count such inputs"
+            )
+    return lines
+
+
+def curve_columns(curve: Curve) -> dict[str, NDArray]:
+    """Return the columns of the precision-recall file."""
+    low, high = curve.bands.low, curve.bands.high
+    columns = {
+        "threshold": curve.threshold_t,
+        "precision": curve.precision_t,
+        "precision_low": low.precision_t,
+        "precision_high": high.precision_t,
+        "log_recall": curve.log_recall_t,
+        "log_recall_low": low.log_recall_t,
+        "log_recall_high": high.log_recall_t,
+        "overconfident": 1.0 - curve.precision_t,
+        "overconfident_low": 1.0 - high.precision_t,
+        "overconfident_high": 1.0 - low.precision_t,
+    }
+    for name in ("log_wrong", "simple_precision", "simple_log_recall"):
+        ends = (("", curve.trace), ("_low", low), ("_high", high))
+        columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
+    b = curve.bin_t
+    return columns | {
+        "r": curve.r_b[b],
+        "r_error": curve.r_error_b[b],
+        "r_low": curve.r_low_b[b],
+        "r_high": curve.r_high_b[b],
+        "inputs": curve.inputs_b[b],
+        "lanes": curve.lanes_b[b],
+        "thin": curve.thin_b[b].astype(np.int64),
+        "one_sided": _one_sided(curve.precision_t),
+        "r_one_sided": _one_sided(curve.r_b[b]),
+    }
+
+
+def _one_sided(share: FloatArray) -> NDArray[np.int64]:
+    """Return 1 where nothing right was seen, -1 where nothing wrong was, else 0."""
+    return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)

@@ -1,0 +1,87 @@
+"""Precision and recall at chosen thresholds, and test data out of reach, against exact values."""
+
+import numpy as np
+import pytest
+from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, ends_of, unreached
+
+ASKED = (1.0, 2.0, 3.5)
+
+
+def curve_of(seed, side="low", edges=LEVEL_EDGES):
+    run = independent_run(MODEL, BETA_K, edges, walkers=16, seed=seed)
+    density = density_of_run(run)
+    return rule_curve(density, sum_scores(run, density, first_is_zero), side, whole=True)
+
+
+def exact_at(z, side, z_shift=0.0):
+    """Return precision and log recall of all inputs of the lattice accepted at a threshold."""
+    z_l = MODEL.z_l() + z_shift
+    accepted = z_l <= z if side == "low" else z_l >= z
+    right, count = MODEL.right_l()[accepted].sum(), MODEL.count_l()[accepted].sum()
+    return right / count, np.log(right)
+
+
+@pytest.fixture(scope="module", params=["low", "high"])
+def curve(request):
+    return curve_of(3, request.param)
+
+
+def sigmas(found, z, side, z_shift=0.0):
+    """Return how many standard errors (a quarter of the band) values are from the exact ones."""
+    pairs = zip((found.precision, found.log_recall), exact_at(z, side, z_shift), strict=True)
+    half = [(float(one.value), float(one.high - one.low) / 4.2, exact) for one, exact in pairs]
+    return [(value - exact) / error for value, error, exact in half]
+
+
+def test_values_at_a_threshold_are_the_exact_ones_within_sigmas(curve):
+    for one, z in zip(at_thresholds(curve, LEVEL_EDGES, ASKED), ASKED, strict=True):
+        assert one.asked == z and abs(one.threshold - z) <= 0.5 * MODEL.unit + 1e-12
+        assert np.abs(sigmas(one, one.threshold, curve.side)).max() < 4.0
+        # three bins further on is another threshold: it would be seen
+        other = sigmas(one, one.threshold, curve.side, 3.01 * MODEL.unit)
+        assert np.abs(other).max() > 4.0
+
+
+@pytest.mark.slow
+def test_bands_at_a_threshold_hold_the_truth():
+    """24 runs of two thresholds: 95% bands of precision and recall, within 4 sigmas of 95%."""
+    held = []
+    for seed in range(24):
+        curve = curve_of(100 + seed)
+        for one in at_thresholds(curve, LEVEL_EDGES, ASKED[:2]):
+            exact = exact_at(one.threshold, "low")
+            pairs = zip((one.precision, one.log_recall), exact, strict=True)
+            held += [bool(band.low <= truth <= band.high) for band, truth in pairs]
+    sigma = np.sqrt(0.95 * 0.05 / 24)  # values of one run are correlated
+    assert abs(np.mean(held) - 0.95) < 4 * sigma
+
+
+def test_an_edge_of_a_bin_is_taken_as_it_is(curve):
+    (one,) = at_thresholds(curve, LEVEL_EDGES, [float(LEVEL_EDGES[7])])
+    assert one.threshold == one.asked
+
+
+def test_a_threshold_beyond_the_ends_is_refused(curve):
+    for z in (-3.0, 40.0):
+        with pytest.raises(EstimateError, match=f"threshold {z:g}: the curve is known from"):
+            at_thresholds(curve, LEVEL_EDGES, [z])
+    assert at_thresholds(curve, LEVEL_EDGES, []) == []
+
+
+def test_shares_of_test_data_beyond_the_ends():
+    """The trap of the test set that was not reached: outputs beyond the bins on both sides."""
+    edges = LEVEL_EDGES[4:20]
+    z_n = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 4.5, 5.5, 6.0])
+    for side, first, last in (("low", edges[0], edges[-1]), ("high", edges[-1], edges[0])):
+        curve = curve_of(5, side, edges)
+        assert ends_of(curve, edges) == (first, last)
+        found = unreached(curve, edges, z_n)
+        shares = {"low": (0.3, 0.2, -1.0), "high": (0.2, 0.3, 6.0)}[side]
+        assert (found.before, found.after, found.extreme) == pytest.approx(shares)
+        inside = unreached(curve, edges, np.array([edges[0], 2.0, edges[-1]]))
+        assert (inside.before, inside.after, inside.n) == (0.0, 0.0, 3)
