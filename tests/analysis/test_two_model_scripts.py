@@ -122,6 +122,21 @@ def test_compare_models(files, more, how, inside, runs):
     assert (table["difference_low"] <= table["difference_high"]).all()
 
 
+def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):
+    """Two rounds of the worse model: its clearly lower AUPR is no result, and no verdict."""
+    write(runs / "short.h5", "worse", ABSOLUTE, 5, rounds=2)
+    call = ("--rule", "my_pair_rules:is_right")
+    code, out, err = inside("compare.py", "good.h5", "short.h5", *call)
+    assert (code, err) == (0, "") and "better than" not in out
+    last = [line for line in out.splitlines() if line.startswith("not converged: ")]
+    assert any(line.startswith("not converged: AUPR of short: ") for line in last)
+    assert "\nAUPR of good: " in out and "cannot be said, since short has not converged" in last[-1]
+    assert "good: side: low (low outputs are the confident ones; assumed" in out
+    write(runs / "short-again.h5", "worse", ABSOLUTE, 6, rounds=2)
+    code, out, err = inside("compare.py", "short.h5", "short-again.h5")
+    assert (code, err) == (0, "") and "not converged: Hotelling's T^2" in out
+
+
 def test_of_long_runs_evenly_spaced_rounds_are_read(runs):
     with open_run(runs / "good.h5") as run, open_run(runs / "worse.h5") as other:
         density, per_round = density_of_run(run), len(run.beta_k) * run.samples_per_round

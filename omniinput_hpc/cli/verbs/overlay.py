@@ -12,6 +12,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
 from omniinput_hpc.plots.style import caption_of, joined, save, z_label
+from omniinput_hpc.results.curve_tables import beyond_lines
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -31,7 +32,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
-    models, titles = [], []
+    models, titles, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, shown in zip(options.run, sets_of, strict=True):
@@ -42,7 +43,9 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
             label = z_label(run.config)
             titles.append(caption_of([run], [density]))
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
+        warnings += beyond_lines(density, shown, path.stem)
     save(overlay.overlay_figure(models), options.output, joined(titles))
     record.files.append(str(options.output))
+    record.notes = warnings
     record.save()
-    print(options.output)
+    print("\n".join([*warnings, str(options.output)]))
