@@ -28,7 +28,10 @@ LEAST_BINS = 200
 ROOM_OF_RANGE = 0.1
 """Room beyond the outputs that the pilot has seen, as a share of their range."""
 ROUNDS = 64
-LEAST_EXCHANGES = 4
+FEWEST_ROUNDS = 8
+"""Where a time is given that is too short for more."""
+MAX_ROUNDS = 1_000_000
+LEAST_EXCHANGES = 2
 """Of a round."""
 LONGEST_ROUND = 60.0
 """Seconds of a round, which a kill loses."""
@@ -225,19 +228,22 @@ def length_for_errors(aim: float, seen: Rehearsal, steps: int) -> Length:
     moves = seen.moves * (seen.error / aim) ** 2 if np.isfinite(seen.error) else 4.0 * seen.moves
     if np.isfinite(seen.tau):
         moves = max(moves, CORRELATION_TIMES * seen.tau)
-    return _cut(moves, seen.seconds, steps)
+    return _cut(moves, seen.seconds, steps, ROUNDS)
 
 
 def length_for_time(seconds: float, seen: Rehearsal, steps: int) -> Length:
     """Return a length, burn-in included, that takes so many seconds on one process."""
     moves = seconds / seen.seconds / (1 + 1 / EQUILIBRATION)
-    return _cut(moves, seen.seconds, steps)
+    return _cut(moves, seen.seconds, steps, FEWEST_ROUNDS)
 
 
-def _cut(moves: float, seconds_per_move: float, steps: int) -> Length:
-    """Cut counted moves into rounds: 64, or more where a round would be longer than a minute."""
+def _cut(moves: float, seconds_per_move: float, steps: int, fewest: int) -> Length:
+    """Cut counted moves into rounds: 64, or more where a round would be longer than a minute.
+
+    `fewest` is where rounds may not be fewer, however few moves there are.
+    """
     longest = max(1, int(LONGEST_ROUND / (seconds_per_move * steps)))
     exchanges = max(LEAST_EXCHANGES, int(np.ceil(moves / (ROUNDS * steps))))
     exchanges = max(1, min(exchanges, longest))
-    rounds = max(ROUNDS, int(np.ceil(moves / (exchanges * steps))))
-    return Length(rounds, max(ROUNDS // EQUILIBRATION, rounds // EQUILIBRATION), exchanges, steps)
+    rounds = min(max(fewest, int(np.ceil(moves / (exchanges * steps)))), MAX_ROUNDS)
+    return Length(rounds, rounds // EQUILIBRATION, exchanges, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import Any
 
 import tomli_w
@@ -13,6 +14,8 @@ from omniinput_hpc.text import duration, printable
 
 COLUMN = 27
 """Where comments begin."""
+LINE = 110
+"""Characters of a line of comment."""
 KERNELS = {
     "lm-conditional": "redraws tokens from the model's own next-token probabilities",
     "gibbs-with-gradients": "changes a value at a time, by the gradient of z",
@@ -156,4 +159,5 @@ def _number(value: Any) -> str:
 
 
 def _comment(*lines: str) -> str:
-    return "\n".join(f"# {printable(line)}" for line in lines)
+    wrapped = (part for line in lines for part in textwrap.wrap(printable(line), LINE))
+    return "\n".join(f"# {part}" for part in wrapped)

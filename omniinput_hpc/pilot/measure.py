@@ -36,8 +36,8 @@ LARGEST_BARRIER = 4.25
 """Of one side; with a rejection of a half that is 9 rungs, beside the one at beta = 0."""
 SATURATED = 0.005
 """Share of the range of z below which a step of beta no longer moves the mean output."""
-STALLED = 0.01
-"""Share of accepted moves below which a chain no longer follows."""
+STALLED = 0.05
+"""Share of accepted moves below which a chain hardly moves: the beta before is the last."""
 SWEEPS = 4
 """Moves of a chain at each beta, in numbers of sites; at least MIN_MOVES, if there is time."""
 MIN_MOVES = 60
@@ -198,6 +198,7 @@ def _cool(
             end = f"at beta = {beta:.3g} z no longer changes"
         elif accepted < STALLED:
             end = f"at beta = {beta:.3g} hardly a move is accepted"
+            visited = visited[:-1] or visited
         elif barrier >= LARGEST_BARRIER:
             end = f"as far as some {round(2 * barrier)} rungs reach"
         elif deadline.is_over:

@@ -15,7 +15,7 @@ from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
-from omniinput_hpc.results import comparison
+from omniinput_hpc.results import comparison, curve_tables
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -34,19 +34,20 @@ def compared(
     )  # fmt: skip
     return render(
         "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=[overlaid, *figures],
-        names=("run", "rounds", "converged", "AUPR", "95% interval"),
+        names=("run", "rounds", "converged", "side", "AUPR", "95% interval", "over ln recall"),
         rows=[_row(*one) for one in zip(names, runs, contents, strict=True)],
         links=[f"#run{number}" for number in range(len(runs))],
     )  # fmt: skip
 
 
 def _row(name: str, run: RunReader, content: Content) -> list[str]:
-    found, aupr, interval = content.found, DASH, DASH
+    found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
     if found is not None and np.isfinite(found.curve.aupr):
         curve = found.curve
         aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
+        over, side = curve_tables.range_words(curve.aupr_range, digits=2), curve.side
     converged = "yes" if content.density.verdict.converged else "no"
-    return [name, rounds_of(run), converged, aupr, interval]
+    return [name, rounds_of(run), converged, side, aupr, interval, over]
 
 
 def _judged(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import rng
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import Bins, Config
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
@@ -173,7 +173,7 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
             f"{low:.4g} to {high:.4g}, bins are {bins.lower:g} to {bins.upper:g}"
         )
     product = float(np.abs(canonical_k).max()) * bins.width
-    if product > WIDTH_TIMES_BETA * (1 + 1e-9):
+    if product > WIDTH_TIMES_BETA * (1 + 1e-9) and _vary_inside(forecast.z_kw, bins):
         notes.append(
             f"largest |beta| * bins.width = {product:.2g} is above {WIDTH_TIMES_BETA:g}: weights "
             f"vary inside a bin; a width of {bins.width * WIDTH_TIMES_BETA / product:.2g} would do"
@@ -181,6 +181,15 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
     if config.sampler.method == "parallel-tempering":
         notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
     return notes
+
+
+def _vary_inside(z_kw: FloatArray, bins: Bins) -> bool:
+    """Whether outputs differ inside a bin: on a lattice of one value a bin width is no matter."""
+    z = np.unique(z_kw[np.isfinite(z_kw)])
+    if not z.size:
+        return True
+    bin_of_z = np.floor((z - bins.lower) / bins.width)
+    return bool(len(np.unique(bin_of_z)) < len(z))
 
 
 def _gaussian(config: Config) -> bool:

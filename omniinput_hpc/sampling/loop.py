@@ -45,7 +45,7 @@ class Totals:
 
     moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
-    extremes: NDArray[np.float64]  # [2], lowest and highest output; inf and -inf without any
+    extremes: NDArray[np.float64]  # [2], lowest and highest output, of all ranks in burn-in
 
     @classmethod
     def zeros(cls, n_rungs: int) -> Totals:
@@ -226,9 +226,10 @@ def totals_of_round(run: Run) -> Totals:
         mine.extremes[0] = min(mine.extremes[0], rung.histogram.extremes[0])
         mine.extremes[1] = max(mine.extremes[1], rung.histogram.extremes[1])
     together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
-    less_lowest, highest = run.world.max(mine.extremes * (-1, 1))
-    extremes = np.array([-less_lowest, highest])
-    return Totals(together[:n_rungs], together[n_rungs:], extremes)
+    if run.next_round < 0:  # only burn-in's are told
+        less_lowest, highest = run.world.max(mine.extremes * (-1, 1))
+        mine.extremes[:] = -less_lowest, highest
+    return Totals(together[:n_rungs], together[n_rungs:], mine.extremes)
 
 
 def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:

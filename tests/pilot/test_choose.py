@@ -131,6 +131,10 @@ def test_a_length_for_hours_takes_them():
     seen = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=0.02)
     length = choose.length_for_time(7200.0, seen, steps=5)
     assert length.moves * seen.seconds == pytest.approx(7200.0, rel=0.05)
+    short = choose.length_for_time(60.0, seen, steps=5)
+    assert short.moves * seen.seconds == pytest.approx(60.0, rel=0.05)
+    assert choose.length_for_time(1e-3, seen, steps=5).rounds == choose.FEWEST_ROUNDS
+    assert choose.length_for_errors(1e-9, seen, steps=5).rounds == choose.MAX_ROUNDS
 
 
 def test_a_first_order_transition_gets_its_rungs_where_the_means_jump():

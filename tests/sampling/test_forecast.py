@@ -86,15 +86,18 @@ def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
         "the density's absolute scale, known at beta = 0, reaches from beta = 0 to 1.5 by the "
         "trial moves",
     ]
+    on_a_lattice = seen(np.tile([1.0, 1.25], (4, 1)))
+    assert forecast.judge(config_of(tmp_path, BETAS), on_a_lattice, None) == []
     alike = seen(np.ones((4, 2)))
     assert forecast.judge(config, alike, None) == []
 
 
 def test_bins_betas_and_m_are_judged(tmp_path):
     config = config_of(tmp_path, BETAS, "bins.width=0.125")
-    notes = forecast.judge(config, seen(np.full((4, 2), 7.0), outside=0.4), 3.0)
+    notes = forecast.judge(config, seen(np.tile([7.0, 7.05], (4, 1)), outside=0.4), 3.0)
     assert notes == [
-        "40% of the trial's outputs were outside the bins: z was 7 to 7, bins are -0.125 to 4.625",
+        "40% of the trial's outputs were outside the bins: z was 7 to 7.05, bins are -0.125 to "
+        "4.625",
         "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; a width of "
         "0.062 would do",
         "no rung at beta = m = 3, the model's own distribution: with one, the density could be "

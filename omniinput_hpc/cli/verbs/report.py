@@ -14,6 +14,7 @@ from omniinput_hpc.cli.scripts import (
     check_output,
     curve_options,
     new_parser,
+    new_record,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.comparison import compared
@@ -47,9 +48,13 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     names = [path.stem for path in options.run]
     if len(set(names)) < len(names):
         names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
+    record = new_record(program, arguments, options, options.run[0])
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
         contents = [content_of(run, report) for run in runs]
+        for run, content, name in zip(runs, contents, names, strict=True):
+            record.add_run(run)
+            record.add_density(content.density, name)
         first = [compared(names, runs, contents)] if len(runs) > 1 else []
         parts = [
             section(run, content, number, name)
@@ -58,4 +63,6 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     target = options.output or beside(options.run[0], ".report.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)
+    record.files.append(str(target))
+    record.save()
     print(target)
