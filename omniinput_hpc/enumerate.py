@@ -8,6 +8,7 @@ once; any other model evaluates batches. Ranks share the blocks of inputs.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,13 +20,14 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.cli.scripts import new_record
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -183,8 +185,12 @@ def _reported(blocks: range) -> Iterator[int]:
         yield block
 
 
-def write(path: Path, census: Census, config: Config, source: list[str]) -> None:
-    """Write the census in the density's CSV format, with r where there is a rule."""
+def write(record: Record, census: Census, config: Config, source: list[str]) -> None:
+    """Write the census in the density's CSV format, with r where there is a rule, and the record.
+
+    The table's path is the record's.
+    """
+    path = record.run_path
     inside, edges = census.count_b[:-2], config.bins.edges
     bins = np.flatnonzero(inside)
     columns: dict[str, NDArray[Any]] = {
@@ -211,7 +217,8 @@ def write(path: Path, census: Census, config: Config, source: list[str]) -> None
         ]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_table(path, header, columns)
+        record.add_table(path, header, columns)
+        record.save()
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -241,7 +248,8 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
         f"model {about['fingerprint']}",
         f"scores: {args.rule}",
     ]
-    world.on_rank_0(lambda: write(output, census, config, source if rule else source[:1]))
+    record = new_record(program, argv or sys.argv[1:], args, output)
+    world.on_rank_0(lambda: write(record, census, config, source if rule else source[:1]))
     seconds = time.monotonic() - begin
     log.info("%s: %d inputs in %s", output, census.count_b.sum(), duration(seconds))
     return EXIT_COMPLETE

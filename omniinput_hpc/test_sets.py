@@ -31,11 +31,11 @@ from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curv
 from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli.arguments import add_set
-from omniinput_hpc.cli.scripts import add_version
+from omniinput_hpc.cli.scripts import add_version, new_record
 from omniinput_hpc.config import Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.table import side_of
-from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
@@ -145,8 +145,8 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
     return [Outputs(name, one, z[roles == one]) for one in ROLES if (roles == one).any()]
 
 
-def write_outputs(path: Path, about: str, found: Sequence[Outputs]) -> None:
-    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z).
+def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
+    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z), and the record.
 
     Raises a UserError where it cannot be written.
     """
@@ -158,7 +158,8 @@ def write_outputs(path: Path, about: str, found: Sequence[Outputs]) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_table(path, [f"outputs z of test sets, {about}"], columns)
+        record.add_table(path, ["outputs z of test sets"], columns)
+        record.save()
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -235,9 +236,11 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     found = [one for name, role in named for one in outputs_of(model, config, name, role)]
     run = Path(config.run.output)
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
-    write_outputs(path, str(args.input), found)
     side = side_of(config.model_dump(mode="json")).end
     lines = table(found, config) + evaluation(found, side)
+    record = new_record(program, arguments or sys.argv[1:], args, run)
+    record.notes = lines
+    write_outputs(path, found, record)
     print("\n".join([*lines, str(path)]))
 
 

@@ -12,7 +12,6 @@ _FORMULA = (
 )
 _RUNS = re.compile(rf"'*{_FORMULA}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_AFTER_SEPARATOR = re.compile(rf"([,;\t])(?={_FORMULA})")
 
 
 def duration(seconds: float) -> str:
@@ -60,11 +59,6 @@ def safe_cell(text: str) -> str:
 def read_cell(text: str) -> str:
     """Return the text that `safe_cell` was given."""
     return text[1:] if text.startswith("'") and _RUNS.match(text) else text
-
-
-def safe_comment(line: str) -> str:
-    """Return a comment line of a CSV file so that no part of it is a cell that runs."""
-    return _AFTER_SEPARATOR.sub(r"\1 ", " ".join(line.splitlines()))
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:

@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 
+import nbformat
 import numpy as np
 import pytest
 from run_files import write_run
@@ -195,9 +196,26 @@ def test_the_python_page_runs(tmp_path, monkeypatch):
     for language, code in BLOCK.findall(TEXT[ROOT / "docs/python-api.md"]):
         assert language == "python"
         exec(compile(code, "docs/python-api.md", "exec"), names)
-    assert np.isfinite(names["curve"].aupr) and names["low"].any()
+    assert np.isfinite(names["curve"].aupr.value) and len(names["inputs"]) and len(names["frame"])
     for attribute in ("config_toml", "fingerprint", "burn_in_committed", "model_beta"):
-        assert attribute in dir(names["run"])
+        assert attribute in dir(names["reader"])
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    """All its cells in order, on a run file of the test's own; its format is a notebook's."""
+    notebook = nbformat.read(ROOT / "docs/notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    (tmp_path / "runs").mkdir()
+    write_run(tmp_path / "runs/toy.h5")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            source = cell.source.replace("% 30", "% 3")  # this run's inputs have smaller sums
+            exec(compile(source, "docs/notebook.ipynb", "exec"), names)
+    assert (tmp_path / "runs/toy.figure.png").stat().st_size > 10_000
+    assert len(names["density"]) and np.isfinite(names["curve"].aupr.value)
 
 
 def test_the_contributing_page_quotes_its_example():

@@ -10,6 +10,7 @@ from run_tools import ROOT
 from omniinput_hpc import models, test_sets
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import read_test_sets
 
 INPUT = str(ROOT / "inputs/digits-mlp.toml")
@@ -77,14 +78,17 @@ def test_the_table_is_written_whole_or_a_plain_message_says_why_not(tmp_path):
         test_sets.Outputs("digits:0", "negative", np.array([-2.0])),
     ]
     path = tmp_path / "new" / "z.csv"
-    test_sets.write_outputs(path, "here", found)
+    record = Record(tmp_path / "toy.h5", "test-sets", "", {})
+    test_sets.write_outputs(path, found, record)
     assert [p.name for p in path.parent.iterdir()] == ["z.csv"]
     back = read_test_sets(path)
     assert list(back) == [name, "digits:0"]
     np.testing.assert_allclose(back[name], found[0].z, rtol=1e-6)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/z.csv cannot be written"):
-        test_sets.write_outputs(tmp_path / "file" / "z.csv", "here", found)
+        test_sets.write_outputs(
+            tmp_path / "file" / "z.csv", found, Record(tmp_path / "toy.h5", "test-sets", "", {})
+        )
 
 
 def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypatch):

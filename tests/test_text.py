@@ -71,11 +71,6 @@ def test_cells_come_back_and_none_runs(cell):
     assert (safe == cell) == (cell in PLAIN)
 
 
-def test_comments_hold_no_cell_that_runs():
-    safe = text.safe_comment("runs/a,=1+1;@x,-1.5\n=2, plain; text")
-    assert safe == "runs/a, =1+1; @x, -1.5 =2, plain; text"
-
-
 def test_what_a_terminal_would_act_on_is_spelled_out():
     assert text.printable("rule x:y é\u2713") == "rule x:y é\u2713"
     assert text.printable("a\x1b[2J\r\n\u202eb\ud800") == r"a\x1b[2J\r\n\u202eb\ud800"

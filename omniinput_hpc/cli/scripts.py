@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omniinput_hpc.results.curves import CurveOptions
+    from omniinput_hpc.results.record import Record
 
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
@@ -221,6 +223,21 @@ def add_key(parser: argparse.ArgumentParser) -> None:
     """Add --key."""
     beside_scores = "key of the tasks (default: beside the scores)"
     parser.add_argument("--key", type=Path, metavar="FILE", help=beside_scores)
+
+
+def new_record(
+    program: str, arguments: Sequence[str], options: argparse.Namespace, run_path: Path
+) -> Record:
+    """Return the record of an analysis: its command and all options, and where its results lie."""
+    from omniinput_hpc.results.record import Record
+    from omniinput_hpc.runfile import checked_datasets
+
+    called = f"python analysis/{program}" if program.endswith(".py") else program
+    verb = program.split()[-1].removesuffix(".py").rpartition(".")[2].replace("_", "-")
+    given = dict(vars(options))
+    if "on_damage" in given:
+        given["damaged"] = given.pop("on_damage") is checked_datasets.warn
+    return Record(run_path, verb, f"{called} {shlex.join(map(str, arguments))}", given)
 
 
 def curve_options(options: argparse.Namespace) -> CurveOptions:

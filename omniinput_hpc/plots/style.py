@@ -20,7 +20,8 @@ from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.table import z_label as z_label
-from omniinput_hpc.results.tables import beside, write_table
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.tables import beside
 
 P = ParamSpec("P")
 
@@ -262,15 +263,19 @@ def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
 
 
 def write_results(
-    run_path: Path,
+    record: Record,
     name: str,
-    comments: Sequence[str],
+    about: Sequence[str],
     columns: Mapping[str, NDArray],
     figure: Figure,
     caption: Caption | None = None,
 ) -> list[str]:
-    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed."""
-    table, picture = beside(run_path, f".{name}.csv"), beside(run_path, f".{name}.png")
-    write_table(table, comments, columns)
+    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
+
+    `about` says in the record what the columns mean.
+    """
+    table, picture = (beside(record.run_path, f".{name}.{end}") for end in ("csv", "png"))
+    record.add_table(table, about, columns)
     save(figure, picture, caption)
+    record.files.append(str(picture))
     return [str(table), str(picture)]

@@ -19,7 +19,7 @@ from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import confident_side, side_lines
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
-from omniinput_hpc.results.representatives import csv_text
+from omniinput_hpc.results.representatives import columns_of
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -202,13 +202,10 @@ def last_threshold(density: Density, curve: Curve) -> str:
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries, to be saved by a link."""
     density, found, options = content.density, content.found, content.options
-    about = tables.describe_density(density, source)
-    files = {"density": tables.table_text(about, tables.density_columns(density))}
+    files = {"density": tables.table_text(tables.density_columns(density))}
     if found is not None:
-        by = options.curve
-        about = [*curve_tables.describe_curve(found.curve, found.by, by.fewest), *about]
-        files["pr"] = tables.table_text(about, curve_tables.curve_columns(found.curve))
-    files["representatives"] = csv_text(content.inputs, source, not options.masked)
+        files["pr"] = tables.table_text(curve_tables.curve_columns(found.curve))
+    files["representatives"] = tables.table_text(columns_of(content.inputs, not options.masked))
     return [
         {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}
         for what, text in files.items()

@@ -130,6 +130,21 @@ def threshold_lines(found: Sequence[AtThreshold], curve: Curve, absolute: bool) 
     ]
 
 
+def beyond_lines(density: Density, sets: Mapping[str, FloatArray], of: str) -> list[str]:
+    """Return warnings of the test sets whose outputs, in part, are where no walker was."""
+    visited = np.flatnonzero(density.count_b)
+    low, high = density.edges[visited[0]], density.edges[visited[-1] + 1]
+    lines = []
+    for name, z_n in sets.items():
+        share = float(((z_n < low) | (z_n > high)).mean())
+        if share:
+            lines.append(
+                f"warning: {share:.1%} of the {len(z_n):,} outputs of {name} (z = {z_n.min():.4g} "
+                f"to {z_n.max():.4g}) lie beyond what {of} has visited, z = {low:.6g} to {high:.6g}"
+            )
+    return lines
+
+
 def unreached_lines(found: Mapping[str, Unreached]) -> list[str]:
     """Return warnings of the test sets whose outputs, in part, lie beyond the curve's ends."""
     lines = []

@@ -22,7 +22,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.redact import mask
-from omniinput_hpc.results.tables import Columns, table_text
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 
 PER_BIN, MAX_BINS = 5, 12
@@ -196,8 +196,8 @@ def of_tasks(
     )
 
 
-def csv_text(found: Representatives, source: str, with_values: bool) -> str:
-    """Return the table: a row per input; texts as JSON strings, so that a row is a line.
+def columns_of(found: Representatives, with_values: bool) -> Columns:
+    """Return the table's columns: a row per input; texts as JSON strings, so that a row is a line.
 
     (In a spreadsheet such a text cannot begin a formula either.)
     """
@@ -215,7 +215,7 @@ def csv_text(found: Representatives, source: str, with_values: bool) -> str:
         columns["text"] = np.array([json.dumps(item.shown) for item in items])
     if with_values:
         columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
-    return table_text([f"representative inputs: {found.how_drawn}", f"source: {source}"], columns)
+    return columns
 
 
 def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:

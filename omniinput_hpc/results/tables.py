@@ -1,4 +1,4 @@
-"""The CSV files: ``# `` header lines, one line of column names, numbers."""
+"""The CSV files: one line of column names, then numbers; what they mean is in RUN.results.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.text import read_cell, safe_cell, safe_comment, write_atomically
+from omniinput_hpc.text import read_cell, safe_cell, write_atomically
 from omniinput_hpc.untrusted.files import read_text
 
 Columns = dict[str, NDArray[Any]]
@@ -32,21 +32,20 @@ def beside(run_path: Path, ending: str) -> Path:
     return run_path.with_name(run_path.stem + ending)
 
 
-def write_table(path: Path, header: Sequence[str], columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all: the header's lines after ``# ``, then the columns [n].
+def write_table(path: Path, columns: Mapping[str, NDArray]) -> None:
+    """Write a CSV file, whole or not at all: the columns' names, then the columns [n].
 
     Whole numbers and texts are written as such, others with 12 digits.
     """
-    write_atomically(path, table_text(header, columns))
+    write_atomically(path, table_text(columns))
 
 
-def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
+def table_text(columns: Mapping[str, NDArray]) -> str:
     """Return the text of such a file; a text with commas or quotation marks is quoted.
 
     A text that a spreadsheet would run is made safe (see `omniinput_hpc.text.safe_cell`).
     """
     file = io.StringIO()
-    file.writelines(f"# {safe_comment(line)}\n" for line in header)
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     formats = [_FORMATS.get(v.dtype.kind, "%.12g") for v in columns.values()]
@@ -61,7 +60,7 @@ def table_text(header: Sequence[str], columns: Mapping[str, NDArray]) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
-    """Read a CSV file that `write_table` wrote: its header without ``# ``, and columns float64 [n].
+    """Read a CSV file: its comments (lines that begin with #), and columns float64 [n].
 
     Raises
     ------

@@ -3,15 +3,20 @@
 Also the largest run files: bounded memory.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 import h5py
+import jsonschema
+import pandas
 import pytest
 from run_files import write_run
 from run_tools import ROOT, loaded
 from score_files import write_score_files
 from script_tools import is_plain
+
+from omniinput_hpc.results.record import SCHEMA
 
 RULE = """
 class Model:
@@ -111,6 +116,17 @@ def test_the_good_run_is_good(script, call):
     """
     code, out, err, results = call(script, "good.h5")
     assert (code, err) == (0, "") and results and out
+    (json_file,) = (name for name in results if name.endswith(".results.json"))
+    found = json.loads(Path(json_file).read_text())
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
+    (entry,) = found["analyses"]
+    assert entry["analysis"] == script.removesuffix(".py").replace("_", "-")
+    assert entry["runs"] and all(Path(file).is_file() for file in entry["files"])
+    tables = {table["file"]: table for table in entry["tables"]}
+    assert set(tables) == {name for name in results if name.endswith(".csv")}
+    for name, table in tables.items():
+        frame = pandas.read_csv(name)
+        assert (list(frame), len(frame)) == (table["columns"], table["rows"])
 
 
 @pytest.mark.slow

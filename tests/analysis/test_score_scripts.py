@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from run_files import EDGES, MODEL, write_exact, write_run
 from score_files import RANGE, WIDTH, write_score_files
-from script_tools import is_plain, is_png
+from script_tools import about, is_plain, is_png
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
@@ -92,7 +92,8 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
     assert out.splitlines()[-4:] == [f"lattice.{end}" for end in ends]
     assert all(is_png(tmp_path / f"lattice.{end}") for end in ends[1:])
     assert all((tmp_path / f"lattice.{e[:-3]}pdf").read_bytes()[:5] == b"%PDF-" for e in ends[1:])
-    header, columns = read_table(tmp_path / "lattice.pr.csv", ["r", "log_wrong_high", "thin"])
+    header = about(tmp_path / "lattice.pr.csv")
+    _, columns = read_table(tmp_path / "lattice.pr.csv", ["r", "log_wrong_high", "thin"])
     assert any("scores: ana, ben, cai" in line for line in header)
     bins = np.rint((columns["threshold"] - COARSE[0]) / WIDTH).astype(int) - 1
     np.testing.assert_array_equal(bins, np.arange(len(bins)))
@@ -100,7 +101,8 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
     low, high = columns["precision_low"], columns["precision_high"]
     assert (low <= columns["precision"]).all() and (columns["precision"] <= high).all()
     assert (high - low > 0.01).all()
-    assert "AUPR by annotator: ana 0." in out
+    (line,) = [line for line in out.splitlines() if line.startswith("AUPR by annotator")]
+    assert "over ln recall " in line and ": ana 0." in line
     code, out, _ = inside(
         "precision_recall.py", "lattice.h5", "--scores", scored[1][0], "--side", "high"
     )
@@ -112,7 +114,8 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
 def test_annotators(tmp_path, inside, scored):
     code, out, err = inside("annotators.py", "lattice.h5", "--scores", *scored[1])
     assert (code, err) == (0, "")
-    header, columns = read_table(tmp_path / "lattice.annotators.csv", [])
+    header = about(tmp_path / "lattice.annotators.csv")
+    _, columns = read_table(tmp_path / "lattice.annotators.csv", [])
     assert "Krippendorff's alpha (interval) of 3 annotators: 0.9" in out and header[0] in out
     assert "ben: 2" in out and "8 shown twice, differing by 0.0" in out
     r_ab = np.array([columns[f"r_{name}"] for name in NAMES])
@@ -215,7 +218,7 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
         "run": np.zeros(n, int), "z_lower": COARSE[:-1], "fid": np.linspace(1, 2, n),
         "fid_of_reference": np.full(n, 0.5),
     }  # fmt: skip
-    write_table(tmp_path / "a.fid.csv", ["FID"], fid)
+    write_table(tmp_path / "a.fid.csv", fid)
     words = ["lattice.h5", "--scores", *scored[1]]
     code, out, err = inside("agreement.py", *words, "--fid", "a.fid.csv")
     assert (code, err) == (0, "") and is_png(tmp_path / "lattice.agreement.png")

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from run_files import BETA_K, EDGES, MODEL, write_exact, write_run
-from script_tools import is_plain, is_png
+from script_tools import about, is_plain, is_png
 
 from omniinput_hpc.results.tables import read_table
 
@@ -48,7 +48,8 @@ def test_reweight(folder):
     assert MODEL.count_l().max() < 10_000
     assert "truth >= 10,000 inputs: no such bin" in done.stdout
     assert f"truth >= 1,000 inputs: {(MODEL.count_l() >= 1_000).sum()} bins" in done.stdout
-    header, columns = read_table(folder / "runs" / "lattice.density.csv", [])
+    header = about(folder / "runs" / "lattice.density.csv")
+    _, columns = read_table(folder / "runs" / "lattice.density.csv", [])
     assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert np.exp(columns["log_g"]).sum() == pytest.approx(MODEL.n_values**MODEL.n_sites)
@@ -68,7 +69,7 @@ def test_precision_recall(folder):
     assert done.stderr == ""
     names = [f"runs/lattice.{end}" for end in ("pr.csv", "pr.png", "roc.png", "rho_r.png")]
     assert done.stdout.splitlines()[-4:] == names
-    header, columns = read_table(folder / names[0], [])
+    header, (_, columns) = about(folder / names[0]), read_table(folder / names[0], [])
     assert list(columns)[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
@@ -108,7 +109,7 @@ def test_one_round_and_unfinished_runs_give_results(tmp_path, inside):
             for exact in ([], ["--exact", "exact.csv"]):
                 code, out, err = inside(script, name, *extra, *exact)
                 assert (code, err) == (0, "") and "not converged: " in out
-    assert "1 of 9 rounds, not finished" in (tmp_path / "one.density.csv").read_text()
+    assert "1 of 9 rounds, not finished" in about(tmp_path / "one.density.csv")[-1]
     _, columns = read_table(tmp_path / "lane.density.csv", [])
     assert np.isposinf(columns["log_g_error"]).all()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
-from script_tools import call_script, is_plain, is_png
+from script_tools import about, call_script, is_plain, is_png
 from sealed_changes import seal
 
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -78,7 +78,8 @@ def test_normalize(inside, runs):
     for value, error in found.values():
         assert 0 < error < 0.3 and abs(value - truth) < 4 * error
     assert out.count("they agree") == 3 and "DISAGREE" not in out
-    header, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
+    header = about(runs / "good.normalized.worse.csv")
+    _, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
     assert "on the scale of model 1 by: " in header[0]
     for number, which in ((1, "good"), (2, "worse")):
         rows = table["model"] == number
@@ -119,6 +120,21 @@ def test_compare_models(files, more, how, inside, runs):
     _, table = read_table(runs / f"{first}.compared.csv", ["model", "cumulative_ratio_low"])
     assert set(table["model"]) == set(range(2, len(files) + 1))
     assert (table["difference_low"] <= table["difference_high"]).all()
+
+
+def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):
+    """Two rounds of the worse model: its clearly lower AUPR is no result, and no verdict."""
+    write(runs / "short.h5", "worse", ABSOLUTE, 5, rounds=2)
+    call = ("--rule", "my_pair_rules:is_right")
+    code, out, err = inside("compare.py", "good.h5", "short.h5", *call)
+    assert (code, err) == (0, "") and "better than" not in out
+    last = [line for line in out.splitlines() if line.startswith("not converged: ")]
+    assert any(line.startswith("not converged: AUPR of short: ") for line in last)
+    assert "\nAUPR of good: " in out and "cannot be said, since short has not converged" in last[-1]
+    assert "good: side: low (low outputs are the confident ones; assumed" in out
+    write(runs / "short-again.h5", "worse", ABSOLUTE, 6, rounds=2)
+    code, out, err = inside("compare.py", "short.h5", "short-again.h5")
+    assert (code, err) == (0, "") and "not converged: Hotelling's T^2" in out
 
 
 def test_of_long_runs_evenly_spaced_rounds_are_read(runs):

@@ -93,4 +93,4 @@ def write_exact(path, edges=EDGES, with_r=True):
     }
     if with_r:
         columns["r"] = right_b[bins] / g_b[bins]
-    write_table(path, ["exact"], columns)
+    write_table(path, columns)

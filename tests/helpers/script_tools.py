@@ -1,5 +1,6 @@
 """The scripts of analysis/, called in this process, and what their tests look at."""
 
+import json
 import sys
 
 import pytest
@@ -21,6 +22,14 @@ def inside(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield lambda script, *arguments: call_script(script, arguments, capsys)
     sys.modules.pop("my_rules", None)
+
+
+def about(table):
+    """Return what RUN.results.json says of a table, a line each."""
+    run, _, _ = table.name.partition(".")
+    found = json.loads(table.with_name(f"{run}.results.json").read_text())
+    entries = [t for a in found["analyses"] for t in a["tables"] if t["file"] == table.name]
+    return entries[-1]["about"]
 
 
 def is_plain(code, stderr, word):

@@ -12,6 +12,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
 from omniinput_hpc.results.curve_tables import (
     aupr_line,
+    beyond_lines,
     range_words,
     threshold_lines,
     unreached_lines,
@@ -109,3 +110,10 @@ def test_the_wrong_way_is_said_with_the_flag_to_give(run):
     assert wrong_way_lines(rule_curve(density, sums, whole=True), density) == []
     (line,) = wrong_way_lines(rule_curve(density, sums, "high", whole=True), density)
     assert "rises the wrong way" in line and "give --side low" in line
+
+
+def test_test_data_where_no_walker_was_is_said(run):
+    density = run[0]
+    sets = {"in": np.array([0.0, 3.0]), "out": np.array([1.0, -0.5, 9.0, 2.0])}
+    (line,) = beyond_lines(density, sets, "toy")
+    assert line.startswith("warning: 50.0% of the 4 outputs of out (z = -0.5 to 9) lie beyond")

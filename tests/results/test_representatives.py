@@ -20,10 +20,11 @@ from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
     choose_inputs,
-    csv_text,
+    columns_of,
     edges_for,
     pictures_at_ends,
 )
+from omniinput_hpc.results.tables import table_text
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
 EDGES = FINE[3:24:5]  # bins of five levels
@@ -109,12 +110,12 @@ def test_pictures_of_any_text(tmp_path):
 
 def test_a_table_is_a_line_per_input():
     words = ['a "quoted", one', "=cmd()|'x'\nsecond line", "plain"]
-    lines = csv_text(some("text", words), "here", with_values=True).splitlines()
-    assert len(lines) == 3 + len(words)
-    assert lines[2] == "z_lower,z_upper,z,draws,score,text,values"
-    assert lines[4] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
+    lines = table_text(columns_of(some("text", words), with_values=True)).splitlines()
+    assert len(lines) == 1 + len(words)
+    assert lines[0] == "z_lower,z_upper,z,draws,score,text,values"
+    assert lines[2] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
     images = replace(some("image", ["data:..."]))
-    assert csv_text(images, "here", with_values=False).splitlines()[2].endswith("draws,score")
+    assert list(columns_of(images, with_values=False))[-2:] == ["draws", "score"]
 
 
 def test_low_middle_and_high_are_different_inputs_from_those_places():

@@ -50,7 +50,7 @@ def test_fid_of_a_run_by_bin_and_a_run_that_is_not_there(tmp_path):
         "fid": np.array([5.0, 6.0, 7.0]),
         "fid_of_reference": np.array([0.5, 0.6, 0.7]),
     }
-    write_table(path, ["FID"], columns)
+    write_table(path, columns)
     found = fid_columns(path, 0, np.array([2.0, 3.0, 1.0]))
     np.testing.assert_array_equal(found["fid"], [6.0, np.nan, 5.0])
     np.testing.assert_array_equal(found["fid_of_reference"], [0.6, np.nan, 0.5])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 from lattice import BETA_K, MODEL, first_is_zero, independent_run
 from lattice import LEVEL_EDGES as EDGES
@@ -18,6 +19,7 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.results.curve_tables import curve_columns, describe_curve, summarize_curve
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import (
     density_columns,
     describe_density,
@@ -33,10 +35,10 @@ from omniinput_hpc.results.tables import (
 def test_tables_come_back_as_written(tmp_path):
     path = tmp_path / "t.csv"
     columns = {"a": np.array([1, 2**60]), "b": np.array([0.1, np.inf]), "c": np.array([-np.inf, 2])}
-    write_table(path, ["one, with comma", "two"], columns)
-    assert path.read_text().splitlines() == [
-        "# one, with comma", "# two", "a,b,c", "1,0.1,-inf", f"{2**60},inf,2",
-    ]  # fmt: skip
+    write_table(path, columns)
+    assert path.read_text().splitlines() == ["a,b,c", "1,0.1,-inf", f"{2**60},inf,2"]
+    assert list(pandas.read_csv(path)) == list(columns)
+    path.write_text("# one, with comma\n# two\n" + path.read_text())  # as earlier versions wrote
     header, back = read_table(path, ["a", "c"])
     assert header == ["one, with comma", "two"]
     for name in columns:
@@ -68,10 +70,9 @@ def test_bad_exact_files_get_plain_messages(tmp_path, text, message):
 def test_texts_that_a_spreadsheet_would_run_are_made_safe(tmp_path):
     path = tmp_path / "t.csv"
     columns = {"name": np.array(["=1+1", "-1.5", "plain"]), "z": np.array([-1.5, -2.0, -np.inf])}
-    write_table(path, ["of runs/x,=1+1\n=2"], columns)
-    assert path.read_text().splitlines() == [
-        "# of runs/x, =1+1 =2", "name,z", "'=1+1,-1.5", "-1.5,-2", "plain,-inf"
-    ]  # fmt: skip
+    write_table(path, columns)
+    lines = path.read_text().splitlines()
+    assert lines == ["name,z", "'=1+1,-1.5", "-1.5,-2", "plain,-inf"]
 
 
 def test_missing_or_binary_exact_file(tmp_path):
@@ -80,7 +81,7 @@ def test_missing_or_binary_exact_file(tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"\x89HDF\xff\xfe")
     with pytest.raises(EstimateError, match="not a text file"):
         read_exact(tmp_path / "binary.csv", EDGES)
-    write_table(tmp_path / "d.csv", [], {n: np.ones(1) for n in ("z_lower", "z_upper", "log_g")})
+    write_table(tmp_path / "d.csv", {n: np.ones(1) for n in ("z_lower", "z_upper", "log_g")})
     with pytest.raises(EstimateError, match="no column r"):
         read_exact(tmp_path / "d.csv", EDGES, ["r"])
 
@@ -163,9 +164,9 @@ def test_what_is_wrong_stands_in_the_header():
 def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "z.csv"
     z = [np.array([1.5, -2.0]), np.array([0.25])]
-    roles = (("digits:1", "positive"), ("digits:2,3", "negative"))
-    outputs = [test_sets.Outputs(*which, one) for which, one in zip(roles, z, strict=True)]
-    test_sets.write_outputs(path, "here", outputs)
+    names = ("digits:1", "digits:2,3")
+    made = [test_sets.Outputs(name, "data", part) for name, part in zip(names, z, strict=True)]
+    test_sets.write_outputs(path, made, Record(tmp_path / "toy.h5", "test-sets", "", {}))
     found = read_test_sets(path)
     assert list(found) == ["digits:1", "digits:2,3"]
     assert all(np.array_equal(found[name], part) for name, part in zip(found, z, strict=True))

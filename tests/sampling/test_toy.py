@@ -11,6 +11,7 @@ from omniinput_hpc import models
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.results.record import read_results
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilities
@@ -18,7 +19,8 @@ from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilitie
 pytestmark = pytest.mark.slow
 
 CONFIG = input_file.load(Path("inputs/toy.toml"))
-HEADER, TRUTH = read_table(Path("inputs/exact/toy.csv"), ["z_lower", "log_g", "count", "r"])
+_, TRUTH = read_table(Path("inputs/exact/toy.csv"), ["z_lower", "log_g", "count", "r"])
+HEADER = read_results(Path("inputs/exact/toy.results.json"))["analyses"][0]["tables"][0]["about"]
 
 
 def stated(words):

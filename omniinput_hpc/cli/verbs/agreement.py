@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniinput_hpc.annotation.join import join_scores
-from omniinput_hpc.cli.scripts import add_key, new_parser
+from omniinput_hpc.cli.scripts import add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
@@ -27,8 +27,10 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py")
     add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
     options = parser.parse_args(arguments)
+    record = new_record(program, arguments, options, options.run)
 
     with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
@@ -43,5 +45,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
 
     figure = agreement_figure(columns, found, label)
     about = [*lines, f"source: {source}"]
-    written = write_results(options.run, "agreement", about, columns, figure, caption)
-    print("\n".join([source, *joined.notes, *lines, *written]))
+    written = write_results(record, "agreement", about, columns, figure, caption)
+    record.notes = [source, *joined.notes, *lines]
+    record.save()
+    print("\n".join([*record.notes, *written]))

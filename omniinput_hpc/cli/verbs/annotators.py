@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser
+from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser, new_record
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import (
     annotator_columns,
@@ -27,8 +27,10 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     add_score_options(parser)
     options = parser.parse_args(arguments)
+    record = new_record(program, arguments, options, options.run)
 
     with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
         density = density_of_run(run)
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
@@ -41,11 +43,16 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     )
     figure = annotators_figure(joined.scored, result.used_b, label)
     about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(options.run, "annotators", about, columns, figure, caption)
+    files = write_results(record, "annotators", about, columns, figure, caption)
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
-    files += write_results(options.run, "convergence", about, columns, figure, caption)
-    print("\n".join([source, *joined.notes, *lines, *files]))
+    files += write_results(record, "convergence", about, columns, figure, caption)
+    record.add_density(density, options.run.stem)
+    for n, curve in settled.items():
+        record.add_curve(curve, f"{n} scores a bin")
+    record.notes = [source, *joined.notes, *lines]
+    record.save()
+    print("\n".join([*record.notes, *files]))

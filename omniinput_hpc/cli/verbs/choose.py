@@ -12,7 +12,7 @@ from omniinput_hpc.annotation import task_set
 from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table
 from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
 from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
-from omniinput_hpc.cli.scripts import add_range, check_output, new_parser
+from omniinput_hpc.cli.scripts import add_range, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.tables import beside
@@ -22,6 +22,7 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str], program: str = "choose.py") -> None:
     """Read, draw, write, and print what was found per bin."""
     options = read_arguments(arguments, program)
+    record = new_record(program, arguments, options, options.run[0])
     ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
     how = task_set.HowDrawn(options.per_bin, options.width, options.draw_method, options.seed)
     bins, drawn = [], []
@@ -32,8 +33,12 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path, options.on_damage) as run:
             drawn.append(task_set.draw_from(run, density_of_run(run), bins[i], z_range, how, i))
-        print("\n".join([f"{path}: {drawn[i].shown.note}", *bin_table(drawn[i].reports)]))
+            record.add_run(run)
+        lines = [f"{path}: {drawn[i].shown.note}", *bin_table(drawn[i].reports)]
+        record.notes += lines
+        print("\n".join(lines))
     for note in too_few_to_analyse(bins, [one.chosen for one in drawn]):
+        record.notes.append(note)
         print(note)
     header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
     gold = task_set.read_gold(options.gold, kind) if options.gold else []
@@ -41,6 +46,9 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     n = task_set.write_task_set(output, drawn, header, options.repeats, gold, options.seed)
     copies = header["duplicates"]
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
+    record.add_value("tasks", n)
+    record.files += [str(output), str(key_path(output))]
+    record.save()
     print(f"{output}\n{key_path(output)} (not for annotators)")
 
 

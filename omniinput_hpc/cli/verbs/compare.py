@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from omniinput_hpc.cli.scripts import add_range, add_score_options, curve_options, new_parser
+from omniinput_hpc.cli.scripts import (
+    add_range,
+    add_score_options,
+    curve_options,
+    new_parser,
+    new_record,
+)
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
@@ -28,6 +34,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
     if len(options.run) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
     names = [path.stem for path in options.run]
+    record = new_record(program, arguments, options, options.run[0])
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
         comparison.require_one_space(runs)
@@ -36,8 +43,11 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             raise UserError("these are runs of different models: give --rule or --scores")
         densities = [density_of_run(run) for run in runs]
         lines = [describe_run(run) for run in runs]
+        for run in runs:
+            record.add_run(run)
         for name, density in zip(names, densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
+            record.add_density(density, name)
         if one_model:
             about = ""
             ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
@@ -53,10 +63,16 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             )
             about = about_curve(curves[0].side.end, options.rule)
             absolute = all(density.absolute for density in densities)
+            for name, curve, _ in several.curves:
+                record.add_curve(curve, name)
+            for name, found in several.comparisons:
+                record.add_interval(f"AUPR of {names[0]} less {name}", found.aupr_difference)
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 
         caption = caption_of(runs, densities, about)
 
-    written = write_results(options.run[0], ending, lines, columns, figure, caption)
+    written = write_results(record, ending, lines, columns, figure, caption)
+    record.notes = lines
+    record.save()
     print("\n".join([*lines, *written]))

@@ -5,7 +5,9 @@ Writes RUN.diagnose.csv and .png.
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import new_parser
+import numpy as np
+
+from omniinput_hpc.cli.scripts import new_parser, new_record
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
 from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results import diagnosis
@@ -16,13 +18,22 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str], program: str = "diagnose.py") -> None:
     """Read, diagnose, write, and print what to change."""
     options = new_parser(program, __doc__, "runs/toy.h5").parse_args(arguments)
+    record = new_record(program, arguments, options, options.run)
     with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
         found = diagnosis.diagnose(run)
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
-    files = write_results(options.run, "diagnose", [source, *hints], columns, figure, caption)
+    files = write_results(record, "diagnose", [source, *hints], columns, figure, caption)
     hints = hints or ["nothing stands out"]
-    print("\n".join([source, *diagnosis.table(found), *hints, *files]))
+    record.add_value("Lambda", found.barrier)
+    record.add_value("rungs needed", found.rungs_needed if np.isfinite(found.barrier) else np.nan)
+    record.add_value("round trips", int(found.trips_v.sum()))
+    record.add_value("smallest effective sample size", float(np.min(found.ess_k)))
+    record.add_value("largest R-hat", float(np.max(found.rhat_k)))
+    record.notes = [source, *diagnosis.table(found), *hints]
+    record.save()
+    print("\n".join([*record.notes, *files]))

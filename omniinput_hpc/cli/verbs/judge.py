@@ -12,8 +12,8 @@ import sys
 from omniinput_hpc.annotation.judges import run_judge
 from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
 from omniinput_hpc.annotation.tasks import TaskSet, read_tasks, stem_of
-from omniinput_hpc.cli.scripts import new_parser, with_extra
-from omniinput_hpc.results.tables import write_table
+from omniinput_hpc.cli.scripts import new_parser, new_record, with_extra
+from omniinput_hpc.results.record import Record
 
 
 def main(arguments: list[str], program: str = "judge.py") -> None:
@@ -24,19 +24,26 @@ def main(arguments: list[str], program: str = "judge.py") -> None:
     options = parser.parse_args(arguments)
     check(options)
     tasks = read_tasks(options.tasks)
+    run_path = tasks.path.with_name(stem_of(tasks.path) + ".h5")
+    record = new_record(program, arguments, options, run_path)
     with with_extra("judges"):
         if options.judge == "fid":
-            fid(options, tasks)
+            fid(options, tasks, record)
             return
         judge = make_judge(options, tasks)
         name = options.name or options.judge.rpartition(":")[2]  # the kind, or the function
         done = run_judge(tasks, judge, name, options.batch, progress)
     left = f"; {done.left_out} without values (gold) left out" if done.left_out else ""
-    print(f"{judge.about}: {done.new} tasks scored, {done.before} were already{left}")
-    print("\n".join([*judge.notes(), str(done.path)]))
+    said = f"{judge.about}: {done.new} tasks scored, {done.before} were already{left}"
+    record.add_value("tasks scored", done.new)
+    record.add_value("tasks scored before", done.before)
+    record.notes = [said, *judge.notes()]
+    record.files.append(str(done.path))
+    record.save()
+    print("\n".join([*record.notes, str(done.path)]))
 
 
-def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
+def fid(options: argparse.Namespace, tasks: TaskSet, record: Record) -> None:
     """Write and print the table of FIDs."""
     from omniinput_hpc.annotation.judges.fid import fid_of_tasks
     from omniinput_hpc.annotation.judges.networks import PictureNetwork
@@ -44,7 +51,9 @@ def fid(options: argparse.Namespace, tasks: TaskSet) -> None:
     network = PictureNetwork(options.model, choose_device(options.device), options.factory)
     columns, header, printed = fid_of_tasks(tasks, network, options.reference)
     table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")
-    write_table(table, header, columns)
+    record.add_table(table, header, columns)
+    record.notes = list(printed)
+    record.save()
     print("\n".join([*printed, str(table)]))
 
 

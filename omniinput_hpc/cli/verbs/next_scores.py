@@ -9,13 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser, positive_count
+from omniinput_hpc.cli.scripts import (
+    add_score_options,
+    curve_options,
+    new_parser,
+    new_record,
+    positive_count,
+)
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
 from omniinput_hpc.results.curves import curve_by_scores
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
-from omniinput_hpc.results.tables import beside, write_table
+from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -34,16 +40,21 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
     if options.budget > MAX_BUDGET:
         raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
     paths, scores, results = [options.run], [options.scores], []
+    record = new_record(program, arguments, options, options.run)
     if options.against:
         paths.append(options.against)
         scores.append(options.against_scores or options.scores)
     for path, files in zip(paths, scores, strict=True):
         with open_run(path, options.on_damage) as run:
+            record.add_run(run)
             by = replace(curve_options(options), scores=files)
             results.append(curve_by_scores(run, density_of_run(run), by)[1])
     found = allocate(results, options.budget, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
         columns = allocation_columns(result, allocation)
         lines = allocation_lines(path.name, result, allocation, options.budget, columns)
-        write_table(beside(path, ".next.csv"), lines, columns)
+        record.add_table(beside(path, ".next.csv"), lines, columns)
+        record.add_curve(result.curve, path.stem)
+        record.notes += lines
         print("\n".join([*lines, str(beside(path, ".next.csv"))]))
+    record.save()

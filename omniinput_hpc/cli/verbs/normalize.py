@@ -5,7 +5,7 @@ Each run must have been rescored by the other model first (python -m omniinput_h
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_range, new_parser
+from omniinput_hpc.cli.scripts import add_range, new_parser, new_record
 from omniinput_hpc.estimators.comparison.normalization import describe, normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
@@ -22,10 +22,13 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     add_range(parser, "outputs that both models share, to normalize by", required=True)
     options = parser.parse_args(arguments)
     one, two = options.run
+    record = new_record(program, arguments, options, one)
     names = (one.stem, two.stem)
 
     with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
         require_one_space([run_a, run_b])
+        record.add_run(run_a)
+        record.add_run(run_b)
         a, b = density_of_run(run_a), density_of_run(run_b)
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
@@ -42,4 +45,13 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     figure = normalization_figure(a, b, found, names, label)
     name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
-    print("\n".join([*sources, *lines, *write_results(one, name, about, columns, figure, caption)]))
+    files = write_results(record, name, about, columns, figure, caption)
+    for stem, density in zip(names, (a, b), strict=True):
+        record.add_density(density, stem)
+    if best.shift is not None:
+        record.add_value("shift of the second log_g", float(best.shift.value))
+    if best.ratio is not None:
+        record.add_interval("ln ratio of inputs in the range, first by second", best.ratio)
+    record.notes = [*sources, *lines]
+    record.save()
+    print("\n".join([*record.notes, *files]))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import check_output, count, new_parser
+from omniinput_hpc.cli.scripts import check_output, count, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
 from omniinput_hpc.plots.style import caption_of, joined, save, z_label
+from omniinput_hpc.results.curve_tables import beyond_lines
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -31,13 +32,20 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
-    models, titles = [], []
+    models, titles, warnings = [], [], []
+    record = new_record(program, arguments, options, options.run[0])
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, shown in zip(options.run, sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
+            record.add_run(run)
+            record.add_density(density, path.stem)
             label = z_label(run.config)
             titles.append(caption_of([run], [density]))
         models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
+        warnings += beyond_lines(density, shown, path.stem)
     save(overlay.overlay_figure(models), options.output, joined(titles))
-    print(options.output)
+    record.files.append(str(options.output))
+    record.notes = warnings
+    record.save()
+    print("\n".join([*warnings, str(options.output)]))

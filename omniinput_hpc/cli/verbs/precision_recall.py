@@ -13,6 +13,7 @@ from omniinput_hpc.cli.scripts import (
     add_threshold_options,
     curve_options,
     new_parser,
+    new_record,
 )
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -39,8 +40,10 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     sets = tables.read_test_sets(options.test_sets) if options.test_sets else {}
     thresholds = chosen_thresholds(options.threshold, sets)
     by = curve_options(options)
+    record = new_record(program, arguments, options, options.run)
 
     with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
         fine = density_of_run(run)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
@@ -54,14 +57,16 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
 
     about = curve_tables.describe_curve(curve, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
-    tables.write_table(
-        tables.beside(options.run, ".pr.csv"), about, curve_tables.curve_columns(curve)
-    )
+    columns = curve_tables.curve_columns(curve)
+    record.add_table(tables.beside(options.run, ".pr.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
         save(figure, tables.beside(options.run, ending), caption)
+        record.files.append(str(tables.beside(options.run, ending)))
 
-    print("\n".join([source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]))
-    if truth is not None:
-        print(truth)
-    print("\n".join(str(tables.beside(options.run, ending)) for ending in (".pr.csv", *figures)))
+    record.notes = [source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]
+    record.notes += [] if truth is None else [str(truth)]
+    record.add_density(density, options.run.stem)
+    record.add_curve(curve, options.run.stem)
+    record.save()
+    print("\n".join([*record.notes, *record.files]))

@@ -13,6 +13,7 @@ from omniinput_hpc.cli.scripts import (
     check_output,
     curve_options,
     new_parser,
+    new_record,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
@@ -46,13 +47,18 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     if len(set(names)) < len(names):
         names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
     parts, found = [], []
+    record = new_record(program, arguments, options, options.run[0])
     for number, (path, name) in enumerate(zip(options.run, names, strict=True)):
         with open_run(path, options.on_damage) as run:
             content = content_of(run, report)
+            record.add_run(run)
+            record.add_density(content.density, name)
             found.append((rounds_of(run), content))
             parts.append(section(run, content, number, name))
     first = [overview(names, found)] if len(names) > 1 else []
     target = options.output or beside(options.run[0], ".report.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)
+    record.files.append(str(target))
+    record.save()
     print(target)

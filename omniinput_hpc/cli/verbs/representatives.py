@@ -5,16 +5,15 @@ They are drawn in proportion to how many inputs of the space each recorded sampl
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_shown_options, new_parser
+from omniinput_hpc.cli.scripts import add_shown_options, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.plots.style import caption_of, save, z_label
 from omniinput_hpc.results.curves import confident_side
-from omniinput_hpc.results.representatives import csv_text, edges_for, representatives
+from omniinput_hpc.results.representatives import columns_of, edges_for, representatives
 from omniinput_hpc.results.tables import beside, describe_run
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str], program: str = "representatives.py") -> None:
@@ -28,7 +27,9 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     if options.per_bin < 1 or options.seed < 0:
         raise UserError("--per-bin must be 1 or more, --seed 0 or more")
 
+    record = new_record(program, arguments, options, options.run)
     with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
         density = density_of_run(run)
         edges = edges_for(density, options.range, options.width)
         found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
@@ -38,6 +39,11 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     found = found.masked() if options.mask else found
 
     table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
-    write_atomically(table, csv_text(found, source, with_values=not options.mask))
+    columns = columns_of(found, with_values=not options.mask)
+    record.add_table(table, [f"representative inputs: {found.how_drawn}", source], columns)
     save(representatives_figure(found, side, label), picture, caption)
-    print(f"{source}\n{found.note}; {found.how_drawn}\n{table}\n{picture}")
+    record.files.append(str(picture))
+    record.notes = [source, f"{found.note}; {found.how_drawn}"]
+    record.add_density(density, options.run.stem)
+    record.save()
+    print("\n".join([*record.notes, *record.files]))

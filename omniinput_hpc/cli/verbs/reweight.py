@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import new_parser, other_bins_of
+from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
@@ -34,10 +34,13 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     if options.unbinned and len(options.run) > 1:
         raise EstimateError("--unbinned takes one run file")
 
+    joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
+    record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:
-        runs: list[RunData] = [
-            stack.enter_context(open_run(path, options.on_damage)) for path in options.run
-        ]
+        files = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
+        for run in files:
+            record.add_run(run)
+        runs: list[RunData] = [*files]
         source, label = tables.describe_run(*runs), z_label(runs[0].config)
         if options.bins is not None:
             source += "; " + other_bins.describe(runs[0])
@@ -48,15 +51,18 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
 
-    joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
-    if options.bins is not None:
-        joined = joined.with_stem(f"{joined.stem}.{other_bins.name_of(options.bins)}")
     figure = density_figure(density, label, exact)
     about, columns = tables.describe_density(density, source), tables.density_columns(density)
-    files = write_results(joined, "density", about, columns, figure, caption)
+    name = "density"
+    if options.bins is not None:
+        name = f"{other_bins.name_of(options.bins)}.density"
+        record.parameters["bins"] = other_bins.name_of(options.bins)
+    written = write_results(record, name, about, columns, figure, caption)
 
-    print("\n".join([source, *tables.summarize_density(density), *constants, *without_bins]))
+    lines = [source, *tables.summarize_density(density), *constants, *without_bins]
     if exact is not None:
-        for fewest in (10_000, 1_000):
-            print(compare_density(density, exact, fewest))
-    print("\n".join(files))
+        lines += [str(compare_density(density, exact, fewest)) for fewest in (10_000, 1_000)]
+    record.add_density(density, joined.stem)
+    record.notes = lines
+    record.save()
+    print("\n".join([*lines, *written]))

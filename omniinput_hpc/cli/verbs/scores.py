@@ -11,7 +11,7 @@ from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, Im
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
-from omniinput_hpc.cli.scripts import check_output, new_parser
+from omniinput_hpc.cli.scripts import check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 
 
@@ -29,6 +29,8 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
     parser.add_argument("--stars", type=int, default=DEFAULT_STARS, metavar="S", help=stars)
     options = parser.parse_args(arguments)
     tasks = read_tasks(options.tasks)
+    run_path = tasks.path.with_name(stem_of(tasks.path) + ".h5")
+    record = new_record(program, arguments, options, run_path)
 
     if options.export:
         ending, write = EXPORTS[options.export]
@@ -39,6 +41,9 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
         write_whole(output, write(tasks, files))
         print("\n".join(f"{f.annotator}: {len(f.by_id())} scores" for f in files))
         print(output)
+        record.notes = [f"{f.annotator}: {len(f.by_id())} scores" for f in files]
+        record.files.append(str(output))
+        record.save()
         return
     if options.stars < 2:
         raise UserError("--stars must be 2 or more")
@@ -49,3 +54,6 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
     source = ImportOptions(options.source, options.annotator, options.stars)
     for path, n in add_score_files(tasks, IMPORTS[format_](tasks, source)):
         print(f"{n} lines\n{path}")
+        record.add_value(f"lines added to {path.name}", n)
+        record.files.append(str(path))
+    record.save()

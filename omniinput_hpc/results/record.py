@@ -1,0 +1,235 @@
+"""RUN.results.json: what every analysis of a run said, for machines (docs/results-file.md)."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from omniinput_hpc import __version__
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import Interval
+from omniinput_hpc.estimators.precision_recall.curves import Curve
+from omniinput_hpc.results.tables import beside, write_table
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import write_atomically
+from omniinput_hpc.untrusted.files import read_bytes
+from omniinput_hpc.untrusted.parsing import parse_json
+
+FORMAT, FORMAT_VERSION = "omniinput-results", 1
+SCHEMA = Path(__file__).with_name("results.schema.json")
+MAX_BYTES = 1 << 26
+LEVEL = 0.95
+PACKAGES = ("numpy", "scipy", "h5py", "matplotlib")
+
+
+@dataclass
+class Record:
+    """What one analysis says: filled while it works, then merged into RUN.results.json.
+
+    Attributes
+    ----------
+    run_path : the run file (or the stem of several) that the results lie beside
+    analysis : the verb
+    command : as it was typed
+    parameters : all options, also those that were not given
+    """
+
+    run_path: Path
+    analysis: str
+    command: str
+    parameters: dict[str, Any]
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    def add_run(self, run: RunReader) -> None:
+        """Say what was read."""
+        self.runs.append(
+            {
+                "path": str(run.path), "rounds": run.rounds, "rounds_planned": run.rounds_planned,
+                "model": run.fingerprint, "sites": run.n_sites, "values": run.n_values,
+            }
+        )  # fmt: skip
+
+    def add_value(
+        self, name: str, value: float, error: float = np.nan, low: float = np.nan,
+        high: float = np.nan,
+    ) -> None:  # fmt: skip
+        """Add a number, with its standard error and 95 % interval where they are known."""
+        numbers = {"value": value, "error": error, "low": low, "high": high}
+        known = {k: float(v) for k, v in numbers.items() if k == "value" or not np.isnan(v)}
+        level = {"level": LEVEL} if {"low", "high"} & set(known) else {}
+        self.values[name] = known | level
+
+    def add_density(self, density: Density, of: str) -> None:
+        """Add the verdict on a density, and what it says of all its bins."""
+        verdict, filled = density.verdict, density.count_b > 0
+        self.verdicts.append(
+            {"of": of, "converged": bool(verdict.converged), "reasons": list(verdict.reasons)}
+        )
+        error = density.log_g_error_b[filled & np.isnan(density.log_g_upper_b)]
+        known = error[np.isfinite(error)]
+        self.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
+        self.add_value(f"{of}: bins with counts", int(filled.sum()))
+        self.add_value(f"{of}: ln inputs inside the bins", float(logsumexp(density.log_g_b)))
+        self.add_value(f"{of}: share inside the bins", float(density.share_inside))
+        if known.size:
+            self.add_value(f"{of}: median error of log_g", float(np.median(known)))
+            self.add_value(f"{of}: largest error of log_g", float(known.max()))
+
+    def add_curve(self, curve: Curve, of: str) -> None:
+        """Add a curve's AUPR with its interval, the recall that it is taken over, and the side."""
+        name = f"{of}: AUPR"
+        self.add_value(name, curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
+        self.values[name] |= {"over_ln_recall": list(curve.aupr_range), "side": curve.side}
+
+    def add_interval(self, name: str, interval: Interval) -> None:
+        """Add a number with its 95 % interval."""
+        ends = (interval.value, interval.error, interval.low, interval.high)
+        self.add_value(name, *(float(number) for number in ends))
+
+    def add_table(
+        self, path: Path, about: Sequence[str], columns: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write a CSV file of these columns [n]; what its numbers mean, `about`, is noted here."""
+        write_table(path, columns)
+        rows = len(next(iter(columns.values()))) if columns else 0
+        self.note_table(path, about, list(columns), rows)
+
+    def note_table(self, path: Path, about: Sequence[str], names: Sequence[str], rows: int) -> None:
+        """Note a CSV file that was written, of columns of these names."""
+        self.files.append(str(path))
+        self.tables.append(
+            {"file": self._name(path), "columns": list(names), "rows": rows, "about": list(about)}
+        )
+
+    def save(self) -> Path:
+        """Merge this record into RUN.results.json, and return its path.
+
+        The record of the same analysis with the same parameters is replaced. Two analyses at once
+        wait for each other; readers see a whole file at every moment.
+
+        Raises
+        ------
+        UserError
+            There is a file of that name that is no such file, or of a later version.
+        """
+        path = beside(self.run_path, ".results.json")
+        with _locked(path):
+            there = read_results(path)["analyses"] if path.stat().st_size else []
+            mine = self._entry()
+            key = _key(mine)
+            kept = [entry for entry in there if _key(entry) != key]
+            document = {
+                "format": FORMAT, "format_version": FORMAT_VERSION, "run": self.run_path.name,
+                "analyses": [*kept, mine],
+            }  # fmt: skip
+            text = json.dumps(finite(document), indent=1, allow_nan=False, ensure_ascii=False)
+            write_atomically(path, text + "\n")
+        return path
+
+    def _entry(self) -> dict[str, Any]:
+        libraries = {name: importlib.metadata.version(name) for name in PACKAGES}
+        own = {"omniinput_hpc": __version__, "python": platform.python_version()}
+        return {
+            "analysis": self.analysis,
+            "parameters": plain(self.parameters),
+            "command": self.command,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": own | libraries,
+            "runs": self.runs,
+            "verdicts": self.verdicts,
+            "values": self.values,
+            "notes": self.notes,
+            "tables": self.tables,
+            "files": [self._name(Path(file)) for file in self.files],
+        }
+
+    def _name(self, path: Path) -> str:
+        """Return a file's path from the folder of the results."""
+        return os.path.relpath(path, self.run_path.parent)
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Read RUN.results.json.
+
+    Raises
+    ------
+    UserError
+        It is no such file, or of a later version.
+    """
+    try:
+        document = parse_json(read_bytes(path, "results file", MAX_BYTES))
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise UserError(f"{path} is not a file of results of this program: move it away")
+    if document.get("format_version") != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format_version {document.get('format_version')}, this program reads "
+            f"{FORMAT_VERSION}: move it away"
+        )
+    entries = document.get("analyses")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UserError(f"{path} holds no list of analyses: move it away")
+    return document
+
+
+def plain(value: Any) -> Any:
+    """Return options as JSON has them: paths as texts, tuples as lists, functions by their name."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
+    return getattr(value, "__name__", str(value)) if callable(value) else value
+
+
+def finite(value: Any) -> Any:
+    """Return the same with None for what JSON has no number for: NaN and infinities."""
+    if isinstance(value, Mapping):
+        return {name: finite(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _key(entry: Mapping[str, Any]) -> str:
+    return json.dumps([entry.get("analysis"), entry.get("parameters")], sort_keys=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock on a file, which is made empty where there is none, and may be replaced.
+
+    A replacement is another file, which the next one locks: so whoever waited looks again.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                yield
+                return
+        finally:
+            os.close(descriptor)

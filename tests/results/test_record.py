@@ -1,0 +1,129 @@
+"""RUN.results.json: its schema, merging, and two analyses at once."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.results import record as module
+from omniinput_hpc.results.record import Record, read_results
+
+SCHEMA = json.loads(module.SCHEMA.read_text())
+
+
+def record(path, analysis="reweight", **parameters):
+    return Record(path, analysis, f"omniinput {analysis} toy.h5", parameters)
+
+
+def saved(path):
+    found = json.loads(path.read_text())
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_all_that_a_record_holds_is_in_the_file(tmp_path):
+    mine = record(tmp_path / "toy.h5", exact=Path("a/b.csv"), range=(1.0, 2.0), rule=None)
+    mine.add_value("AUPR", 0.4, 0.1, 0.2, np.inf)
+    mine.verdicts.append({"of": "toy", "converged": False, "reasons": ["too short"]})
+    mine.add_table(tmp_path / "toy.density.csv", ["what it means"], {"z": np.array([1.5, np.nan])})
+    path = mine.save()
+    assert path == tmp_path / "toy.results.json"
+    (entry,) = saved(path)["analyses"]
+    assert entry["parameters"] == {"exact": "a/b.csv", "range": [1.0, 2.0], "rule": None}
+    assert entry["values"]["AUPR"] == {"value": 0.4, "error": 0.1, "low": 0.2, "high": None,
+                                       "level": 0.95}  # fmt: skip
+    assert entry["tables"] == [
+        {"file": "toy.density.csv", "columns": ["z"], "rows": 2, "about": ["what it means"]}
+    ]
+    assert entry["files"] == ["toy.density.csv"] and entry["versions"]["numpy"] == np.__version__
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_same_analysis_replaces_and_another_is_added(tmp_path):
+    for unbinned in (False, True, False):
+        mine = record(tmp_path / "toy.h5", unbinned=unbinned)
+        mine.notes = [f"{unbinned}"]
+        path = mine.save()
+    record(tmp_path / "toy.h5", "diagnose").save()
+    entries = saved(path)["analyses"]
+    assert [(e["analysis"], e["notes"]) for e in entries] == [
+        ("reweight", ["True"]), ("reweight", ["False"]), ("diagnose", []),
+    ]  # fmt: skip
+
+
+def save_many(path, name, n):
+    for i in range(n):
+        record(path, name, i=i).save()
+
+
+def test_two_analyses_at_once_lose_nothing(tmp_path):
+    names, n = ("one", "two", "three"), 12
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=save_many, args=(tmp_path / "toy.h5", name, n))
+               for name in names]  # fmt: skip
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    entries = saved(tmp_path / "toy.results.json")["analyses"]
+    assert {(e["analysis"], e["parameters"]["i"]) for e in entries} == {
+        (name, i) for name in names for i in range(n)
+    }
+
+
+def test_without_the_lock_something_is_lost(tmp_path, monkeypatch):
+    """The wrong variant: both read before either writes."""
+    path = tmp_path / "toy.results.json"
+    record(tmp_path / "toy.h5", "first").save()
+    seen = []
+
+    def interrupted(target, text):
+        if not seen:
+            seen.append(target)
+            record(tmp_path / "toy.h5", "second").save()
+        module_write(target, text)
+
+    module_write = module.write_atomically
+    monkeypatch.setattr(module, "write_atomically", interrupted)
+    monkeypatch.setattr(module.fcntl, "flock", lambda *_: None)
+    record(tmp_path / "toy.h5", "third").save()
+    assert [e["analysis"] for e in saved(path)["analyses"]] == ["first", "third"]
+
+
+def test_a_whole_file_or_the_old_one_is_there(tmp_path, monkeypatch):
+    path = record(tmp_path / "toy.h5").save()
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_atomically", full)
+    with pytest.raises(OSError):
+        record(tmp_path / "toy.h5", "diagnose").save()
+    assert path.read_bytes() == before
+
+
+OURS = '{"format": "omniinput-results"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "no JSON", f"{OURS}}}", f'{OURS}, "format_version": 2}}',
+     f'{OURS}, "format_version": 1}}'],
+)  # fmt: skip
+def test_a_file_that_is_no_such_file_is_kept(tmp_path, text):
+    path = tmp_path / "toy.results.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="move it away"):
+        record(tmp_path / "toy.h5").save()
+    assert path.read_text() == text
+    with pytest.raises(UserError):
+        read_results(path)
