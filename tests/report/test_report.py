@@ -199,7 +199,7 @@ def test_in_a_browser(folder, driver):
             # ink that differs from the ground: text and curves
             assert (np.abs(pixels - ground).max(axis=2) > 120).mean() > 0.01
     on_paper(driver)
-    assert downloaded(driver, folder / "saved").startswith("# absolute: yes")
+    assert downloaded(driver, folder / "saved").startswith("z_lower,z_upper,log_g")
 
 
 def on_paper(driver):
