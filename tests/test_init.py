@@ -44,7 +44,7 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     assert typical_error(density.log_g_error_b, density.count_b) < 0.15
     log_g_b = Lattice(6, 4, 0.25).log_g(density.edges)
     firm_b = density.believed_b & (density.log_g_error_b < 0.3)
-    off_b = (density.log_g_b - log_g_b)[firm_b] / density.log_g_error_b[firm_b]
+    off_b = (density.log_g_b[firm_b] - log_g_b[firm_b]) / density.log_g_error_b[firm_b]
     assert firm_b.sum() > 5 and np.sqrt(np.mean(off_b**2)) < 2.5
 
 

@@ -73,6 +73,12 @@ def confident_side(run: RunReader, given: Side | None = None) -> ConfidentSide:
     return side_of(run.config, given)
 
 
+def other_side(runs: Sequence[RunReader], given: Side | None) -> str:
+    """Return the side that --side gave where it is not what each run says by itself, else ""."""
+    own = {confident_side(run).end for run in runs}
+    return given if given is not None and own != {given} else ""
+
+
 def side_lines(found: RunCurve) -> list[str]:
     """Return the plain lines on the side that a curve is counted from."""
     return [str(found.side), *wrong_way_lines(found.curve, found.density)]

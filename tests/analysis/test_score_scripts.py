@@ -106,7 +106,8 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
     code, out, _ = inside(
         "precision_recall.py", "lattice.h5", "--scores", scored[1][0], "--side", "high"
     )
-    _, columns = read_table(tmp_path / "lattice.pr.csv", [])
+    assert out.splitlines()[-4] == "lattice.pr.ana-side=high.csv"  # nothing is overwritten
+    _, columns = read_table(tmp_path / "lattice.pr.ana-side=high.csv", [])
     assert code == 0 and (np.diff(columns["threshold"]) < 0).all()
 
 
@@ -145,7 +146,9 @@ def test_next_scores(tmp_path, inside, scored):
         "next_scores.py", "lattice.h5", "--scores", *scored[1], "--against", "other.h5"
     )
     assert (code, err) == (0, "")
-    assert sum(row[-1] for row in _rows(out)) == 100 and (tmp_path / "other.next.csv").exists()
+    assert sum(row[-1] for row in _rows(out)) == 100
+    for name in ("lattice", "other"):
+        assert (tmp_path / f"{name}.next.other-ana+ben+cai.csv").exists()
 
 
 def _rows(out):

@@ -91,7 +91,7 @@ def test_precision_recall_from_above_without_exact_values(folder):
         "--side", "high", folder=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    _, columns = read_table(folder / "runs" / "lattice.pr.csv", [])
+    _, columns = read_table(folder / done.stdout.splitlines()[-3], [])
     assert (np.diff(columns["threshold"]) < 0).all()
     assert "rho_r" not in done.stdout
 

@@ -122,3 +122,19 @@ def test_a_recall_range_makes_an_aupr_that_compares(folder, inside):
     seen = g_b > 0
     exact = area(*accumulate(np.log(g_b[seen]), right_b[seen] / g_b[seen], "low"), 4.0, 9.0)
     assert abs(aupr - exact) < 4 * error
+
+
+@pytest.mark.slow
+def test_nothing_overwrites_another_analysis(folder, inside):
+    """The overwritten-output trap: a second rule, or side, wrote over the first one's files."""
+    write_run(folder / "a.h5", walkers=16, moves=10)
+    first = curve_of(inside, "a.h5").splitlines()[-3:]
+    assert first == ["a.pr.csv", "a.pr.png", "a.roc.png"]
+    before = {name: (folder / name).read_bytes() for name in first}
+    other = curve_of(inside, "a.h5", rule="first_is_zero").splitlines()[-3:]
+    assert other == [f"a.{end[2:-4]}.my_rules.first_is_zero{end[-4:]}" for end in first]
+    turned = curve_of(inside, "a.h5", "--side", "high").splitlines()[-3:]
+    assert turned[0] == "a.pr.my_rules.first_is_three-side=high.csv"
+    assert {name: (folder / name).read_bytes() for name in first} == before
+    again = curve_of(inside, "a.h5", "--side", "low").splitlines()[-3:]  # as without it
+    assert again == first and (folder / first[0]).read_bytes() == before[first[0]]

@@ -116,8 +116,9 @@ def test_compare_models(files, more, how, inside, runs):
     assert f"normalized by: {how}" in out
     first = files[0].removesuffix(".h5")
     assert out.count(f"{first} is better than worse") == len(files) - 1
-    assert is_png(runs / f"{first}.compared.png")
-    _, table = read_table(runs / f"{first}.compared.csv", ["model", "cumulative_ratio_low"])
+    csv, png = out.splitlines()[-2:]
+    assert csv.startswith(f"{first}.compared") and is_png(runs / png)
+    _, table = read_table(runs / csv, ["model", "cumulative_ratio_low"])
     assert set(table["model"]) == set(range(2, len(files) + 1))
     assert (table["difference_low"] <= table["difference_high"]).all()
 

@@ -130,10 +130,9 @@ def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     assert inside("report.py", "one.h5", "--mask", *ana, "--tasks", "one.tasks.jsonl")[0] == 0
     html = (tmp_path / "one.report.html").read_text(encoding="utf-8")
     assert "score 0." in html and "tasks of one.tasks.jsonl" in html
-    assert (
-        inside("report.py", "one.h5", "--mask", "--range", "1.0", "3.0", "--width", "0.5")[0] == 0
-    )
-    html = (tmp_path / "one.report.html").read_text(encoding="utf-8")
+    narrow = ("--mask", "--range", "1.0", "3.0", "--width", "0.5")
+    assert inside("report.py", "one.h5", *narrow)[:2] == (0, "one.report.no-scores.html\n")
+    html = (tmp_path / "one.report.no-scores.html").read_text(encoding="utf-8")
     assert "[e-mail]" in html and "[phone]" in html
     assert "example.com or" not in html and "123-4567" not in html
     assert "values" not in data_file(html, "one.representatives.csv").splitlines()[2]

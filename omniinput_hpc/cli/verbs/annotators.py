@@ -16,7 +16,8 @@ from omniinput_hpc.estimators.precision_recall.annotators import (
 )
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
 from omniinput_hpc.plots.style import caption_of, write_results, z_label
-from omniinput_hpc.results.curves import curve_by_scores
+from omniinput_hpc.results.curves import curve_by_scores, other_side
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -35,6 +36,8 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run], [density])
+        words = words_of(None, options.scores, other_side([run], options.side))
+    name = claim_name(record, ".annotators.csv", words)
     steps = steps_from(options.fewest_inputs)
     settled = convergence(density, joined.scored, result.curve.side, steps, options.fewest_lanes)
 
@@ -43,13 +46,13 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     )
     figure = annotators_figure(joined.scored, result.used_b, label)
     about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(record, "annotators", about, columns, figure, caption)
+    files = write_results(record, f"annotators{name}", about, columns, figure, caption)
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
-    files += write_results(record, "convergence", about, columns, figure, caption)
+    files += write_results(record, f"convergence{name}", about, columns, figure, caption)
     record.add_density(density, options.run.stem)
     for n, curve in settled.items():
         record.add_curve(curve, f"{n} scores a bin")

@@ -19,6 +19,8 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
 from omniinput_hpc.results import comparison
+from omniinput_hpc.results.curves import other_side
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
 
@@ -71,8 +73,11 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             lines, columns = lines + several.lines, several.columns
 
         caption = caption_of(runs, densities, about)
+        by = curve_options(options)
+        words = words_of(by.rule, by.scores, other_side(runs, by.side))
 
-    written = write_results(record, ending, lines, columns, figure, caption)
+    name = claim_name(record, f".{ending}.csv", ["+".join(names[1:]), *words])
+    written = write_results(record, f"{ending}{name}", lines, columns, figure, caption)
     record.notes = lines
     record.save()
     print("\n".join([*lines, *written]))

@@ -20,6 +20,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
 from omniinput_hpc.results.curves import curve_by_scores
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
@@ -49,12 +50,15 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             record.add_run(run)
             by = replace(curve_options(options), scores=files)
             results.append(curve_by_scores(run, density_of_run(run), by)[1])
+    partner = [options.against.stem] if options.against else []
+    name = claim_name(record, ".next.csv", [*partner, *words_of(None, options.scores)])
     found = allocate(results, options.budget, range_of(results))
     for path, result, allocation in zip(paths, results, found, strict=True):
         columns = allocation_columns(result, allocation)
         lines = allocation_lines(path.name, result, allocation, options.budget, columns)
-        record.add_table(beside(path, ".next.csv"), lines, columns)
+        target = beside(path, f".next{name}.csv")
+        record.add_table(target, lines, columns)
         record.add_curve(result.curve, path.stem)
         record.notes += lines
-        print("\n".join([*lines, str(beside(path, ".next.csv"))]))
+        print("\n".join([*lines, str(target)]))
     record.save()

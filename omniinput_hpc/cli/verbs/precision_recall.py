@@ -24,9 +24,11 @@ from omniinput_hpc.results.curves import (
     chosen_thresholds,
     curve_of,
     notes_of,
+    other_side,
     reach_lines,
     side_lines,
 )
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -49,6 +51,8 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
         source, label = tables.describe_run(run), z_label(run.config)
         found = curve_of(run, fine, by)
         caption = caption_of([run], [fine], about_curve(found.side.end, found.by))
+        words = words_of(by.rule, by.scores, other_side([run], by.side))
+    name = claim_name(record, ".pr.csv", words)
     density, curve = found.density, found.curve
     notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
     if exact and found.result:  # in the bins of the scores
@@ -58,11 +62,12 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     about = curve_tables.describe_curve(curve, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
     columns = curve_tables.curve_columns(curve)
-    record.add_table(tables.beside(options.run, ".pr.csv"), about, columns)
+    record.add_table(tables.beside(options.run, f".pr{name}.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        save(figure, tables.beside(options.run, ending), caption)
-        record.files.append(str(tables.beside(options.run, ending)))
+        path = tables.beside(options.run, ending.replace(".png", f"{name}.png"))
+        save(figure, path, caption)
+        record.files.append(str(path))
 
     record.notes = [source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]
     record.notes += [] if truth is None else [str(truth)]

@@ -19,6 +19,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import overview, rounds_of, section
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
@@ -56,7 +57,9 @@ def main(arguments: list[str], program: str = "report.py") -> None:
             found.append((rounds_of(run), content))
             parts.append(section(run, content, number, name))
     first = [overview(names, found)] if len(names) > 1 else []
-    target = options.output or beside(options.run[0], ".report.html")
+    words = words_of(options.rule, scores) if options.rule or scores else ["no-scores"]
+    name = claim_name(record, ".report.html", ["+".join(names[1:]), *words])
+    target = options.output or beside(options.run[0], f".report{name}.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)
     record.files.append(str(target))

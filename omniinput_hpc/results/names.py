@@ -1,0 +1,75 @@
+"""Names of outputs: the first analysis has the plain name, others carry what tells them apart.
+
+``RUN.pr.csv`` stays what the first rule gave; another rule's curve is ``RUN.pr.RULE.csv``. Which
+analysis a file is from is known from RUN.results.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omniinput_hpc.results.record import Record, read_results
+from omniinput_hpc.results.tables import beside
+
+MAX_LENGTH = 60
+"""Characters of what is added to a name; of longer ones the end is replaced by a digest."""
+
+
+def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
+    """Return what to add to the names of an analysis's files: nothing, or ``.WORDS``.
+
+    Nothing is added where no other analysis has the plain name, RUN and `ending`, or where the
+    words are the same as those of the analysis that has it. They are kept among the parameters.
+
+    Parameters
+    ----------
+    record : of the analysis, before it is saved
+    ending : of the plain name of its first file, as in ".pr.csv"
+    words : what tells it from others of its kind: rule, annotators, side, partner
+
+    Raises
+    ------
+    UserError
+        RUN.results.json is no such file.
+    """
+    tag = _short("-".join(re.sub(r"[^\w.+=-]+", "-", word) for word in words if word))
+    record.parameters["name"] = tag
+    plain = beside(record.run_path, ending)
+    owner = _owner(beside(record.run_path, ".results.json"), plain.name)
+    free = owner is None or not plain.exists()
+    mine = owner is not None and (owner["analysis"], _name(owner)) == (record.analysis, tag)
+    return "" if free or mine or not tag else f".{tag}"
+
+
+def words_of(rule: str | None, scores: Sequence[Path], other_side: str = "") -> list[str]:
+    """Return the words for a rule, or who scored, and for a side that is not the model's own."""
+    by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))
+    return [by, f"side={other_side}" if other_side else ""]
+
+
+def _annotator(path: Path) -> str:
+    """Return who scored, from RUN.scores.NAME.jsonl."""
+    return path.stem.rpartition(".scores.")[2]
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_LENGTH:
+        return text
+    return f"{text[: MAX_LENGTH - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _owner(results: Path, name: str) -> dict[str, Any] | None:
+    """Return the last analysis that wrote a file of this name; None where none is known."""
+    if not results.exists() or not results.stat().st_size:
+        return None
+    entries = read_results(results)["analyses"]
+    return next((entry for entry in reversed(entries) if name in entry.get("files", [])), None)
+
+
+def _name(entry: dict[str, Any]) -> object:
+    parameters = entry.get("parameters")
+    return parameters.get("name", "") if isinstance(parameters, dict) else ""
