@@ -238,7 +238,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
     side = side_of(config.model_dump(mode="json")).end
     lines = table(found, config) + evaluation(found, side)
-    record = new_record(program, arguments or sys.argv[1:], args, run)
+    record = new_record(program, arguments or sys.argv[1:], args, path.with_name(run.name))
     record.notes = lines
     write_outputs(path, found, record)
     print("\n".join([*lines, str(path)]))
