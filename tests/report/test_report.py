@@ -94,18 +94,13 @@ def test_inputs_are_spread_as_their_bins_are_and_tables_agree_with_the_scripts(
     folder, html, tmp_path, inside
 ):
     rows = data_file(html, "lattice.representatives.csv").splitlines()
-    body = [line.split(",") for line in rows[3:]]
+    body = [line.split(",") for line in rows[1:]]
     low, high, z = (np.array([float(row[i]) for row in body]) for i in range(3))
     assert ((low <= z) & (z < high)).all()
     (tmp_path / "run.h5").write_bytes((folder / "lattice.h5").read_bytes())
     assert inside("reweight.py", "run.h5")[0] == 0
-    made = [
-        [line for line in text.splitlines() if not line.startswith("# source")]
-        for text in (
-            data_file(html, "lattice.density.csv"), (tmp_path / "run.density.csv").read_text()
-        )
-    ]  # fmt: skip
-    assert made[0] == made[1]
+    written = (tmp_path / "run.density.csv").read_text()
+    assert data_file(html, "lattice.density.csv") == written
     assert "precision_low" in data_file(html, "lattice.pr.csv")
 
 
@@ -135,7 +130,7 @@ def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     html = (tmp_path / "one.report.no-scores.html").read_text(encoding="utf-8")
     assert "[e-mail]" in html and "[phone]" in html
     assert "example.com or" not in html and "123-4567" not in html
-    assert "values" not in data_file(html, "one.representatives.csv").splitlines()[2]
+    assert "values" not in data_file(html, "one.representatives.csv").splitlines()[0]
     for arguments, word in [
         (["one.h5", "--scores", "foreign.scores.ana.jsonl"], "no task is of this run's model"),
         (["one.h5", "--tasks", "foreign.tasks.jsonl"], "has no inputs of one.h5"),
