@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from arviz_stats.base import array_stats
 
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
@@ -130,6 +129,8 @@ def _drawn(run: RunReader, config: Config) -> BoolArray:
 
 def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return effective sample size, mean and standard deviation of z, float64 [K] each."""
+    from arviz_stats.base import array_stats  # where ArviZ is installed it imports all of it
+
     n_rungs = len(run.beta_k)
     ess_k, mean_k, std_k = np.full((3, n_rungs), np.nan)
     for k in range(n_rungs):

@@ -22,7 +22,7 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
     add = parser.add_argument
     add("--annotator", required=True, metavar="NAME", help="name of the person who scores")
     add("--guideline", type=Path, metavar="FILE.md", help="instructions that the page shows")
-    add("--question", default="", metavar="TEXT", help="shown above every item")
+    add("--question", default="", metavar="TEXT", help="shown above every item (default: none)")
     add("--labels", metavar="LOWEST,...,HIGHEST", help='labels in place of numbers: "no,yes"')
     add("--port", type=int, help="port on this machine (default: one for each annotator)")
     options = parser.parse_args(arguments)
