@@ -57,6 +57,8 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     name = args.output.stem if args.output else model_table.name_of(args.model)
     output = args.output or Path(f"{name}.toml")
     _check_output(output)
+    from omniinput_hpc.models.checked import NonFiniteOutput  # imports torch
+
     config = _first_config(args)
     about = models.preflight(config)
     built = build.build(world, config, about.get("folder"))
@@ -67,6 +69,8 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     except StopRun as stop:
         stop.outcome = "nothing was written"
         raise
+    except NonFiniteOutput as error:
+        raise UserError(f"{args.model}: {error}") from None
     if args.side:
         found = _with_side(found, args.side)
     g = built.geometry

@@ -31,7 +31,7 @@ from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curv
 from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli.arguments import add_set
-from omniinput_hpc.cli.scripts import add_version, new_record
+from omniinput_hpc.cli.scripts import add_version, check_output, new_record
 from omniinput_hpc.config import Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.table import side_of
@@ -40,6 +40,7 @@ from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_
 
 BATCH = 256
 ROLES = ("positive", "negative", "data")
+KNOWN_SETS = ("digits", *IDX_SETS, "cifar10", "cifar100")
 PROGRAM = "python -m omniinput_hpc.test_sets"
 
 
@@ -50,9 +51,8 @@ def read_set(text: str) -> Images:
     """
     name, _, rest = text.partition(":")
     folder, _, classes = ("", "", rest) if name == "digits" else rest.partition(":")
-    known = ["digits", *IDX_SETS, "cifar10", "cifar100"]
-    if name not in known:
-        raise UserError(f"{text}: no such set; known: {', '.join(known)}")
+    if name not in KNOWN_SETS:
+        raise UserError(f"{text}: no such set; known: {', '.join(KNOWN_SETS)}")
     if name != "digits" and not folder:
         raise UserError(f"{text}: expected {name}:FOLDER or {name}:FOLDER:CLASSES")
     if name == "digits":
@@ -122,12 +122,17 @@ class Outputs:
     z: NDArray[np.float64]
 
 
+def _is_known(name: str) -> bool:
+    """Whether a set is one of those by name, also where a file or folder is called so."""
+    return name.partition(":")[0] in KNOWN_SETS
+
+
 def outputs_of(model: models.Model, config: Config, name: str, role: str) -> list[Outputs]:
     """Return the outputs of a set as a command names it; of a file with labels, of both roles.
 
     Raises a UserError where there is no such set, or it does not fit the model.
     """
-    if not own_data.is_file_of_data(name):
+    if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
             raise UserError(f"--data {name}: no such folder, and none of the files that are read")
         if not isinstance(config.model, ImageClassifier):
@@ -170,7 +175,7 @@ def table(found: Sequence[Outputs], config: Config) -> list[str]:
     lines = [f"{'set':<{width}}  role           n      lowest   median   highest  beyond the bins"]
     edges = config.bins.edges
     for one in found:
-        beyond = float(np.mean((one.z < edges[0]) | (one.z >= edges[-1])))
+        beyond = float(np.mean((one.z < edges[0]) | (one.z > edges[-1])))
         lines.append(
             f"{one.name:<{width}}  {one.role:<8} {len(one.z):7d}  {one.z.min():10.4g} "
             f"{np.median(one.z):8.4g}  {one.z.max():8.4g}  {beyond:.1%}"
@@ -229,8 +234,10 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     models.preflight(config)
     roles = {"positive": filter(None, [args.positives]), "negative": args.negatives}
     named = [(name, role) for role, names in {**roles, "data": args.data}.items() for name in names]
+    own = [Path(name) for name, _ in named if not _is_known(name)]
+    check_output(args.output, [args.input, *own], ".csv")
     for name, _ in named:  # mistakes are told before the model is loaded
-        if not own_data.is_file_of_data(name) and isinstance(config.model, ImageClassifier):
+        if _is_known(name) and isinstance(config.model, ImageClassifier):
             read_set(name)
     model = models.build(config, "cpu")
     found = [one for name, role in named for one in outputs_of(model, config, name, role)]

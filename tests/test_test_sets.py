@@ -130,3 +130,39 @@ def test_mistakes_of_own_data(words, said, capsys, monkeypatch, tmp_path):
     path = tmp_path / "z.csv"
     assert test_sets.main(["inputs/toy.toml", *words, "--output", str(path)]) == 2
     assert said in capsys.readouterr().err and not path.exists()
+
+
+def test_an_output_on_the_upper_edge_is_inside_the_last_bin():
+    config = input_file.load(ROOT / "inputs/toy.toml", [])
+    edges = config.bins.edges
+    z = np.array([edges[0], edges[-1], edges[-1] + 1.0, edges[0] - 1.0])
+    _, row = test_sets.table([test_sets.Outputs("a", "data", z)], config)
+    assert row.endswith("50.0%")
+
+
+def test_an_input_file_without_an_analysis_table_has_a_side(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "inputs/toy.toml").read_text().partition("[analysis]")[0]
+    (tmp_path / "toy.toml").write_text(text)
+    (tmp_path / "v.csv").write_text("1,2,3,4,5,6,7,8\n")
+    words = [str(tmp_path / "toy.toml"), "--data", str(tmp_path / "v.csv")]
+    assert test_sets.main([*words, "--output", str(tmp_path / "z.csv")]) == 0
+
+
+@pytest.mark.parametrize("output", ["toy.h5", "toy.toml", "z.txt"])
+def test_no_run_and_nothing_that_is_read_is_overwritten(tmp_path, capsys, monkeypatch, output):
+    monkeypatch.chdir(ROOT)
+    data, target = tmp_path / "v.csv", tmp_path / output
+    data.write_text("1,2,3,4,5,6,7,8\n")
+    target.write_text("mine")
+    words = ["inputs/toy.toml", "--data", str(data), "--output"]
+    assert test_sets.main([*words, str(target)]) == 2
+    assert test_sets.main([*words, str(data)]) == 2
+    assert target.read_text() == "mine" and data.read_text().startswith("1,2")
+
+
+def test_a_built_in_set_is_not_hidden_by_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert test_sets._is_known("digits") and test_sets._is_known("digits:1")
+    assert not test_sets._is_known("digits.csv")

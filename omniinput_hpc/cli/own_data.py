@@ -63,7 +63,7 @@ def read(path: Path, config: Config, n_sites: int, n_values: int) -> OwnData:
     `UserError` that names the file where it cannot be read or does not fit the model.
     """
     items, label = _items(path)
-    if not len(items):
+    if (isinstance(items, np.ndarray) and not items.ndim) or not len(items):
         raise UserError(f"{path} holds no inputs")
     notes: list[str] = []
     if isinstance(items, list) and isinstance(items[0], str):
@@ -140,10 +140,18 @@ def _of_csv(path: Path, text: str) -> tuple[list[list[str]], list[int | None]]:
     at = names.index("label") if "label" in names else None
     if at is not None and min(map(len, rows)) <= at:
         raise UserError(f"{path}: a row has no label")
-    if rows and not all(name.lstrip("-").isdigit() for name in names):
+    if rows and not any(map(_is_number, names)):
         rows = rows[1:]
     labels = [_label(row[at].strip() if at is not None else None, str(path)) for row in rows]
     return [[cell for i, cell in enumerate(row) if i != at] for row in rows], labels
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _label(value: Any, where: str) -> int | None:

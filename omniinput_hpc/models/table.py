@@ -164,7 +164,7 @@ def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSi
     """
     if given is not None:
         return ConfidentSide(given, "as --side says")
-    said = config.get("analysis", {}).get("side")
+    said = (config.get("analysis") or {}).get("side")
     if said in ("low", "high"):
         return ConfidentSide(said, "as the run's [analysis] side says")
     model = config.get("model", {})

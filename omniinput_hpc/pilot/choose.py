@@ -25,6 +25,7 @@ RUNGS_MULTIPLE = 4
 WIDTH_TIMES_BETA = 0.25
 """Largest |beta| times the bins' width, at most (docs/choosing-betas-and-bins.md)."""
 LEAST_BINS = 200
+MOST_BINS = 20_000
 ROOM_OF_RANGE = 0.1
 """Room beyond the outputs that the pilot has seen, as a share of their range."""
 ROUNDS = 64
@@ -162,6 +163,10 @@ def bins(
     below, above = max(below, floor), min(above, ceiling)
     limit = WIDTH_TIMES_BETA / largest_beta if largest_beta > 0 else np.inf
     width = nice_below(min(limit, (above - below) / LEAST_BINS))
+    spacing = float(np.spacing(np.float32(max(abs(below), abs(above)))))
+    finest = max(2 * spacing, (above - below) / MOST_BINS)
+    if width < finest:  # a nice width is at most 2.5 times below what it is asked for
+        width = nice_below(2.5 * finest)
     # Ends on a coarser grid, which a person can read; it is a whole number of widths.
     n = max(1, 10 ** int(np.floor(np.log10((above - below) / width))) // 10)
     step = n * width

@@ -185,7 +185,9 @@ def _cool(
     end = ""
     while not end:
         step = STEP / sd if not visited else min(STEP / sd, 2.0 * abs(beta))
-        beta = float(f"{beta + sign * step:.3g}")
+        before = beta  # a step that three digits hold: a chain that stands still says nothing
+        beta = float(f"{beta + sign * max(step, 0.02 * abs(beta)):.3g}")
+        step = abs(beta - before)
         rung.set_ensemble(Canonical(beta))
         z_tw, accepted = _segment(rung, config.run.seed, len(visited), moves, after_move)
         z = z_tw[moves // 2 :].astype(np.float64)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tomli_w
 
 from omniinput_hpc import models
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import input_file
 from omniinput_hpc.pilot import choose, measure, model_table, rehearse
 from omniinput_hpc.pilot.choose import FloatArray, Length, Spread
 from omniinput_hpc.pilot.rehearse import Seen
@@ -108,7 +109,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     kept = (0.0,) if m is None else (0.0, m)
     tree, seen = _input(built, kernel, spread, steps, choose.barrier(spread), kept), None
     for part in ("first", "second"):
-        config = Config.model_validate(tree)
+        config = input_file.parse(tomli_w.dumps(tree), "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
         _log_rehearsal(seen, len(config.beta_k))
         if not np.isfinite(seen.spread.beta_i).all():

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 TRIAL_SECONDS = 6.0
+MOST_COMPARED = 2048
+"""Walkers of a rung whose outputs are compared with as many of the next."""
 """What the trial may take, about."""
 MAX_EXCHANGES = 50
 HARDLY = 0.05
@@ -155,6 +157,7 @@ def acceptance(beta_k: FloatArray, z_kw: FloatArray) -> FloatArray:
     NaN where a beta or an output is not known.
     """
     result = np.full(len(beta_k) - 1, np.nan)
+    z_kw = z_kw[:, :: -(-z_kw.shape[1] // MOST_COMPARED)]  # W^2 numbers would fill the memory
     for k, gap in enumerate(np.diff(beta_k)):
         change_ww = gap * (z_kw[k + 1][:, None] - z_kw[k][None, :])
         if np.isfinite(change_ww).all():

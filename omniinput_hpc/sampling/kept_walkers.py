@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.sampling.auto_walkers import MAX_WALKERS
 from omniinput_hpc.sampling.restart import FREE_TO_CHANGE
@@ -77,7 +78,7 @@ def find_kept(setting: Setting) -> int | None:
     try:
         found = parse_json(read_bytes(path, "file of --check", MAX_BYTES))
         number, key = found["walkers"], found["found_for"]
-    except Exception as error:  # whatever it holds: it is advice, and is found anew
+    except (UserError, ValueError, KeyError, TypeError) as error:  # it is advice: found anew
         log.warning("warning: %s is passed over: %s", path, error)
         return None
     if type(number) is int and key == setting.key and MAX_GROUPS <= number <= MAX_WALKERS:

@@ -107,6 +107,8 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.csv", "1,2,3,-1\n", "input 1: the value -1"),
         ("a.csv", "1,2,3,4\n1,2\n", "as many whole numbers as the others"),
         ("a.csv", "a,label\n1\n", "a row has no label"),
+        ("a.csv", "1.0,2,3,4\n1,2,3,4\n", "as many whole numbers as the others"),
+        ("a.csv", "+1,2,,4\n1,2,3,4\n", "as many whole numbers as the others"),
         ("a.csv", "1,2,3,99999999999999999999999\n", "as many whole numbers as the others"),
         ("a.npy", b"no", "cannot be read"),
         ("a.txt", b"\xff\xfe\xff", "a.txt"),
@@ -119,6 +121,12 @@ def test_what_is_no_data_is_refused_in_one_sentence(language, tmp_path, name, co
     with pytest.raises(UserError, match=said) as caught:
         own_data.read(path, language, D, V)
     assert "\n" not in str(caught.value)
+
+
+def test_an_array_without_an_axis_holds_nothing(language, tmp_path):
+    np.save(tmp_path / "a.npy", np.int64(3))
+    with pytest.raises(UserError, match="holds no inputs"):
+        own_data.read(tmp_path / "a.npy", language, D, V)
 
 
 def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_path):

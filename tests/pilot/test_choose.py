@@ -143,3 +143,11 @@ def test_a_first_order_transition_gets_its_rungs_where_the_means_jump():
     beta_k = choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,))
     between = int(np.argmin(np.diff(beta_k)))
     assert beta_k[between] - 0.02 < 0.339 < beta_k[between + 1] + 0.02
+
+
+def test_bins_are_no_finer_than_float32_and_not_without_number():
+    far = Spread(np.array([0.0, 1.0]), np.array([1e6, 1e6]), np.array([0.5, 0.5]), 1e6 - 2, 1e6 + 2)
+    assert choose.bins(far, 1.0).width >= np.spacing(np.float32(1e6))
+    rare = Spread(np.array([0.0, 1e6]), np.array([0.0, 5.0]), np.array([1e-6, 1.0]), 0.0, 10.0)
+    found = choose.bins(rare, 1e6)
+    assert (found.upper - found.lower) / found.width <= 2 * choose.MOST_BINS

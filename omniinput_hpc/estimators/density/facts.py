@@ -146,14 +146,17 @@ def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> lis
 def ends_that_never_met(run: RunData, label_k: Sequence[str]) -> list[str]:
     """Return that no walker went from one end of the ladder to the other and back, as a sentence.
 
-    It is asked where an ideal ladder of these rates of swaps, 1 / (2 + 2 Lambda) round trips an
-    exchange (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)), would have made many.
+    It is asked where an ideal ladder of these rejections r, 1 / (2 + 2 sum r / (1 - r)) round trips
+    an exchange (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)), would have made many.
     """
     attempted_k, accepted_k = run.swaps_k2().T
     if not attempted_k.size or not attempted_k.all() or run.round_trips_v().any():
         return []
-    ideal_rate = 0.5 / (1.0 + float((1.0 - accepted_k / attempted_k).sum()))
-    exchanges = run.rounds * int(run.config["sampler"]["exchanges"])
+    a_round = run.config.get("sampler", {}).get("exchanges")
+    if not isinstance(a_round, int) or not accepted_k.all():
+        return []
+    ideal_rate = 0.5 / (1.0 + float((attempted_k / accepted_k - 1.0).sum()))
+    exchanges = run.rounds * a_round
     expected = run.walkers * exchanges * ideal_rate
     trip_times = exchanges * ideal_rate / len(label_k)
     if trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:

@@ -16,6 +16,8 @@ from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 
 MAX_SHARE_OUTSIDE = 1e-3
+SMALL_SIDE = 1e-4
+"""A side with less is not spoken of where the other side is."""
 """Share of all inputs that may lie outside the bins of a run that has converged."""
 MAX_SAMPLES = 1_000_000
 """Recorded samples that are looked at for where outputs outside the bins are."""
@@ -41,7 +43,8 @@ class Outside:
         if not self.below + self.above > MAX_SHARE_OUTSIDE:  # nor where it is not known
             return []
         sides = (("below", self.below), ("above", self.above))
-        return [f"{_percent(p)} of all inputs lie {side} the bins" for side, p in sides if p > 0]
+        many = [(side, share) for side, share in sides if share > SMALL_SIDE]
+        return [f"{_percent(share)} of all inputs lie {side} the bins" for side, share in many]
 
     def reasons(self, edges: FloatArray) -> list[str]:
         """Return a sentence for each side, with the bound to set; nothing where few lie outside.
@@ -74,7 +77,8 @@ def _whole(widths: float) -> float:
 def _percent(share: float) -> str:
     """Return a share in percent; never rounded up to all inputs."""
     digits = 2 if share < 0.99 else 6
-    return f"{100.0 * share:.{digits}g} %"
+    percent = 100.0 * share if share == 1.0 else min(100.0 * share, 99.9999)
+    return f"{percent:.{digits}g} %"
 
 
 def outside_bins(runs: Sequence[RunData]) -> Outside:

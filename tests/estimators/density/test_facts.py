@@ -124,13 +124,18 @@ class Ladder:
 
 
 def test_ends_of_a_ladder_that_never_met():
-    """Four rungs and Lambda = 1.8: an ideal lane makes a round trip in 5.6 exchanges."""
+    """Four rungs that reject 60 %: an ideal lane makes a round trip in 11 exchanges."""
     labels = ["beta = -2", "b", "c", "beta = 4"]
-    (reason,) = ends_that_never_met(Ladder(rounds=7), labels)
-    assert "from beta = -2 to beta = 4 and back in 70 exchanges" in reason
-    assert "100 round trips could be" in reason
-    assert ends_that_never_met(Ladder(rounds=7, trips=1), labels) == []
-    assert ends_that_never_met(Ladder(rounds=6), labels) == []  # 60 of 67 exchanges
+    (reason,) = ends_that_never_met(Ladder(rounds=14), labels)
+    assert "from beta = -2 to beta = 4 and back in 140 exchanges" in reason
+    assert "102 round trips could be" in reason
+    assert ends_that_never_met(Ladder(rounds=14, trips=1), labels) == []
+    assert ends_that_never_met(Ladder(rounds=13), labels) == []  # 130 of 132 exchanges
+    # with few accepted a round trip takes far longer than the sum of rejections says
+    assert ends_that_never_met(Ladder(rounds=40, accepted=5), labels) == []
+    foreign = Ladder(rounds=14)
+    foreign.config = {"sampler": {"exchanges": "many"}}
+    assert ends_that_never_met(foreign, labels) == []
     untried = Ladder(rounds=700)
     untried._swaps_k2[1] = 0
     assert ends_that_never_met(untried, labels) == []

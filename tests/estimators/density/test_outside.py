@@ -102,3 +102,10 @@ def test_a_bound_without_a_recorded_sample_says_the_direction():
     assert said.endswith("set bins.lower further down")
     (all_,) = Outside(below=0.99999, above=0.0).shares()
     assert all_ == "99.999 % of all inputs lie below the bins"
+
+
+def test_a_side_with_next_to_nothing_is_not_spoken_of():
+    found = Outside(2e-3, 1e-7, -1.0, 9.0)
+    assert found.shares() == ["0.2 % of all inputs lie below the bins"]
+    assert len(found.reasons(np.arange(5.0))) == 1
+    assert Outside(1.0 - 1e-9, 0.0).shares()[0].startswith("99.9999 %")
