@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +64,8 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     """Estimate what the page shows of a run; errors are those of a script on this run alone."""
     density, by = density_of_run(run), options.curve
     if not options.one_run:  # of several runs, each has its own score files, or none
-        by = by.of_model(run.fingerprint)
+        # a range of recall is the same for all once they are on one scale: see `comparison`
+        by = replace(by.of_model(run.fingerprint), recall_range=None)
     found = curve_of(run, density, by) if by.rule or by.scores else None
     inputs = _inputs(run, density, options, by.scores)
     return Content(options, density, diagnose(run, density.verdict.rhat_k), found, inputs)

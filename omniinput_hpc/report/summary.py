@@ -40,7 +40,9 @@ def _outputs(density: Density) -> str:
     share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
     first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
     lower, upper = density.edges[first], density.edges[last + 1]
-    return f"{met}. Half of all inputs have an output from {lower:.4g} to {upper:.4g}."
+    inside = density.share_inside
+    which = "all inputs" if inside > 0.999 else f"the inputs inside the bins ({inside:.2g} of all)"
+    return f"{met}. Half of {which} have an output from {lower:.4g} to {upper:.4g}."
 
 
 def _right(found: RunCurve) -> str:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -123,8 +124,10 @@ class Record:
     def save(self) -> Path:
         """Merge this record into RUN.results.json, and return its path.
 
-        The record of the same analysis with the same parameters is replaced. Two analyses at once
-        wait for each other; readers see a whole file at every moment.
+        The record of the same analysis with the same parameters is replaced, and a file that was
+        written anew is no longer named by who wrote it before. Two analyses at once wait for each
+        other. A folder that cannot be written, or has no locks, is told in a warning: the analysis
+        itself is done by then.
 
         Raises
         ------
@@ -132,18 +135,24 @@ class Record:
             There is a file of that name that is no such file, or of a later version.
         """
         path = beside(self.run_path, ".results.json")
+        try:
+            self._merge_into(path)
+        except OSError as error:
+            print(f"warning: {path} was not written: {error.strerror}", file=sys.stderr)
+        return path
+
+    def _merge_into(self, path: Path) -> None:
         with _locked(path):
             there = read_results(path)["analyses"] if path.stat().st_size else []
             mine = self._entry()
             key = _key(mine)
-            kept = [entry for entry in there if _key(entry) != key]
+            kept = [_without(entry, mine["files"]) for entry in there if _key(entry) != key]
             document = {
                 "format": FORMAT, "format_version": FORMAT_VERSION, "run": self.run_path.name,
                 "analyses": [*kept, mine],
             }  # fmt: skip
             text = json.dumps(finite(document), indent=1, allow_nan=False, ensure_ascii=False)
             write_atomically(path, text + "\n")
-        return path
 
     def _entry(self) -> dict[str, Any]:
         libraries = {name: importlib.metadata.version(name) for name in PACKAGES}
@@ -187,9 +196,21 @@ def read_results(path: Path) -> dict[str, Any]:
             f"{FORMAT_VERSION}: move it away"
         )
     entries = document.get("analyses")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
         raise UserError(f"{path} holds no list of analyses: move it away")
     return document
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds = {"analysis": str, "parameters": dict, "files": list, "tables": list}
+    return isinstance(entry, dict) and all(isinstance(entry.get(k), v) for k, v in kinds.items())
+
+
+def _without(entry: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    """Return an entry without the files that another analysis has written since."""
+    tables = [t for t in entry["tables"] if not (isinstance(t, dict) and t.get("file") in files)]
+    left = [name for name in entry["files"] if name not in files]
+    return {**entry, "files": left, "tables": tables}
 
 
 def plain(value: Any) -> Any:

@@ -10,11 +10,11 @@ from omniinput_hpc.report import summary
 EDGES = np.arange(5.0)
 
 
-def density(absolute=True, converged=True, count_b=(0, 5, 5, 5)):
+def density(absolute=True, converged=True, count_b=(0, 5, 5, 5), share_inside=1.0):
     log_g_b = np.log([1e-300, 1.0, 8.0, 1.0])
     return SimpleNamespace(
         edges=EDGES, count_b=np.array(count_b), log_g_b=log_g_b, absolute=absolute,
-        verdict=SimpleNamespace(converged=converged),
+        verdict=SimpleNamespace(converged=converged), share_inside=share_inside,
     )  # fmt: skip
 
 
@@ -40,6 +40,8 @@ def test_where_the_outputs_are():
     first, second = said_of(density())
     assert first == "a: python a:b, 3 sites of 10 values (10^3.0 inputs), 4 rounds, 5 temperatures."
     assert second == "Outputs from 1 to 4 were met. Half of all inputs have an output from 2 to 3."
+    some = said_of(density(share_inside=0.25))[1]
+    assert "Half of the inputs inside the bins (0.25 of all) have an output from 2 to 3." in some
     assert "up to a factor" in said_of(density(absolute=False))[1]
     assert said_of(density(count_b=(0, 0, 0, 0)))[1] == "No output inside the bins was met."
     assert "has not converged" in said_of(density(converged=False))[-1]

@@ -38,7 +38,9 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
         first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
         elsewhere = options.port is None and port != first
         token, stored = security.stored_token(cookie, renew=elsewhere)
-        tokens = security.Tokens(token, security.stored_token(server.progress_name(tasks))[0])
+        tokens = security.Tokens(
+            token, security.stored_token(server.progress_name(tasks), renew=elsewhere)[0]
+        )
         work = session.Session(tasks, file, name, guideline.version)
         app = server.make_app(work, tasks, guideline, name, tokens)
 
