@@ -39,16 +39,3 @@ def test_arviz_reads_it(tree):
     for k in (0, len(run.beta_k) - 1):
         alone = stats.base.array_stats.ess(lane_series(run, k), chain_axis=0, draw_axis=1)
         assert float(ess.sel(rung=k)) == pytest.approx(float(alone))
-
-
-@pytest.mark.slow
-def test_arviz_draws_it(tree):
-    try:
-        import arviz_plots
-    except (ImportError, AttributeError) as error:  # arviz-plots 0.8 beside matplotlib 3.11
-        pytest.skip(f"arviz_plots does not import here: {error}")
-    _, found = tree
-    drawn = arviz_plots.plot_rank(
-        found, var_names=["z"], coords={"rung": [0, 1]}, backend="matplotlib"
-    )
-    assert drawn is not None

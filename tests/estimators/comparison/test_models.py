@@ -84,7 +84,7 @@ def test_a_range_that_is_asked_for_is_that_of_all_that_is_compared():
     ):
         assert abs(float(found.value) - exact) < 4 * float(found.error)
     assert part.cumulative_x.value[-1] == pytest.approx(float(part.aupr_ratio.value), rel=1e-3)
-    assert abs(float(whole.aupr_a.value) - exact_a) > 4 * float(part.aupr_a.error)
+    assert abs(float(whole.aupr_b.value) - exact_b) > 4 * float(part.aupr_b.error)
     with pytest.raises(EstimateError, match="--recall-range"):
         compare_models(a, b, asked=(whole.lower - 3.0, middle))
 
