@@ -29,7 +29,6 @@ MAY_BE_MISSING = {
     "no overlay file system here",
     "chromium and chromium-driver are not installed",
 }
-NEVER_UNDER_MPI = {"mpi_skip", "mpi_break", "mpi_xfail"}  # pytest-mpi's: skipped, or not to pass
 
 
 def pytest_collection_finish(session):
@@ -40,7 +39,6 @@ def pytest_collection_finish(session):
             [mark.kwargs.get("min_size") or 1 for mark in test.iter_markers("mpi")], default=1
         )
         for test in session.items
-        if not NEVER_UNDER_MPI & set(test.keywords)
     }
     Path(os.environ["OMNIINPUT_COLLECTED"]).write_text(json.dumps(min_sizes))
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from exact_moments import moments
 from runs_in_progress import WORLD, config_of
 
@@ -61,13 +62,19 @@ def test_a_model_of_one_output_is_refused(built, monkeypatch):
 
 
 class Gradient:
+    """z is the sum of the values, of which there are three."""
+
     def output_and_gradient(self, x):
-        raise NotImplementedError
+        slope = torch.arange(3.0).expand(*x.shape, 3)
+        return x.sum(dim=1).float(), slope
 
 
 class Conditionals(Gradient):
+    """All values are alike, given those before."""
+
     def conditional_logits(self, x):
-        raise NotImplementedError
+        log_p = torch.full((*x.shape, 3), -np.log(3.0))
+        return torch.full((len(x),), np.log(3.0)), log_p
 
 
 @pytest.mark.parametrize(("model", "name"), [

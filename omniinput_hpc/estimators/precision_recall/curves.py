@@ -258,8 +258,14 @@ def area(
     return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
 
 
-def areas(precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range) -> FloatArray:
-    """Return `area` of many curves [M, T] between the same ends [M]; NaN where one has no width."""
+def areas(
+    precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range, continued: bool = False
+) -> FloatArray:
+    """Return `area` of many curves [M, T] between the same ends [M]; NaN where one has no width.
+
+    A curve that does not reach an end is cut there, or, where `continued`, has its outermost
+    precision up to it: so that all are over the same range. It is then 0 without a right input.
+    """
     known = np.isfinite(log_recall_mt) & np.isfinite(precision_mt)
     first = np.where(known, log_recall_mt, np.inf).min(axis=1, keepdims=True)
     # what is not known lies before the first right input: a stretch of no width
@@ -271,7 +277,18 @@ def areas(precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range) -> F
         slope = np.diff(p, axis=1) / np.diff(x, axis=1)
         middle = p[:, :-1] + slope * (0.5 * (begin + stop) - x[:, :-1])
         total = np.where(stop > begin, middle * (stop - begin), 0.0).sum(axis=1)
+        if continued:
+            total += _beyond(p, x, known, ends)
+            return np.where(known.any(axis=1), total / (ends[1] - ends[0]), 0.0)
         return np.asarray(np.where(high > low, total[:, None] / (high - low), np.nan)[:, 0])
+
+
+def _beyond(p: FloatArray, x: FloatArray, known: BoolArray, ends: Range) -> FloatArray:
+    """Return the area between the ends and the curves [M, T], at their outermost precision [M]."""
+    curve, first = np.arange(len(p)), known.argmax(axis=1)
+    before = np.clip(x[curve, first], *ends) - ends[0]
+    after = ends[1] - np.clip(x[:, -1], *ends)
+    return np.asarray(before * p[curve, first] + after * p[:, -1])
 
 
 def build_curve(

@@ -232,11 +232,12 @@ def _curve_errors(
     values, r_b, r_jb = found
     sizes = density.lanes_g
     replicate_j = curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
-    pairs = zip(replicate_j.precision_t, replicate_j.log_recall_t, strict=True)
-    # each over its own ends, as the curve itself: their errors are part of the AUPR's
-    low, high = ends or (None, None)
-    aupr_j = np.array([curves.area(p, x, low, high) for p, x in pairs])
-    aupr = curves.area(values.precision_t, values.log_recall_t, low, high)
+    if ends:
+        aupr_j = curves.areas(*_points(replicate_j), ends, continued=True)
+    else:  # each over its own ends, as the curve itself: their errors are part of the AUPR's
+        pairs = zip(*_points(replicate_j), strict=True)
+        aupr_j = np.array([curves.area(p, x) for p, x in pairs])
+    aupr = curves.area(*_points(values), *(ends or ()))
     error = float(jackknife_error(aupr, aupr_j, sizes))
     half = float(_half_width(np.asarray(error), sizes))
     theta_b, theta_jb = (
@@ -251,6 +252,10 @@ def _curve_errors(
         aupr_low=max(0.0, aupr - half),
         aupr_high=min(1.0, aupr + half),
     )
+
+
+def _points(trace: Trace) -> tuple[FloatArray, FloatArray]:
+    return trace.precision_t, trace.log_recall_t
 
 
 def _r_band(

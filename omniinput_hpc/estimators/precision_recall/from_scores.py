@@ -258,11 +258,12 @@ def scored_curve(
     bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
     draws = curves.trace(log_g_mb, joint_mb, side)
     ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
-    aupr_m = _areas(draws, ends)
+    asked = recall_range is not None
+    aupr_m = _areas(draws, ends, asked)
     aupr = curves.area(values.precision_t, values.log_recall_t, *ends)
     errors = _errors_of_draws((values, aupr), bands, draws, aupr_m, scores.count_b[bins].sum())
     r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
-    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends)
+    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends, asked)
     return ScoredCurve(
         density=coarse,
         curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors, recall_range),
@@ -329,11 +330,15 @@ def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: in
     )
 
 
-def _areas(draws: Trace, ends: tuple[float, float]) -> FloatArray:
-    """Return the AUPR of every draw [M] over one range of log recall; its own if they share none.
+def _areas(draws: Trace, ends: tuple[float, float], asked: bool) -> FloatArray:
+    """Return the AUPR of every draw [M] over one range of log recall.
 
-    A draw with right inputs in fewer than two bins has no range: its precision in the end counts.
+    Where the range was asked for, each is over all of it, continued beyond its own ends. Else a
+    draw that shares nothing with the range is over its own, and one with right inputs in fewer than
+    two bins has none: its precision in the end counts.
     """
+    if asked:
+        return curves.areas(draws.precision_t, draws.log_recall_t, ends, continued=True)
     area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
     for m in np.flatnonzero(np.isnan(area_m)):
         area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])

@@ -104,3 +104,20 @@ def test_a_curve_without_a_right_input_shares_no_range_in_either_order():
         assert np.isnan(common_range(curve_range(*a), curve_range(*b))).all()
         grid, ratio = cumulative_ratio(a, b)
         assert grid.size == ratio.size == 0
+
+
+def test_curves_that_do_not_reach_an_end_are_continued_to_it():
+    """By hand: precision 0.5 from ln recall 1 to 2, 1 at 3; over 0 to 4, and beyond its ends."""
+    p_t, x_t = np.array([0.5, 0.5, 1.0]), np.array([1.0, 2.0, 3.0])
+    nothing = np.full(3, -np.inf)
+    for ends, mean in (
+        ((0.0, 4.0), (0.5 + 0.5 + 0.75 + 1.0) / 4),
+        ((1.0, 3.0), (0.5 + 0.75) / 2),
+        ((2.5, 3.5), (0.5 * 0.875 + 0.5 * 1.0)),
+        ((4.0, 5.0), 1.0),
+        ((-2.0, -1.0), 0.5),
+    ):
+        p_mt, x_mt = np.array([p_t, p_t]), np.array([x_t, nothing])
+        np.testing.assert_allclose(areas(p_mt, x_mt, ends, continued=True), [mean, 0.0])
+    cut = areas(p_t[None], x_t[None], (0.0, 4.0))  # the wrong one for a range that was asked for
+    assert cut == pytest.approx((0.5 + 0.75) / 2)
