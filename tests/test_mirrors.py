@@ -58,7 +58,7 @@ TESTED_ELSEWHERE = {
         "kernels/test_contributing_example.py": ["state"],
     },
     "kernels/parts": {
-        "kernels/test_gibbs_with_gradients.py": ["categorical", "gradients"],
+        "kernels/test_gibbs_with_gradients.py": ["gradients"],
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {
