@@ -1,5 +1,6 @@
 """Walking the tree of prefixes: the same losses by every way that a model offers, and by none."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_nothing_is_lost_whatever_is_left_for_later(max_batches):
     assert mass == pytest.approx(12.0, rel=1e-5)
     assert done.least_lost > 6.0 >= max(left.values())
     for x, loss in left.items():
-        steps = [-float(model.table[a, b]) for a, b in zip(x, x[1:], strict=False)]
+        steps = [-float(model.table[a, b]) for a, b in pairwise(x)]
         assert loss == pytest.approx(sum(steps))
 
 
