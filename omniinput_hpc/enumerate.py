@@ -28,6 +28,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.sampling import plan
 from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -232,13 +233,10 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
     rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
 
-    from omniinput_hpc.models import device as devices
     from omniinput_hpc.models.checked import try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
 
-    device = world.together(
-        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
-    )
+    device = plan.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     zero = zero_inputs(1, model.n_sites, device)
     world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))

@@ -120,11 +120,7 @@ def _build(
     world: World, run: RunReader, config: Config, name: Path, about: dict[str, Any], rounds: int
 ) -> tuple[models.Model, str]:
     """Return the other model and its device on this rank."""
-    from omniinput_hpc.models import device as devices  # imports torch
-
-    device = world.together(
-        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
-    )
+    device = plan.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     if model.n_values and about["n_values"] is None:  # known only now
         shape = {"n_values": model.n_values, "n_sites": model.n_sites}

@@ -385,7 +385,9 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     about = models.preflight(config)
     if about["fingerprint"] != run.fingerprint:
         findings.add("model", "its files or options have changed since the run")
-    device = devices.choose("auto", 0, config.run.threads)
+    # Where torch sees no GPU, checks on the CPU are better than none
+    wish = "cpu" if devices.unseen_gpu() else "auto"
+    device = devices.choose(wish, 0, config.run.threads)
     model = models.build(config, device, about.get("folder"))
     if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
         findings.add(

@@ -67,7 +67,9 @@ class Run(Table):
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads per rank, on a CPU.")
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description='Where the model is evaluated. `"auto"`: on a GPU where there is one.'
+        "auto",
+        description='Where the model is evaluated. `"auto"`: on a GPU where there is one; refused '
+        "where the host has a GPU that torch does not see, or where only some ranks have one.",
     )
     writer: Literal["auto", "mpio", "gather"] = Field(
         "auto",

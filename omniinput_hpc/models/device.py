@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,9 @@ from omniinput_hpc.errors import UserError
 def choose(requested: str, local_rank: int, threads: int) -> str:
     """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
 
-    A `UserError` says that a GPU is requested and torch sees none.
+    A `UserError` says that torch sees no GPU where one is requested, or where "auto" leaves the
+    choice open on a host that has one: a run on the CPU would take a hundred times as long, and
+    nobody would be told.
     """
     torch.set_num_threads(threads)
     # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
@@ -25,11 +28,47 @@ def choose(requested: str, local_rank: int, threads: int) -> str:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if requested == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
+    if requested == "auto" and not torch.cuda.is_available() and (gpu := unseen_gpu()):
+        raise UserError(
+            f'run.device = "auto": this host has a GPU ({gpu}) that torch does not see; install '
+            "torch with CUDA for its driver (--doctor looks at the machine), or set "
+            'run.device = "cpu" to run on the CPU'
+        )
     if requested == "cpu" or not torch.cuda.is_available():
         return "cpu"
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
     return f"cuda:{index}"
+
+
+def unseen_gpu() -> str:
+    """Return where the system shows an NVIDIA GPU, where torch sees none; "" without one.
+
+    A GPU that CUDA_VISIBLE_DEVICES hides from everybody ("" or "-1") counts as none.
+    """
+    if torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    found = [path for folder, name in _GPU_NODES for path in sorted(Path(folder).glob(name))]
+    return str(found[0]) if found else ""
+
+
+_GPU_NODES = [("/dev", "nvidia[0-9]*"), ("/proc/driver/nvidia/gpus", "*")]
+"""Folders, and the names in them, by which the driver shows its GPUs."""
+
+
+def check_alike(device_r: Sequence[str], host_r: Sequence[str]) -> None:
+    """Raise a `UserError` where some ranks have a GPU and others, which set the pace, have none.
+
+    Given are every rank's device and host.
+    """
+    on_cpu = [device == "cpu" for device in device_r]
+    if any(on_cpu) and not all(on_cpu):
+        rank = on_cpu.index(True)
+        raise UserError(
+            f'run.device = "auto": rank {rank} on host {host_r[rank]} has no GPU, and '
+            f"{on_cpu.count(False)} of {len(on_cpu)} ranks have one; give each rank a GPU, or set "
+            'run.device = "cpu" to run them all on CPUs'
+        )
 
 
 def try_out(local_rank: int) -> tuple[str, str, str]:
@@ -38,7 +77,8 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
     Returned are its name; what identifies it if it is a GPU, else ""; and "unseen" if the host has
     a GPU that torch does not see, else "".
     """
-    name, gpu, unseen = choose("auto", local_rank, 1), "", ""
+    unseen = "unseen" if unseen_gpu() else ""
+    name, gpu = choose("cpu" if unseen else "auto", local_rank, 1), ""
     total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
     if total != 499500.0:
         raise ArithmeticError(f"{name} computes {total} where 499500 is right")
@@ -47,8 +87,6 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
         about = torch.cuda.get_device_properties(name)
         gpu = str(getattr(about, "uuid", f"{visible or ''}/{name}"))
         name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
-    elif visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")):
-        unseen = "unseen"
     return name, gpu, unseen
 
 

@@ -86,14 +86,12 @@ def build(world: World, config: Config, folder: str | None) -> Built:
     What is wrong shows on one rank a host, before the others take seconds to import torch. Raises a
     UserError on all ranks where the model cannot be built, or not be used as the input asks.
     """
-    local_rank = world.local_rank()
+    device = plan.choose_device(world, config)
 
     def make() -> Built:
-        from omniinput_hpc.models import device as devices  # imports torch
         from omniinput_hpc.models.checked import try_out
         from omniinput_hpc.sampling import anchors
 
-        device = devices.choose(config.run.device, local_rank, config.run.threads)
         model = models.build(config, device, folder)
         geometry = plan.geometry_of(config, model.n_values, model.n_sites)
         zero = anchors.zero_inputs(geometry.n_walkers, geometry.n_sites, device)

@@ -23,6 +23,31 @@ from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.text import amount
 
 
+def choose_device(world: World, config: Config) -> str:
+    """Return this rank's device, "cpu" or "cuda:2" (all ranks call this).
+
+    Raises a UserError on all ranks where one has not what is asked for, or where some have a GPU
+    and others have none. Torch is imported on one rank a host first.
+    """
+
+    def choose() -> str:
+        from omniinput_hpc.models import device as devices
+
+        return devices.choose(config.run.device, local_rank, config.run.threads)
+
+    local_rank = world.local_rank()
+    device = world.one_a_host_first(choose)
+    device_r, host_r = world.texts(device), world.hosts()
+
+    def check() -> None:
+        from omniinput_hpc.models import device as devices
+
+        devices.check_alike(device_r, host_r)
+
+    world.together(check)
+    return device
+
+
 @dataclass(frozen=True)
 class Plan:
     """What `describe` prints."""

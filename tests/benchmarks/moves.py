@@ -3,8 +3,9 @@
     .venv/bin/python tests/benchmarks/moves.py [--other FOLDER] [--models toy] [--threads 1]
         [--json FILE]
 
-The Toy, the English model, and one of Llama's shape with random weights (47 million numbers, 8
-heads that share 4 of keys and values, 32,000 tokens). Prints a table: milliseconds per move of W
+The Toy, the English model, one of Llama's shape with random weights (47 million numbers, 8 heads
+that share 4 of keys and values, 32,000 tokens), and a model that costs next to nothing: the Ising
+model on a square lattice. Prints a table: milliseconds per move of W
 walkers, moves per second, and, where --other names the root of another checkout, how many times
 more that is than its own. Both are timed in turn, each in a process of its own, so that a drift of
 the machine's speed cancels; seconds are of the CPU on one thread, of the clock on more. Recording
@@ -30,9 +31,7 @@ output = "unused.h5"
 seed = 1
 rounds = 1
 [model]
-kind = "causal-lm"
-path = "{path}"
-length = {length}
+{model}
 [sampler]
 walkers = {walkers}
 steps = 10
@@ -42,20 +41,25 @@ betas = [{beta}]
 [kernel]
 name = "{kernel}"
 [bins]
-lower = 0.0
+lower = -20.0
 upper = 20.0
 width = 0.1
 [samples]
 every = 10
 """
+LANGUAGE_MODEL = 'kind = "causal-lm"\npath = "{path}"\nlength = {length}'
+ISING = 'kind = "python"\nfactory = "ising:make"\noptions = {{side = {length}}}'
 CASES = [
-    # model, length, walkers, beta, kernel, moves per timing
+    # model, length (a side of the lattice), walkers, beta, kernel, moves per timing
     ("toy", 8, 256, 0.5, "metropolis", 30),
     ("toy", 8, 256, 0.5, "lm-conditional", 30),
     ("english", 25, 64, 24.0, "metropolis", 10),
     ("english", 25, 64, 24.0, "lm-conditional", 20),
     ("llama", 25, 16, 24.0, "metropolis", 3),
     ("llama", 25, 16, 24.0, "lm-conditional", 5),
+    *(("ising", 20, w, 160.0, "discrete-langevin", 20) for w in (4, 64, 512)),
+    *(("ising", 20, w, 160.0, "gibbs-with-gradients", 20) for w in (4, 64, 512)),
+    *(("ising", 8, w, 24.0, "metropolis", 500) for w in (4, 64, 512)),
 ]
 
 
@@ -72,16 +76,17 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
 
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
-    name, length, walkers, beta, kernel_name, steps = case
+    name, length, n_walkers, beta, kernel_name, steps = case
     path = HERE / "inputs/models" / name
-    text = TEMPLATE.format(path=path, length=length, walkers=walkers, beta=beta, kernel=kernel_name)
+    model = (ISING if name == "ising" else LANGUAGE_MODEL).format(path=path, length=length)
+    text = TEMPLATE.format(model=model, walkers=n_walkers, beta=beta, kernel=kernel_name)
     config = input_file.parse(text, "benchmark")
-    model = CheckedModel(models.build(config, "cpu"), "model")
-    x_dtype = geometry_of(config, model.n_values, model.n_sites).x_dtype
-    kernel = kernels.build(config.kernel, model, walkers)
+    checked = CheckedModel(models.build(config, "cpu"), "model")
+    x_dtype = geometry_of(config, checked.n_values, checked.n_sites).x_dtype
+    kernel = kernels.build(config.kernel, checked, n_walkers)
     recording = Recording(steps, 10, x_dtype)
-    walkers = Walkers(kernel, model, Canonical(beta), torch.device("cpu"), recording)
-    x = rng.generator(0, "start").integers(model.n_values, size=(walkers, model.n_sites))
+    walkers = Walkers(kernel, checked, Canonical(beta), torch.device("cpu"), recording)
+    x = rng.generator(0, "start").integers(checked.n_values, size=(n_walkers, checked.n_sites))
     walkers.place(x, walkers.evaluate(x))
     seconds = []
     for repeat in range(REPEATS + 1):
@@ -132,7 +137,7 @@ def main() -> None:
     parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case is not None:
-        sys.path.insert(0, str(options.package))
+        sys.path[:0] = [str(options.package), str(HERE / "tests/helpers")]
         print(json.dumps(seconds_per_move(options.case, options.threads)))
         return
     print(f"{options.threads} thread(s), median of {options.turns} x {REPEATS}")

@@ -16,7 +16,7 @@ from omniinput_hpc.cli.omniinput import VERBS, WITHOUT_MPI, main
 from omniinput_hpc.parallel import signals
 
 OFFLINE = [name for name, verb in VERBS.items() if not verb.module]
-BY_PATH = {"enumerate", "rescore", "test-sets", "benchmark"}
+BY_PATH = {"census", "enumerate", "rescore", "test-sets", "benchmark"}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def parser_of(monkeypatch, keep_signals):
             if VERBS[name].module == omniinput.RUN:
                 arguments = import_module("omniinput_hpc.cli.arguments")
                 arguments.parse_verb(name, f"omniinput {name}", 0, [])
-            elif name in ("enumerate", "init", "rescore"):
+            elif name in ("census", "enumerate", "init", "rescore"):
                 module = import_module(VERBS[name].module)
                 world = argparse.Namespace(rank=0)
                 module._arguments(world, [], f"omniinput {name}")

@@ -6,6 +6,7 @@ from run_tools import LATTICE
 
 from omniinput_hpc import rescore
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import device
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import side_checkpoint, writers
 from omniinput_hpc.runfile.reader import open_run
@@ -89,3 +90,25 @@ def test_a_file_that_goes_before_it_is_opened_for_writing_ends_all(
 
     monkeypatch.setattr(side_checkpoint.SideWriter, "__init__", removing)
     assert run_on(n_ranks(), input_file) == 2
+
+
+@pytest.mark.parametrize("lacking", ["others have a GPU", "its GPU is not seen"])
+def test_a_rank_without_the_others_gpu_ends_all_with_one_sentence(
+    run_on, input_file, shared_folder, monkeypatch, capfd, lacking
+):
+    """Where it went on by itself, all others would wait for its CPU."""
+
+    def choose(requested, local_rank, threads):
+        if lacking == "its GPU is not seen" and RANK == 1:
+            raise UserError('run.device = "auto": this host has a GPU that torch does not see')
+        return "cpu" if RANK == 1 else "cuda:0"
+
+    monkeypatch.setattr(device, "choose", choose)
+    assert run_on(n_ranks(), input_file) == 2
+    text = "".join(capfd.readouterr())
+    if RANK == 0:
+        known = ["rank 1 on host", "that torch does not see"][lacking.startswith("its")]
+        assert known in text
+        assert 'run.device = "auto"' in text
+    assert "Traceback" not in text
+    assert not (shared_folder / "run.h5").exists()

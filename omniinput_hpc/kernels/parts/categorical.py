@@ -12,16 +12,41 @@ import torch
 
 BLOCK_SIZE = 64
 """Weights that are summed in their own type; sums of blocks are float64."""
+LANES = 8
+"""Partial sums that torch keeps where it sums a row on x86; see `short_row_sum`."""
 
 
 def block_sums(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return sums of exp(scores - largest) over blocks, [..., n_blocks], and largest, [...]."""
     largest = scores.amax(dim=-1)
     n = scores.shape[-1]
+    if n <= BLOCK_SIZE and not scores.is_cuda:
+        return short_row_sum((scores - largest[..., None]).exp_())[..., None], largest
     weights = scores.new_empty((*scores.shape[:-1], n + -n % BLOCK_SIZE))
     weights[..., n:] = 0.0
     torch.sub(scores, largest[..., None], out=weights[..., :n]).exp_()
     return weights.unflatten(-1, (-1, BLOCK_SIZE)).sum(dim=-1), largest
+
+
+def short_row_sum(weights: torch.Tensor) -> torch.Tensor:
+    """Return sums of rows of at most BLOCK_SIZE weights, [..., n] give [...]; weights are used up.
+
+    The order of the additions is torch's for a row that zeros fill up to BLOCK_SIZE, so that the
+    bits are the same; not to write and add these zeros takes a fraction of the time.
+    """
+    n = weights.shape[-1]
+    if n <= LANES:  # each lane holds one weight, and lanes are added in turn
+        total = weights[..., 0].clone()
+        for i in range(1, n):
+            total += weights[..., i]
+        return total
+    half = 4 * LANES
+    if n > half:
+        weights[..., : n - half] += weights[..., half:]
+    for begin in range(LANES, min(n, half), LANES):
+        part = weights[..., begin : min(begin + LANES, half, n)]
+        weights[..., : part.shape[-1]] += part
+    return weights[..., :LANES].sum(dim=-1)
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:
@@ -44,7 +69,7 @@ def draw_by_blocks(
     sums, largest : of each row, [R, n_blocks] and [R]; see `block_sums`
     u : float64 [R], uniform in [0, 1)
     n : how many scores a row has
-    scores_at : returns the scores of each row at some indices, [R, BLOCK_SIZE] of int64 alike
+    scores_at : returns the scores of each row at some indices, [R, min(BLOCK_SIZE, n)] both
     """
     cumulative = sums.cumsum(dim=-1, dtype=torch.float64)  # [R, n_blocks]
     total = cumulative[:, -1:]
@@ -52,11 +77,12 @@ def draw_by_blocks(
     block = torch.searchsorted(cumulative, target, right=True)
     block = block.clamp_(max=cumulative.shape[-1] - 1)  # [R, 1]
     before = cumulative.gather(-1, block) - sums.gather(-1, block)
-    index = block * BLOCK_SIZE + torch.arange(BLOCK_SIZE, device=u.device)  # [R, BLOCK_SIZE]
+    size = min(BLOCK_SIZE, n)
+    index = block * BLOCK_SIZE + torch.arange(size, device=u.device)  # [R, size]
     inside = (scores_at(index.clamp(max=n - 1)) - largest[:, None]).exp_()
     inside.masked_fill_(index >= n, 0.0)
     within = inside.cumsum(dim=-1, dtype=torch.float64)
-    last = BLOCK_SIZE - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # for u within rounding of 1
+    last = size - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # for u within rounding of 1
     chosen = torch.searchsorted(within, target - before, right=True).squeeze(-1)
     value = block.squeeze(-1) * BLOCK_SIZE + torch.minimum(chosen, last)
     return value, total.squeeze(-1).log() + largest

@@ -63,6 +63,51 @@ def test_a_rank_takes_the_device_of_its_number_on_the_host(monkeypatch):
     assert device.choose("cpu", 2, 1) == "cpu"
 
 
+@pytest.fixture
+def a_gpu_unseen(monkeypatch, tmp_path):
+    """Let the system show a GPU that torch does not see."""
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(device, "_GPU_NODES", [(str(tmp_path), "nvidia[0-9]*")])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_a_gpu_that_torch_does_not_see_is_told(a_gpu_unseen, monkeypatch):
+    with pytest.raises(UserError, match=r'nvidia0\) that torch does not see.*run\.device = "cpu"'):
+        device.choose("auto", 0, 1)
+    assert device.choose("cpu", 0, 1) == "cpu"
+    assert device.try_out(0) == ("cpu", "", "unseen")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UserError, match="torch does not see"):
+        device.choose("auto", 0, 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
+    assert device.choose("auto", 0, 1) == "cpu"
+    assert device.try_out(0) == ("cpu", "", "")
+
+
+def test_a_host_without_a_gpu_takes_the_cpu(a_gpu_unseen, monkeypatch):
+    monkeypatch.setattr(device, "_GPU_NODES", [("/nowhere", "nvidia[0-9]*")])
+    assert device.choose("auto", 0, 1) == "cpu"
+
+
+def test_a_run_on_a_host_whose_gpu_torch_does_not_see_is_bad_input(a_gpu_unseen, tmp_path, capfd):
+    save_decoder("gpt2", tmp_path)
+    (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
+    words = [str(tmp_path / "a.toml"), "--check"]
+    assert run.main(words) == 2
+    text = "".join(capfd.readouterr())
+    assert 'run.device = "auto": this host has a GPU' in text
+    assert "Traceback" not in text
+    assert run.main([*words, "--set", 'run.device="cpu"']) == 0
+
+
+def test_ranks_with_and_without_a_gpu_are_told():
+    device.check_alike(["cpu", "cpu"], ["a", "b"])
+    device.check_alike(["cuda:0", "cuda:1"], ["a", "a"])
+    with pytest.raises(UserError, match=r"rank 1 on host b has no GPU, and 2 of 3 ranks have one"):
+        device.check_alike(["cuda:0", "cpu", "cuda:0"], ["a", "b", "c"])
+
+
 class Full(torch.nn.Linear):
     """A model for which its device has no room."""
 
