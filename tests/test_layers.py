@@ -44,6 +44,8 @@ MAY_IMPORT = {
     "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
                   "report", *TORCH_FREE_MODELS, "parallel.alone", "cli"),
     "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
+    "census": (*LEAVES, "config", "parallel", "models", "runfile", "kernels", "sampling", "results",
+               "cli"),
 }  # fmt: skip
 
 LIBRARIES = {

@@ -41,6 +41,10 @@ TESTED_ELSEWHERE = {
         "report/test_report.py": ["report"],
         "results/test_representatives.py": ["representatives"],
     },
+    "census": {
+        "census/test_command.py": ["__main__", "report", "saved", "session"],
+        "census/test_frontier.py": ["found"],
+    },
     "config": {
         "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
     },

@@ -70,11 +70,14 @@ class Prefixes:
     extend : (s, values) appends one value to each, int64 [n]; s must not be used afterwards
     branch : (s) appends every value to each: n * n_values prefixes, the value running fastest; None
         where the model does not offer it
+    select : (s, rows) returns some of the prefixes, int64 [k], in that order, each as often as it
+        is named; s may still be used. None where the model does not offer it
     """
 
     begin: Callable[[torch.Tensor], Any]
     extend: Callable[[Any, torch.Tensor], Any]
     branch: Callable[[Any], Any] | None
+    select: Callable[[Any, torch.Tensor], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,10 @@ class Offers:
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
     predicted_from : the first site that is predicted (1 where the model does not say)
-    prefixes : cached drawing (``begin``, ``extend``, ``branch``), for independent draws and
-        enumeration; `lm-conditional` takes all its rows from ``conditional_logits`` or the KV
-        cache, because a proposal and its reverse must be weighed by the same numbers
+    prefixes : cached drawing (``begin``, ``extend``, ``branch``, ``select``), for independent
+        draws, enumeration and the census; `lm-conditional` takes all its rows from
+        ``conditional_logits`` or the KV cache, because a proposal and its reverse must be weighed
+        by the same numbers
     kv_cache : returns the `KVCache` of W inputs. The model owns it and hands the same one to all
         kernels that ask for as many inputs; a kernel compares its `version` to see whether another
         kernel has replaced its inputs.
@@ -128,7 +132,7 @@ def offers_of(model: Any) -> Offers:
     if all(map(method, names)):
         factors = Factors(lambda: getattr(model, "embedding", None), *map(method, names))
     if method("begin") and method("extend"):
-        prefixes = Prefixes(method("begin"), method("extend"), method("branch"))
+        prefixes = Prefixes(*map(method, ("begin", "extend", "branch", "select")))
     return Offers(
         output_and_gradient=method("output_and_gradient"),
         factors=factors,

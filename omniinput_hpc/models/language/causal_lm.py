@@ -163,6 +163,11 @@ class CausalLanguageModel:
         """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
         return self._prefix_decoder.branch(prefixes)
 
+    @torch.no_grad()
+    def select(self, prefixes: PrefixCache, rows: torch.Tensor) -> PrefixCache:
+        """Return some of the prefixes, int64 [k], in that order; `prefixes` may still be used."""
+        return self._prefix_decoder.select(prefixes, rows)
+
     @property
     def kv_cache(self) -> Callable[[int], KVCache] | None:
         """Return what makes the `KVCache` of W inputs; None where the model has no decoder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +54,28 @@ class PrefixDecoder:
 
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
         """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
-        cache = DynamicCache(config=self._lm.config)
         n_values = len(self._token_ids)
-        for index, layer in enumerate(prefixes.cache.layers):
-            layer_: Any = layer
-            keys, values = (t.repeat_interleave(n_values, 0) for t in (layer_.keys, layer_.values))
-            cache.update(keys, values, index)
+        cache = self._copy(prefixes.cache, lambda t: t.repeat_interleave(n_values, 0))
         return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
+
+    def select(self, prefixes: PrefixCache, rows: torch.Tensor) -> PrefixCache:
+        """Return some of the prefixes, int64 [k], in that order; `prefixes` may still be used."""
+        cache = self._copy(prefixes.cache, lambda t: t.index_select(0, rows))
+        return PrefixCache(cache, prefixes.log_p.index_select(0, rows))
+
+    def _copy(
+        self, cache: DynamicCache, of_rows: Callable[[torch.Tensor], torch.Tensor]
+    ) -> DynamicCache:
+        """Return a cache whose keys and values, [n, ...] each, are made of another's."""
+        copy = DynamicCache(config=self._lm.config)
+        for index, layer in enumerate(cache.layers):
+            layer_: Any = layer
+            if layer_.keys is not None:  # empty where nothing stands in front of the first site
+                copy.update(of_rows(layer_.keys), of_rows(layer_.values), index)
+            if hasattr(layer_, "cumulative_length"):  # of a sliding window, which holds fewer
+                own: Any = copy.layers[index]
+                own.cumulative_length = layer_.cumulative_length
+        return copy
 
     def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
         logits = self._lm(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]

@@ -1,0 +1,129 @@
+"""What a census says: the list of inputs, exact counts per bin, and bounds beyond."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.census.search import Space, State
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.text import write_atomically
+
+Texts = Callable[[NDArray[Any]], Iterable[str | None]]
+"""Returns what a person sees of inputs [n, D]; None where there is no text."""
+
+ROUNDING = 1e-4
+"""A bound's mass is made larger by this share: single probabilities are float32."""
+
+
+def complete_bins(edges: NDArray[np.float64], complete_below: float) -> int:
+    """Return how many of the bins, from the lowest on, hold all their inputs."""
+    # a bin is half open, the last one closed
+    n = int(np.searchsorted(edges[1:-1], complete_below, side="right"))
+    return n + int(complete_below >= edges[-1])
+
+
+def log_most(space: Space, open_mass: float, found: int, z: float) -> float:
+    """Return ln of the largest number of inputs with outputs up to z, beyond what is complete.
+
+    An input that is not known has a probability (times V for each free site) exp(-m z') with
+    z' <= z, and these add up to `open_mass` at most.
+    """
+    if open_mass <= 0.0:
+        return float(np.log(found)) if found else -np.inf
+    log_open = np.log(open_mass * (1.0 + ROUNDING)) + space.m * (z + space.margin)
+    space_holds = space.n_sites * np.log(space.n_values)
+    with np.errstate(divide="ignore"):
+        return float(min(np.logaddexp(log_open, np.log(float(found))), space_holds))
+
+
+def lines(state: State, space: Space) -> list[str]:
+    """Return what is complete, found and open, a line each."""
+    complete = space.complete_below(state.frontier.least)
+    found, n_bins = state.found, complete_bins(state.found.edges, complete)
+    total = int(found.count_b.sum())
+    upto = f"z <= {complete:.6g}" if np.isfinite(complete) else "all z"
+    if complete < found.least_unlisted:
+        n = f"{found.n_up_to(complete):,} inputs"
+    elif space.below is not None and complete == space.below:
+        n = f"{total:,} inputs"
+    else:
+        n = f"{found.count_b[:n_bins].sum() + found.count_b[-2]:,} inputs in whole bins"
+    share = state.frontier.open_mass / float(space.n_values) ** space.predicted_from
+    said = [
+        f"complete for {upto}: {n}",
+        f"found: {total:,} inputs, of them {found.count_b[-2]:,} below the bins and "
+        f"{found.count_b[-1]:,} above",
+        f"not known: at most a share of {share:.4g} of what the model generates, in "
+        f"{len(state.frontier.nodes):,} open prefixes and all that was left",
+        f"{state.n_evaluated:,} prefixes evaluated; sums of losses and the model's outputs "
+        f"differed by {state.apart:.2g} at most, and the margin is {space.margin:.2g}",
+    ]
+    if np.isfinite(found.least_unlisted):
+        said.append(f"listed: the inputs with z < {found.least_unlisted:.6g} (--list)")
+    return said
+
+
+def _listed(state: State, complete: float, texts: Texts) -> Iterator[str]:
+    found = state.found
+    n = found.n_up_to(complete)
+    for x, z, text in zip(found.x[:n], found.z[:n], texts(found.x[:n]), strict=True):
+        line: dict[str, Any] = {"z": float(z), "x": x.tolist()}
+        if text is not None:
+            line["text"] = text
+        yield json.dumps(line, ensure_ascii=False)
+
+
+def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path]:
+    """Write the list and the tables beside the census's file, and the record; return their paths.
+
+    The list holds all inputs up to the output that is complete, lowest first; the density its
+    bins; and the bounds, at the edges beyond, ln of how many inputs there are at least and at most.
+    """
+    found, frontier, path = state.found, state.frontier, record.run_path
+    found.sort()
+    complete = space.complete_below(frontier.least)
+    n_bins, edges = complete_bins(found.edges, complete), found.edges
+    bins = np.flatnonzero(found.count_b[:n_bins])
+    about = [f"absolute: yes (exact, by a census), {line}" for line in lines(state, space)[:1]]
+    density: dict[str, NDArray[Any]] = {
+        "z_lower": edges[bins], "z_upper": edges[bins + 1],
+        "log_g": np.log(found.count_b[bins]), "log_g_error": np.zeros(len(bins)),
+        "count": found.count_b[bins],
+    }  # fmt: skip
+    at_least = np.cumsum(found.count_b[:-2]) + found.count_b[-2]
+    with np.errstate(divide="ignore"):
+        log_least = np.log(at_least)
+    log_most_b = [
+        log_most(space, frontier.open_mass, int(n), z)
+        for n, z in zip(at_least, edges[1:], strict=True)
+    ]
+    beyond = slice(n_bins, None)
+    bounds: dict[str, NDArray[Any]] = {
+        "z": edges[1:][beyond], "log_inputs_low": log_least[beyond],
+        "log_inputs_high": np.array(log_most_b)[beyond],
+    }  # fmt: skip
+    paths = [path.with_suffix(ending) for ending in (".jsonl", ".csv", ".bounds.csv")]
+    listed, table, of_bounds = paths
+    try:
+        text = "\n".join(_listed(state, complete, texts))
+        write_atomically(listed, text + "\n" if text else "")
+        record.files.append(str(listed))
+        record.add_table(table, about, density)
+        words = "ln of how many inputs have outputs up to z, at least and at most (exact bounds)"
+        record.add_table(of_bounds, [words], bounds)
+    except OSError as error:
+        raise UserError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+    record.notes += lines(state, space)
+    record.add_value("complete below", complete)
+    record.add_value("inputs found", int(found.count_b.sum()))
+    record.add_value("open mass", frontier.open_mass)
+    record.add_value("prefixes evaluated", state.n_evaluated)
+    record.save()
+    return paths
