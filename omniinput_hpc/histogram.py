@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 MAX_GROUPS = 16
 MAX_BINS = 10_000_000
+SPARSE_FROM = 32
+"""Cells (bins of a group of lanes) per output of a segment from which only those met are added."""
 
 
 def lane_groups(n_walkers: int) -> NDArray[np.int64]:
@@ -65,12 +67,30 @@ class Histogram:
         bin_tw = bin_of(z, self._edges)
         inside = (bin_tw >= 0) & (bin_tw < n_bins)
         self.outside += (np.count_nonzero(bin_tw < 0), np.count_nonzero(bin_tw >= n_bins))
-        cell = (self._group_w * n_bins + bin_tw)[inside]
+        cell, bin_i, z_i = (self._group_w * n_bins + bin_tw)[inside], bin_tw[inside], z[inside]
+        if self.lane_counts_gb.size > SPARSE_FROM * z.size:
+            self._add_sparse(cell, bin_i, z_i)
+            return
         counts = np.bincount(cell, minlength=self.lane_counts_gb.size)
         counts_gb = counts.reshape(self.lane_counts_gb.shape)
         self.counts_b += counts_gb.sum(axis=0)
         self.lane_counts_gb += counts_gb.astype(np.uint64)
-        self.z_sum_b += np.bincount(bin_tw[inside], weights=z[inside], minlength=n_bins)
+        self.z_sum_b += np.bincount(bin_i, weights=z_i, minlength=n_bins)
+
+    def _add_sparse(
+        self, cell: NDArray[np.int64], bin_i: NDArray[np.int64], z_i: NDArray[np.float64]
+    ) -> None:
+        """Count n outputs, in time that does not grow with the bins; the same bits.
+
+        cell : int64 [n], of each output, the index in all of `lane_counts_gb`
+        bin_i, z_i : int64 and float64 [n], its bin, and itself
+        """
+        cells, count = np.unique(cell, return_counts=True)
+        self.lane_counts_gb.reshape(-1)[cells] += count.astype(np.uint64)
+        bins, place, count = np.unique(bin_i, return_inverse=True, return_counts=True)
+        self.counts_b[bins] += count
+        # A bin's outputs are added in the order of moves, and then to the sum, as elsewhere.
+        self.z_sum_b[bins] += np.bincount(place, weights=z_i, minlength=len(bins))
 
 
 def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -46,3 +46,41 @@ def test_counts_agree_with_numpy():
     assert histogram.lane_counts_gb.sum() == inside.sum()
     histogram.clear_all()
     assert histogram.lane_counts_gb.sum() == histogram.z_sum_b.sum() == 0
+
+
+def spread(random, shape):
+    """Return outputs of many magnitudes, so that sums depend on the order, float32."""
+    return np.exp(random.uniform(-30.0, 0.0, size=shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_walkers", [1, 5, 64])
+@pytest.mark.parametrize("outside", [0.0, 0.3, 1.0])
+def test_many_bins_are_counted_with_the_same_bits(monkeypatch, n_walkers, outside):
+    edges, found = np.linspace(0.0, 1.0, 5001), []
+    for most in (0, 10**9):  # only the cells met, and all of them
+        monkeypatch.setattr("omniinput_hpc.histogram.SPARSE_FROM", most)
+        random, histogram = np.random.default_rng(3), Histogram(edges, n_walkers)
+        for _ in range(4):
+            z = spread(random, (50, n_walkers))
+            z[random.random(z.shape) < outside] = 1.5
+            histogram.add(z)
+        found.append(histogram)
+    for name in ("counts_b", "outside", "lane_counts_gb", "z_sum_b", "moments", "extremes"):
+        one, other = (getattr(histogram, name) for histogram in found)
+        assert one.tobytes() == other.tobytes(), name
+    assert found[0].counts_b.sum() + found[0].outside.sum() == 200 * n_walkers
+    assert (found[0].counts_b > 1).any() or outside == 1.0
+    assert found[0].lane_counts_gb.sum() == found[0].counts_b.sum()
+
+
+def test_sums_in_another_order_have_other_bits():
+    """What the test above would see: partial sums of a segment count, not each output alone."""
+    z = spread(np.random.default_rng(3), (500, 3))
+    histogram = Histogram(np.linspace(0.0, 1.0, 5), 3)
+    at_once = np.zeros(4)
+    for part in z.reshape(5, 100, 3):
+        histogram.add(part)
+        each = part.astype(np.float64)[::-1].reshape(-1)
+        np.add.at(at_once, bin_of(each, np.linspace(0.0, 1.0, 5)), each)
+    np.testing.assert_allclose(histogram.z_sum_b, at_once, rtol=1e-12)
+    assert histogram.z_sum_b.tobytes() != at_once.tobytes()

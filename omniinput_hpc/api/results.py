@@ -154,7 +154,8 @@ class PrecisionRecall(Result):
             f"Precision and recall of {self.source}",
             f"scores: {self.found.by}",
             *curves.side_lines(self.found),
-            *curve_tables.summarize_curve(density, curve),
+            *curves.notes_of(self.found),
+            *curve_tables.summarize_curve(density, curve, self.found.fewest),
         ]
 
     def columns(self) -> Columns:

@@ -113,7 +113,7 @@ class Run:
             sums = sum_scores(self.reader, density, _checked(rule, name), fewest_inputs)
             its_side = curves.confident_side(self.reader, side)
             curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
-            found = curves.RunCurve(curve, density, name, its_side)
+            found = curves.RunCurve(curve, density, name, its_side, fewest=fewest)
         else:
             files, key = [Path(path) for path in scores], None if key is None else Path(key)
             by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)

@@ -161,7 +161,7 @@ def _salvage(parser: Parser) -> None:
 VERBS: dict[str, Any] = {
     "run": (_run, "Sample a model's whole input space as an input file says.",
             "inputs/toy.toml --set run.output=runs/look.h5 --set run.rounds=4", EXIT_CODES),
-    "check": (_check, "Check an input file, try its model, print the plan, and write nothing.",
+    "check": (_check, "Check an input file, try its model, and print the plan, without a run.",
               "inputs/toy.toml", EXIT_CODES),
     "doctor": (_doctor, "Check this machine and a folder before a run, a line for each check.",
                "runs", FINDINGS),

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 
 from omniinput_hpc import __version__
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
@@ -114,11 +113,12 @@ def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
 def call(name: str, arguments: list[str], program: str) -> int:
     """Call a verb by its name and return its exit code."""
     verb = VERBS[name]
-    if verb.module and not (name in WITHOUT_MPI and find_spec("mpi4py") is None):
+    if verb.module:
         options = {"program": program}
         if verb.module == RUN:
             options["verb"] = name
-        return _with_extra_run(verb, arguments, options)
+        if not (name in WITHOUT_MPI and _missing(verb)):
+            return _with_extra_run(verb, arguments, options)
     from omniinput_hpc.cli.scripts import run_script
 
     module = import_module(f"{OFFLINE}.{name.replace('-', '_')}")
@@ -127,22 +127,36 @@ def call(name: str, arguments: list[str], program: str) -> int:
 
 def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -> int:
     """Call the main of a verb that imports MPI and torch."""
+    problem = _missing(verb)
+    if problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    if verb.stops:  # again: MPICH's initialization installs a handler of SIGUSR1, which hangs
+        request.install()
+    code: int = import_module(verb.module).main(arguments, **options)
+    if verb.stops:  # the interpreter's shutdown would restore handlers that end the process
+        request.ignore()
+    return code
+
+
+def _missing(verb: Verb) -> str:
+    """Import a verb's module; return "", or what is missing for it and how to install that."""
     from omniinput_hpc.cli.scripts import how_to_install
 
     if verb.stops:  # before torch and mpi4py: in the seconds of their import a signal would kill
         request.install()
     try:
-        module = import_module(verb.module)
+        import_module(verb.module)
     except ModuleNotFoundError as error:
-        message = f"{error.name} is not installed: {how_to_install('run')}"
-        print(f"error: {message}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    if verb.stops:  # again: MPICH's initialization installs a handler of SIGUSR1, which hangs
-        request.install()
-    code: int = module.main(arguments, **options)
-    if verb.stops:  # the interpreter's shutdown would restore handlers that end the process
-        request.ignore()
-    return code
+        return f"{error.name} is not installed: {how_to_install('run')}"
+    except (ImportError, RuntimeError) as error:  # which of them depends on how mpi4py was built
+        if "mpi" not in str(error).lower():
+            raise
+        return (
+            f"mpi4py finds no MPI library ({error}): load the MPI that it was built with, or give "
+            "it one by python -m pip install mpich"
+        )
+    return ""
 
 
 def help_text(program: str) -> str:

@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.errors.jackknife import estimate
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
@@ -208,6 +209,19 @@ def compare_with_first(
         said = models.describe(both, names[0], names[i], unconverged)
         lines += [f"normalized by: {how}", *said]
     return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
+
+
+def add_to(record: Record, found: models.ModelComparison, first: str, other: str) -> None:
+    """Note both models' AUPRs over the recall that they share, their difference and their ratio."""
+    intervals = {
+        f"AUPR of {first}, beside {other}": found.aupr_a,
+        f"AUPR of {other}, beside {first}": found.aupr_b,
+        f"AUPR of {first} less {other}": found.aupr_difference,
+        f"AUPR of {first} by {other}": found.aupr_ratio,
+    }
+    for name, interval in intervals.items():
+        record.add_interval(name, interval)
+        record.values[name]["over_ln_recall"] = [found.lower, found.upper]
 
 
 def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:

@@ -21,7 +21,12 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 )
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
 from omniinput_hpc.models.table import ConfidentSide, side_of
-from omniinput_hpc.results.curve_tables import threshold_lines, unreached_lines, wrong_way_lines
+from omniinput_hpc.results.curve_tables import (
+    FEWEST_PER_BIN,
+    threshold_lines,
+    unreached_lines,
+    wrong_way_lines,
+)
 from omniinput_hpc.results.score_tables import summarize_scores
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -64,6 +69,7 @@ class RunCurve:
     by : the rule, or who scored
     side : the confident end that the curve is counted from
     joined, result : the scores and what they gave; None with a rule
+    fewest : as in `CurveOptions`
     """
 
     curve: Curve
@@ -72,6 +78,7 @@ class RunCurve:
     side: ConfidentSide
     joined: Joined | None = None
     result: ScoredCurve | None = None
+    fewest: tuple[int, int] = FEWEST_PER_BIN
 
 
 def density_for(run: RunReader, options: CurveOptions) -> Density:
@@ -164,10 +171,10 @@ def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurv
         sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
-        return RunCurve(curve, density, options.rule, side)
+        return RunCurve(curve, density, options.rule, side, fewest=options.fewest)
     joined, result = curve_by_scores(run, density, options)
     by = ", ".join(joined.scored.annotators)
-    return RunCurve(result.curve, result.density, by, side, joined, result)
+    return RunCurve(result.curve, result.density, by, side, joined, result, options.fewest)
 
 
 def curve_by_scores(

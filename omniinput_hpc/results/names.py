@@ -45,6 +45,14 @@ def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
     return "" if free or mine or not tag else f".{tag}"
 
 
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """Return what runs are called: their files' names, numbered from 1 where two are alike."""
+    names = [path.stem for path in runs]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{number}-{name}" for number, name in enumerate(names, 1)]
+
+
 def words_of(rule: str | None, scores: Sequence[Path], other_side: str = "") -> list[str]:
     """Return the words for a rule, or who scored, and for a side that is not the model's own."""
     by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))

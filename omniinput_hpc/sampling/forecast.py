@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 TRIAL_SECONDS = 6.0
+"""What the trial may take, about."""
 MOST_COMPARED = 2048
 """Walkers of a rung whose outputs are compared with as many of the next."""
-"""What the trial may take, about."""
 MAX_EXCHANGES = 50
 HARDLY = 0.05
 """The share of accepted swaps below which neighbours hardly swap."""

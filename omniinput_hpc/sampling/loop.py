@@ -130,7 +130,7 @@ def sample(run: Run) -> None:
         tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
         run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
         if run.next_round in (first_round, -1):
-            look_at_bins(run)
+            warn_of_bins(run)
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
@@ -195,6 +195,9 @@ def commit(run: Run) -> NDArray[np.int64]:
     exchanger.check(run.world.sum(exchanger.imbalance_w))
     totals = totals_of_round(run)
     if round_ < 0:
+        run.burn_in.add(totals)
+        if round_ == -1:  # before it is committed: the same command again must not go on
+            require_bins(run)
         end_burn_in_round(run, totals.swaps_k2)
     exchanges = ExchangeRecord(
         attempted_k=exchanger.attempted_k,
@@ -211,8 +214,6 @@ def commit(run: Run) -> NDArray[np.int64]:
     run.side.after_commit(round_, slabs, run.held, run.geometry)
     if round_ >= 0:
         run.totals.add(totals)
-    else:
-        run.burn_in.add(totals)
     return totals.swaps_k2
 
 
@@ -268,22 +269,29 @@ def report_burn_in(run: Run) -> None:
             )
 
 
-def look_at_bins(run: Run) -> None:
-    """Log where burn-in's outputs were, if some fell outside the bins (all ranks call this).
+def require_bins(run: Run) -> None:
+    """Raise a UserError where all outputs of burn-in fell outside the bins (all ranks call this).
 
-    Raises a UserError on all ranks where all of a whole burn-in did.
+    Of a run that went on in its burn-in, those since then.
     """
-    seen, bins = run.burn_in, run.config.bins
-    moves, inside = seen.moves_k2.sum(axis=0)
-    if moves - inside <= OUTSIDE * moves:
-        return
-    where = outside_words(seen.extremes, (bins.lower, bins.upper))
-    if inside == 0 and run.next_round == -1:
+    moves, inside = run.burn_in.moves_k2.sum(axis=0)
+    if moves and not inside:
+        bins = run.config.bins
+        where = outside_words(run.burn_in.extremes, (bins.lower, bins.upper))
         raise UserError(
             f"all outputs of burn-in fell outside the bins: {where}; set bins.lower and bins.upper "
             "so that they hold these, and another run.output"
         )
+
+
+def warn_of_bins(run: Run) -> None:
+    """Log where burn-in's outputs were, if some fell outside the bins (all ranks call this)."""
+    seen, bins = run.burn_in, run.config.bins
+    moves, inside = seen.moves_k2.sum(axis=0)
+    if moves - inside <= OUTSIDE * moves:
+        return
     if run.world.rank == 0:
+        where = outside_words(seen.extremes, (bins.lower, bins.upper))
         share = f"{(moves - inside) / moves:.0%}" if inside else "all"
         log.warning("warning: %s of burn-in's outputs fell outside the bins: %s", share, where)
 

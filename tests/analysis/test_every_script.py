@@ -11,6 +11,7 @@ import h5py
 import jsonschema
 import pandas
 import pytest
+from rules_file import MODEL, RULE, write_rules
 from run_files import write_run
 from run_tools import ROOT, loaded
 from score_files import write_score_files
@@ -18,22 +19,11 @@ from script_tools import is_plain
 
 from omniinput_hpc.results.record import SCHEMA
 
-RULE = """
-class Model:
-    n_sites, n_values = 8, 4
-    def output(self, x):
-        return x.sum(dim=1).float()
-def make(device):
-    return Model()
-def first_is_zero(x):
-    return (x[:, 0] == 0) * 1.0
-"""
-MODEL = 'kind = "python"\nfactory = "my_rules:make"'
 NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {
-    "precision_recall.py": ["RUN", "--rule", "my_rules:first_is_zero"],
+    "precision_recall.py": ["RUN", "--rule", RULE],
     "next_scores.py": ["RUN", *SCORES],
     "agreement.py": ["RUN", *SCORES],
     "annotators.py": ["RUN", *SCORES],
@@ -68,7 +58,7 @@ def runs(tmp_path_factory):
     shutil.copy(folder / "good.h5", folder / "lacking.h5")
     with h5py.File(folder / "lacking.h5", "r+") as file:
         del file["samples/z"]
-    (folder / "my_rules.py").write_text(RULE)
+    write_rules(folder)
     return folder
 
 

@@ -1,5 +1,6 @@
 """normalize.py and compare.py as a user calls them: tables, pictures, plain messages."""
 
+import json
 import sys
 
 import h5py
@@ -121,6 +122,13 @@ def test_compare_models(files, more, how, inside, runs):
     _, table = read_table(runs / csv, ["model", "cumulative_ratio_low"])
     assert set(table["model"]) == set(range(2, len(files) + 1))
     assert (table["difference_low"] <= table["difference_high"]).all()
+    entries = json.loads((runs / f"{first}.results.json").read_text())["analyses"]
+    values = next(e["values"] for e in reversed(entries) if csv in e["files"])
+    other = files[1].removesuffix(".h5")
+    both = values[f"AUPR of {first}, beside {other}"], values[f"AUPR of {other}, beside {first}"]
+    assert both[0]["over_ln_recall"] == both[1]["over_ln_recall"]
+    difference = values[f"AUPR of {first} less {other}"]["value"]
+    assert difference == pytest.approx(both[0]["value"] - both[1]["value"])
 
 
 def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):

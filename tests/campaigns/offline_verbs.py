@@ -25,6 +25,7 @@ sys.path[:0] = [
 
 import jsonschema  # noqa: E402
 import pandas  # noqa: E402
+from rules_file import MODEL, RULE, write_rules  # noqa: E402
 from run_files import write_run  # noqa: E402
 from run_tools import LATTICE, environment, loaded, run  # noqa: E402
 from score_files import write_score_files  # noqa: E402
@@ -32,19 +33,8 @@ from score_files import write_score_files  # noqa: E402
 from omniinput_hpc.cli.omniinput import VERBS, WITHOUT_MPI  # noqa: E402
 from omniinput_hpc.results.record import SCHEMA  # noqa: E402
 
-RULE = """
-class Model:
-    n_sites, n_values = 8, 4
-    def output(self, x):
-        return x.sum(dim=1).float()
-def make(device):
-    return Model()
-def first_is_zero(x):
-    return (x[:, 0] == 0) * 1.0
-"""
-MODEL = 'kind = "python"\nfactory = "my_rules:make"'
 BY = "--scores good.scores.ann.jsonl good.scores.ben.jsonl"
-RULED = "--rule my_rules:first_is_zero"
+RULED = f"--rule {RULE}"
 COMMANDS = {
     "reweight": "good.h5",
     "precision-recall": f"good.h5 {RULED}",
@@ -54,7 +44,7 @@ COMMANDS = {
     "overlay": "good.h5 again.h5 --output overlay.png",
     "choose": "good.h5 --width 0.5 --range -0.125 1.875 --output chosen.tasks.jsonl",
     "annotate": "chosen.tasks.jsonl --annotator ana",
-    "judge": "chosen.tasks.jsonl --judge my_rules:first_is_zero",
+    "judge": f"chosen.tasks.jsonl --judge {RULE}",
     "scores": "good.tasks.jsonl --export csv",
     "agreement": f"good.h5 {BY}",
     "annotators": f"good.h5 {BY}",
@@ -74,7 +64,7 @@ def prepare(folder):
 
     (The run is sampled here, where torch and MPI are.)
     """
-    (folder / "my_rules.py").write_text(RULE)
+    write_rules(folder)
     made = write_run(folder / "good.h5", walkers=16, model=MODEL)
     write_score_files(folder / "good.h5", made, ["ann", "ben"])
     write_run(folder / "again.h5", walkers=16, model=MODEL, config_seed=2, seed=2)

@@ -3,7 +3,8 @@
 import sys
 
 import pytest
-from offline_verbs import COMMANDS, RULE, SHORT, campaign, wrong_after
+from offline_verbs import COMMANDS, SHORT, campaign, wrong_after
+from rules_file import write_rules
 from run_files import write_run
 from run_tools import LATTICE, environment, run
 
@@ -16,7 +17,7 @@ def test_every_offline_verb_is_called():
 
 @pytest.mark.slow
 def test_some_verbs(tmp_path, capsys):
-    (tmp_path / "my_rules.py").write_text(RULE)
+    write_rules(tmp_path)
     write_run(tmp_path / "good.h5", walkers=16)
     write_run(tmp_path / "again.h5", walkers=16, config_seed=2, seed=2)
     (tmp_path / "lattice.toml").write_text(LATTICE.format(output="lattice.h5"))

@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 from run_files import write_run
@@ -149,24 +148,42 @@ def test_the_command_itself_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+NO_MPI = {
+    "mpi4py is not installed: python -m pip install '.[run]'":
+        ModuleNotFoundError("No module named 'mpi4py'", name="mpi4py"),
+    "mpi4py finds no MPI library (libmpi.so.12: cannot open shared object file)":
+        ImportError("libmpi.so.12: cannot open shared object file"),
+    "python -m pip install mpich": RuntimeError("cannot load MPI library"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", NO_MPI)
 def test_without_mpi_a_run_file_is_verified_and_a_run_says_what_to_install(
-    tmp_path, monkeypatch, capsys, keep_signals
+    said, tmp_path, monkeypatch, capsys, keep_signals
 ):
     write_run(tmp_path / "toy.h5", walkers=16)
-    seen = lambda name: None if name == "mpi4py" else find_spec(name)  # noqa: E731
-    monkeypatch.setattr(omniinput, "find_spec", seen)
+
+    def without_mpi(name):
+        if name == omniinput.RUN:
+            raise NO_MPI[said]
+        return import_module(name)
+
+    monkeypatch.setattr(omniinput, "import_module", without_mpi)
     assert main(["verify", str(tmp_path / "toy.h5")]) in (0, 1)
     assert "toy.h5" in capsys.readouterr().out
     assert main(["salvage", str(tmp_path / "toy.h5"), str(tmp_path / "new.h5")]) == 2
     assert "toy.h5.checkpoint" in capsys.readouterr().err
-
-    def missing(name):
-        raise ModuleNotFoundError("No module named 'mpi4py'", name="mpi4py")
-
-    monkeypatch.setattr(omniinput, "import_module", missing)
     assert main(["run", "my.toml"]) == 2
-    said = capsys.readouterr().err
-    assert "mpi4py is not installed: python -m pip install '.[run]'" in said
+    assert said in capsys.readouterr().err
+
+
+def test_another_error_of_an_import_is_ours_and_keeps_its_traceback(monkeypatch, keep_signals):
+    def broken(name):
+        raise ImportError("cannot import name 'x'")
+
+    monkeypatch.setattr(omniinput, "import_module", broken)
+    with pytest.raises(ImportError, match="cannot import name"):
+        main(["run", "my.toml"])
 
 
 @pytest.mark.slow

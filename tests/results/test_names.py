@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from omniinput_hpc.results.names import MAX_LENGTH, claim_name, words_of
+from omniinput_hpc.results.names import MAX_LENGTH, claim_name, names_of, words_of
 from omniinput_hpc.results.record import Record
 
 
@@ -34,6 +34,11 @@ def test_another_analysis_of_the_same_words_is_another(tmp_path):
     run = tmp_path / "toy.h5"
     assert analyse(run, ["a"]) == "toy.pr.csv"
     assert analyse(run, ["a"], "another") == "toy.pr.a.csv"
+
+
+def test_runs_of_one_name_are_numbered():
+    assert names_of([Path("a/toy.h5"), Path("b/worse.h5")]) == ["toy", "worse"]
+    assert names_of([Path("a/toy.h5"), Path("b/toy.h5")]) == ["1-toy", "2-toy"]
 
 
 def test_scores_are_named_by_who_gave_them():

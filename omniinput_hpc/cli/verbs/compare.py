@@ -19,7 +19,7 @@ from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curves import density_for, other_side
-from omniinput_hpc.results.names import claim_name, words_of
+from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
 
@@ -34,7 +34,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
     options = parser.parse_args(arguments)
     if len(options.run) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
-    names = [path.stem for path in options.run]
+    names = names_of(options.run)
     record = new_record(program, arguments, options, options.run[0])
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
@@ -67,7 +67,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             for name, curve, _ in several.curves:
                 record.add_curve(curve, name)
             for name, found in several.comparisons:
-                record.add_interval(f"AUPR of {names[0]} less {name}", found.aupr_difference)
+                comparison.add_to(record, found, names[0], name)
             figure = models_figure(several.curves, several.comparisons, absolute)
             lines, columns = lines + several.lines, several.columns
 

@@ -11,6 +11,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
 from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results.comparison import normalized_columns, read_pairs, require_one_space
+from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
 
@@ -23,7 +24,8 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     options = parser.parse_args(arguments)
     one, two = options.run
     record = new_record(program, arguments, options, one)
-    names = (one.stem, two.stem)
+    first, second = names_of(options.run)
+    names = (first, second)
 
     with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
         require_one_space([run_a, run_b])

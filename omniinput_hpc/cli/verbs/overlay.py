@@ -13,6 +13,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
 from omniinput_hpc.plots.style import caption_of, joined, save, z_label
 from omniinput_hpc.results.curve_tables import beyond_lines
+from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -35,15 +36,15 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     models, titles, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])
     sets_of += [{}] * (len(options.run) - len(sets_of))
-    for path, shown in zip(options.run, sets_of, strict=True):
+    for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
             record.add_run(run)
-            record.add_density(density, path.stem)
+            record.add_density(density, name)
             label = z_label(run.config)
             titles.append(caption_of([run], [density]))
-        models.append(overlay.Overlaid(path.stem, label, density, chosen, shown))
-        warnings += beyond_lines(density, shown, path.stem)
+        models.append(overlay.Overlaid(name, label, density, chosen, shown))
+        warnings += beyond_lines(density, shown, name)
     save(overlay.overlay_figure(models), options.output, joined(titles))
     record.files.append(str(options.output))
     record.notes = warnings

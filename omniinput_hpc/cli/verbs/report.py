@@ -21,7 +21,7 @@ from omniinput_hpc.report.comparison import compared
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import section
-from omniinput_hpc.results.names import claim_name, words_of
+from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
@@ -46,9 +46,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
         options.mask, options.render, one_run=len(options.run) == 1,
     )  # fmt: skip
 
-    names = [path.stem for path in options.run]
-    if len(set(names)) < len(names):
-        names = [f"{i}-{name}" for i, name in enumerate(names, 1)]
+    names = names_of(options.run)
     record = new_record(program, arguments, options, options.run[0])
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]

@@ -77,12 +77,22 @@ def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
 
 
 def _on_grid(
-    curve_and_draws: Sequence[tuple[FloatArray, FloatArray]], x: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return a curve's precision at x [X] and area between its ends, and those of its draws [M]."""
-    p = np.array([_at(x, *one) for one in curve_and_draws])
-    areas = np.array([curves.area(*one, x[0], x[-1]) for one in curve_and_draws])
-    return p[0], areas[0], p[1:], areas[1:]
+    curve: tuple[FloatArray, FloatArray],
+    draws: tuple[FloatArray, FloatArray],
+    x: FloatArray,
+    continued: bool,
+) -> tuple[FloatArray, float, FloatArray, FloatArray]:
+    """Return a curve's precision at x [X] and area between its ends, and those of its draws [M].
+
+    Draws that do not reach an end are cut there, or `continued` to it (see `curves.areas`).
+    """
+    p_mx = np.array([_at(x, *draw) for draw in zip(*draws, strict=True)])
+    ends = (float(x[0]), float(x[-1]))
+    if continued:
+        area_m = curves.areas(*draws, ends, continued=True)
+    else:
+        area_m = np.array([curves.area(*draw, *ends) for draw in zip(*draws, strict=True)])
+    return _at(x, *curve), curves.area(*curve, *ends), p_mx, area_m
 
 
 def compare_models(
@@ -121,11 +131,10 @@ def compare_models(
     # The draws of both curves may come from the same random numbers: they are paired anew.
     pair_m = rng.permutation(len(b.draws.precision_t))[:n]
     shift_m = shift + shift_error * rng.normal(size=n)
-    draws_a = zip(a.draws.precision_t[:n], a.draws.log_recall_t[:n], strict=True)
-    recall_bm = b.draws.log_recall_t[pair_m] + shift_m[:, None]
-    draws_b = zip(b.draws.precision_t[pair_m], recall_bm, strict=True)
-    p_ax, area_a, p_amx, area_am = _on_grid([curve_a, *draws_a], x)
-    p_bx, area_b, p_bmx, area_bm = _on_grid([curve_b, *draws_b], x)
+    draws_a = (a.draws.precision_t[:n], a.draws.log_recall_t[:n])
+    draws_b = (b.draws.precision_t[pair_m], b.draws.log_recall_t[pair_m] + shift_m[:, None])
+    p_ax, area_a, p_amx, area_am = _on_grid(curve_a, draws_a, x, asked is not None)
+    p_bx, area_b, p_bmx, area_bm = _on_grid(curve_b, draws_b, x, asked is not None)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
         _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)

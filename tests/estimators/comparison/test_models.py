@@ -8,7 +8,13 @@ from pair_runs import ABSOLUTE, EDGES, draw
 from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.models import compare_models, describe, ranges, verdict
+from omniinput_hpc.estimators.comparison.models import (
+    _on_grid,
+    compare_models,
+    describe,
+    ranges,
+    verdict,
+)
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
@@ -87,6 +93,17 @@ def test_a_range_that_is_asked_for_is_that_of_all_that_is_compared():
     assert abs(float(whole.aupr_b.value) - exact_b) > 4 * float(part.aupr_b.error)
     with pytest.raises(EstimateError, match="--recall-range"):
         compare_models(a, b, asked=(whole.lower - 3.0, middle))
+
+
+def test_draws_of_an_asked_range_are_over_all_of_it():
+    """By hand: precision 0.5 from ln recall 1 to 2; a draw that ends there goes on to 4."""
+    x, t = np.linspace(0.0, 4.0, 5), np.array([1.0, 2.0])
+    p_mt, t_mt = np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([t, t])
+    _, _, p_mx, whole_m = _on_grid((p_mt[0], t), (p_mt, t_mt), x, continued=True)
+    np.testing.assert_allclose(whole_m, [0.5, (0.0 + 0.5 + 2.0) / 4])
+    np.testing.assert_allclose(p_mx[1], [0.0, 0.0, 1.0, 1.0, 1.0])
+    _, _, _, cut_m = _on_grid((p_mt[0], t), (p_mt, t_mt), x, continued=False)
+    np.testing.assert_allclose(cut_m, [0.5, 0.5])
 
 
 def test_one_model_twice_cannot_be_told_apart():
