@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,14 +221,31 @@ def _reports(
     return reports
 
 
-def bin_table(reports: Sequence[BinReport]) -> list[str]:
-    """Return the lines of the table of bins."""
+def bin_table(reports: Sequence[BinReport], floor: float = -np.inf) -> list[str]:
+    """Return the lines of the table of bins.
+
+    Those below `floor` are ones in which the run has not equilibrated (see `Density`).
+    """
     lines = ["bin       samples  distinct  effective  drawn  near pairs"]
     for r in reports:
         few = f"  fewer than {FEWEST_INPUTS}" if r.drawn < FEWEST_INPUTS else ""
+        few += "  not equilibrated" if r.lower < floor else ""
         found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
         lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
     return lines
+
+
+def not_believed(path: Path, reports: Sequence[BinReport], floor: float) -> list[str]:
+    """Return a note on the bins whose scores no curve counts yet; none where there are none."""
+    below = [r for r in reports if r.lower < floor]
+    if not below:
+        return []
+    return [
+        f"note: {len(below)} of {len(reports)} bins of {path}, with {sum(r.drawn for r in below)} "
+        f"tasks, begin below z = {floor:.4g}, where the run has not equilibrated: a curve counts "
+        "their scores as soon as it has (raise run.rounds and run the same command again), or with "
+        "--trust-unequilibrated; to score what counts now, begin --range there"
+    ]
 
 
 def near_pairs(x_nd: IntArray) -> int:

@@ -43,7 +43,9 @@ log = logging.getLogger("omniinput_hpc")
 PROGRAM = "python -m omniinput_hpc.census"
 MARGIN = 4.0
 """Times what rounding explains is the margin of z, by which prefixes are kept longer."""
-BATCH, FRONTIER, LISTED = 128, 2_000_000, 1_000_000
+FRONTIER, LISTED = 2_000_000, 1_000_000
+ROWS_AT_ONCE, FEWEST, MOST = 1 << 18, 64, 2048
+"""Numbers in the rows of a batch of prefixes, and how many prefixes it has by itself."""
 MAX_BATCHES = 16
 """Of one walk: then its rank looks whether it was asked to stop."""
 WALKERS = 64
@@ -74,7 +76,8 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     name = f"the model ({config.model.kind})"
     space = world.together(lambda: space_of(model, config, args, device))
-    tree = PrefixTree(model, device, args.prefixes, MAX_BATCHES, name)
+    batch = args.prefixes or min(max(ROWS_AT_ONCE // model.n_values, FEWEST), MOST)
+    tree = PrefixTree(model, device, batch, MAX_BATCHES, name)
     world.together(lambda: try_losses(model, tree, space, name))
     texts = {"config": text, "model_fingerprint": about["fingerprint"]}
     with lock.hold(path, world, key="") as held_lock:
@@ -172,8 +175,8 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
     add("--below", type=_number, metavar="Z", help=z)
     seconds = "go on by the lowest losses for that long, and say what is complete then"
     add("--seconds", type=arguments.positive_seconds, metavar="S", help=seconds)
-    prefixes = "prefixes evaluated at once (default: %(default)s)"
-    add("--prefixes", type=positive_count, default=BATCH, metavar="N", help=prefixes)
+    prefixes = "prefixes evaluated at once (default: by V, 64 to 2048)"
+    add("--prefixes", type=positive_count, metavar="N", help=prefixes)
     frontier = "open prefixes kept at most; of more, the highest losses are left, and bounded"
     frontier += " (default: %(default)s)"
     add("--frontier", type=positive_count, default=FRONTIER, metavar="N", help=frontier)

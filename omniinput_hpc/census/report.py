@@ -30,10 +30,10 @@ def complete_bins(edges: NDArray[np.float64], complete_below: float) -> int:
 
 
 def log_most(space: Space, open_mass: float, found: int, z: float) -> float:
-    """Return ln of the largest number of inputs with outputs up to z, beyond what is complete.
+    """Return ln of how many inputs with outputs below z there can be, beyond what is complete.
 
     An input that is not known has a probability (times V for each free site) exp(-m z') with
-    z' <= z, and these add up to `open_mass` at most.
+    z' < z, and these add up to `open_mass` at most.
     """
     if open_mass <= 0.0:
         return float(np.log(found)) if found else -np.inf
@@ -116,7 +116,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
         write_atomically(listed, text + "\n" if text else "")
         record.files.append(str(listed))
         record.add_table(table, about, density)
-        words = "ln of how many inputs have outputs up to z, at least and at most (exact bounds)"
+        words = "ln of how many inputs have outputs below z, at least and at most (exact bounds)"
         record.add_table(of_bounds, [words], bounds)
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be written: {error.strerror}") from None

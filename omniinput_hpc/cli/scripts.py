@@ -190,6 +190,8 @@ def add_score_options(
     add("--fewest-inputs", type=number, default=FEWEST_INPUTS, metavar="N", help=inputs)
     lanes = "independent lanes that these must come from (default: %(default)s)"
     add("--fewest-lanes", type=number, default=FEWEST_LANES, metavar="N", help=lanes)
+    trust = "count bins in which the run has not equilibrated, too; figures and results say so"
+    add("--trust-unequilibrated", action="store_true", help=trust)
     if rule:
         over = (
             "range of ln recall of the AUPR, --recall-range=-9:-2 where it is negative (default: "
@@ -246,4 +248,5 @@ def curve_options(options: argparse.Namespace) -> CurveOptions:
 
     rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
     given, ends = options.scores or [], getattr(options, "recall_range", None)
-    return CurveOptions(rule, given, options.key, options.side, fewest, ends)
+    trust = getattr(options, "trust_unequilibrated", False)
+    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust)

@@ -98,7 +98,13 @@ class PrefixTree:
             if not stack:
                 break
             batch = stack.pop()
-            state, row = self._evaluate(batch)
+            try:
+                state, row = self._evaluate(batch)
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"{self._name}: {len(batch.x)} prefixes do not fit on {self._device} at once; "
+                    "set a smaller --prefixes"
+                ) from None
             walked.n_evaluated += len(batch.x)
             parent, value, child_loss = self._children(batch, row, most, walked)
             child = torch.cat([batch.x[parent], value[:, None]], dim=1)

@@ -196,10 +196,13 @@ def caption_of(
     `about` is a last line of the title: a curve's side and rule.
     """
     noisy = any(run.config.get("model", {}).get("noise") for run in runs)
-    remark = "model.noise = true: the output is not a function of the input" if noisy else ""
+    remarks = ["model.noise = true: the output is not a function of the input"] * noisy
+    trusted = max((density.trusted_below for density in densities), default=-np.inf)
+    if trusted > -np.inf:
+        remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated and are counted")
     converged = all(density.verdict.converged for density in densities)
     titles = [*map(title_of, runs), *filter(None, [about])]
-    return Caption("\n".join(titles), remark, converged)
+    return Caption("\n".join(titles), "; ".join(remarks), converged)
 
 
 def about_curve(side: str, by: str | None) -> str:

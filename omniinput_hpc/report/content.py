@@ -10,9 +10,9 @@ import numpy as np
 
 from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results import representatives
-from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of
+from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, density_for
 from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -62,7 +62,7 @@ class Content:
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
     """Estimate what the page shows of a run; errors are those of a script on this run alone."""
-    density, by = density_of_run(run), options.curve
+    density, by = density_for(run, options.curve), options.curve
     if not options.one_run:  # of several runs, each has its own score files, or none
         # a range of recall is the same for all once they are on one scale: see `comparison`
         by = replace(by.of_model(run.fingerprint), recall_range=None)

@@ -11,10 +11,14 @@ import numpy as np
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, scored_curve
+from omniinput_hpc.estimators.precision_recall.from_scores import (
+    ScoredCurve,
+    kept_scores,
+    scored_curve,
+)
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
 from omniinput_hpc.models.table import ConfidentSide, side_of
 from omniinput_hpc.results.curve_tables import (
@@ -38,6 +42,7 @@ class CurveOptions:
     side : the confident end; None: what the run says of its model
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
     recall_range : of ln recall, of the AUPR; None: the curve's own ends
+    trust : whether bins count, too, in which the run has not equilibrated
     """
 
     rule: str | None
@@ -46,6 +51,7 @@ class CurveOptions:
     side: Side | None
     fewest: tuple[int, int]
     recall_range: Range | None = None
+    trust: bool = False
 
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with the score files of one model alone: some, all or none."""
@@ -75,6 +81,12 @@ class RunCurve:
     fewest: tuple[int, int] = FEWEST_PER_BIN
 
 
+def density_for(run: RunReader, options: CurveOptions) -> Density:
+    """Return a run's density; all of its bins are believed where the options trust them."""
+    density = density_of_run(run)
+    return density.trusting() if options.trust else density
+
+
 def confident_side(run: RunReader, given: Side | None = None) -> ConfidentSide:
     """Return the side that --side gave, or else what the run says of its model."""
     return side_of(run.config, given)
@@ -96,7 +108,9 @@ def notes_of(found: RunCurve) -> list[str]:
     if found.joined is None or found.result is None:
         return []
     scored = found.joined.scored
-    return [*found.joined.notes, *summarize_scores(found.result, scored, found.side.end)]
+    kept = kept_scores(found.density, found.result.scores)
+    said = summarize_scores(found.result, scored, found.side.end)
+    return [*found.joined.notes, *said, *filter(None, [kept])]
 
 
 def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> list[float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser, new_record
-from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.annotators import (
     annotator_columns,
     convergence,
@@ -16,7 +15,7 @@ from omniinput_hpc.estimators.precision_recall.annotators import (
 )
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
 from omniinput_hpc.plots.style import caption_of, write_results, z_label
-from omniinput_hpc.results.curves import curve_by_scores, other_side
+from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
@@ -32,7 +31,7 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
 
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
-        density = density_of_run(run)
+        density = density_for(run, curve_options(options))
         joined, result = curve_by_scores(run, density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run], [density])

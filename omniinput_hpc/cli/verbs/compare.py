@@ -15,11 +15,10 @@ from omniinput_hpc.cli.scripts import (
     new_record,
 )
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
 from omniinput_hpc.results import comparison
-from omniinput_hpc.results.curves import other_side
+from omniinput_hpc.results.curves import density_for, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import describe_run, verdict_lines
 from omniinput_hpc.runfile.reader import open_run
@@ -43,7 +42,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         one_model = len({run.fingerprint for run in runs}) == 1
         if not one_model and not (options.rule or options.scores):
             raise UserError("these are runs of different models: give --rule or --scores")
-        densities = [density_of_run(run) for run in runs]
+        densities = [density_for(run, curve_options(options)) for run in runs]
         lines = [describe_run(run) for run in runs]
         for run in runs:
             record.add_run(run)

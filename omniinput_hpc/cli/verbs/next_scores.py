@@ -17,9 +17,8 @@ from omniinput_hpc.cli.scripts import (
     positive_count,
 )
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
-from omniinput_hpc.results.curves import curve_by_scores
+from omniinput_hpc.results.curves import curve_by_scores, density_for
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
 from omniinput_hpc.results.tables import beside
@@ -49,7 +48,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
             by = replace(curve_options(options), scores=files)
-            results.append(curve_by_scores(run, density_of_run(run), by)[1])
+            results.append(curve_by_scores(run, density_for(run, by), by)[1])
     partner = [options.against.stem] if options.against else []
     name = claim_name(record, ".next.csv", [*partner, *words_of(None, options.scores)])
     found = allocate(results, options.budget, range_of(results))

@@ -16,13 +16,13 @@ from omniinput_hpc.cli.scripts import (
     new_record,
 )
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
-from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.scores import curve_figures
 from omniinput_hpc.plots.style import about_curve, caption_of, save, z_label
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import (
     chosen_thresholds,
     curve_of,
+    density_for,
     notes_of,
     other_side,
     reach_lines,
@@ -46,7 +46,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
 
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
-        fine = density_of_run(run)
+        fine = density_for(run, by)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         source, label = tables.describe_run(run), z_label(run.config)
         found = curve_of(run, fine, by)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from scipy.special import gammaincinv, logsumexp
@@ -47,6 +47,8 @@ class Density(Observed):
     floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
         their errors are not known, and curves leave them out; -inf if there are none
     outside : how many of all inputs lie outside the bins
+    trusted_below : outputs below it are counted, although their rungs have not equilibrated, since
+        that was asked for (see `trusting`); -inf if there are none
     """
 
     f_k: FloatArray
@@ -59,6 +61,25 @@ class Density(Observed):
     log_g_upper_b: FloatArray
     floor: float = -np.inf
     outside: Outside = NOT_KNOWN
+    trusted_below: float = -np.inf
+
+    def trusting(self) -> Density:
+        """Return the density with all bins believed, those below the floor as well.
+
+        Their errors are what the lanes' spread says, which is too small where all lanes are stuck
+        alike. The verdict says so.
+        """
+        if self.floor == -np.inf:
+            return self
+        nowhere_b = np.zeros(len(self.log_g_b), dtype=bool)
+        error_b, _ = errors_and_bounds(
+            self.log_g_b, self.log_g_jb, self, self.effective_b, nowhere_b
+        )
+        reason = f"outputs below z = {self.floor:.3g} are counted all the same, as was asked for"
+        verdict = replace(self.verdict, converged=False, reasons=(*self.verdict.reasons, reason))
+        return replace(
+            self, log_g_error_b=error_b, verdict=verdict, floor=-np.inf, trusted_below=self.floor
+        )
 
     @property
     def believed_b(self) -> BoolArray:

@@ -247,7 +247,7 @@ def scored_curve(
     enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
-        raise EstimateError(_too_few_scores(scores, coarse.edges, fewest_inputs, fewest_lanes))
+        raise EstimateError(_too_few_scores(scores, coarse, enough_b, fewest_inputs, fewest_lanes))
     bins, rng = np.flatnonzero(used_b), np.random.default_rng(seed)
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
@@ -319,8 +319,34 @@ def _draws_of_r(
     return per_value, np.clip(joint_mb + moves_mb[:, bins], 0.0, 1.0)
 
 
-def _too_few_scores(scores: BinScores, edges: FloatArray, inputs: int, lanes: int) -> str:
-    """Return the message that no bin has scores of so many inputs from so many lanes."""
+def unequilibrated(coarse: Density, scores: BinScores) -> BoolArray:
+    """Return the bins with scores whose outputs the rungs have not equilibrated at, bool [B].
+
+    coarse : the density in the bins of the scores
+    """
+    return (scores.inputs_b > 0) & (coarse.count_b > 0) & ~coarse.believed_b
+
+
+def kept_scores(coarse: Density, scores: BinScores) -> str:
+    """Return a sentence on the scores below the floor: kept, and not counted; "" without any."""
+    below_b = unequilibrated(coarse, scores)
+    if not below_b.any():
+        return ""
+    return (
+        f"{scores.inputs_b[below_b].sum()} scored inputs in {below_b.sum()} bins below z = "
+        f"{coarse.floor:.4g} are kept, and not counted, since the run has not equilibrated there: "
+        "they count as soon as it has (raise run.rounds and run the same command again), or at "
+        "once with --trust-unequilibrated"
+    )
+
+
+def _too_few_scores(
+    scores: BinScores, coarse: Density, enough_b: BoolArray, inputs: int, lanes: int
+) -> str:
+    """Return the message that no bin has scores of so many inputs from so many lanes, and why."""
+    edges, kept = coarse.edges, kept_scores(coarse, scores)
+    if kept and (enough_b & ~coarse.believed_b).any():
+        return f"no bin with enough scores is one in which the run has equilibrated: {kept}"
     best = int(np.argmax(scores.inputs_b))
     return (
         f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "

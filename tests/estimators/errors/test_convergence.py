@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from lattice import ArrayRun, Lattice, independent_run
+from cold_runs import cold_run
+from lattice import Lattice
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import (
@@ -97,19 +98,6 @@ def test_warm_ladders_are_left_alone():
     assert floor(disagreeing, model_beta=np.nan, round_trips=0) == -np.inf
 
 
-def cold_run(stuck):
-    """Return a ladder of the lattice model, the coldest rung of which is stuck in one half."""
-    run = independent_run(Lattice(), np.array([-3.0, 0.0, 3.0, 6.0]), EDGES, rounds=32, moves=40)
-    run.model_beta = 3.0
-    if stuck:
-        x, z = run.x_rksd.copy(), run.z_rks.copy()
-        half = np.arange(z.shape[2]) % run.walkers >= run.walkers // 2
-        x[:, 3, half], z[:, 3, half] = x[:, 1, half], z[:, 1, half]
-        run = ArrayRun(x, z, run.walkers, run.beta_k, run.edges, run.n_values)
-        run.model_beta = 3.0
-    return run
-
-
 def test_no_errors_are_given_where_a_run_has_not_equilibrated():
     good, stuck = (density_of_run(cold_run(stuck)) for stuck in (False, True))
     assert good.floor == -np.inf and np.isfinite(good.log_g_error_b[good.effective_b > 50]).all()
@@ -119,3 +107,17 @@ def test_no_errors_are_given_where_a_run_has_not_equilibrated():
     assert above.any() and np.isfinite(stuck.log_g_error_b[above]).all()
     assert not stuck.verdict.converged and "not equilibrated below" in stuck.verdict.reasons[0]
     assert not stuck.believed_b[below].any()
+
+
+def test_a_density_that_trusts_them_believes_all_bins_and_says_so():
+    good, stuck = (density_of_run(cold_run(stuck)) for stuck in (False, True))
+    assert good.trusting() is good
+    trusting = stuck.trusting()
+    np.testing.assert_array_equal(trusting.believed_b, stuck.count_b > 0)
+    assert (trusting.floor, trusting.trusted_below) == (-np.inf, stuck.floor)
+    above = stuck.edges[:-1] >= stuck.floor
+    np.testing.assert_array_equal(trusting.log_g_error_b[above], stuck.log_g_error_b[above])
+    assert np.isfinite(trusting.log_g_error_b[~above & (stuck.effective_b > 50)]).all()
+    assert not trusting.verdict.converged
+    assert trusting.verdict.reasons[: len(stuck.verdict.reasons)] == stuck.verdict.reasons
+    assert "counted all the same" in trusting.verdict.reasons[-1]
