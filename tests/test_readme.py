@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from run_tools import LATTICE, ROOT, environment
+from run_tools import LATTICE, ROOT, assert_same, environment
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import input_file
@@ -69,20 +69,26 @@ def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
 def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
     code = block(TUTORIAL, "python", "### A model that is not from Hugging Face")
     assert len(code.strip().splitlines()) <= 15
-    (tmp_path / "my_model.py").write_text(code)
+    change = block(TUTORIAL, "python", "Where z is a sum of local terms")
     toml = block(TUTORIAL, "toml", "### A model that is not from Hugging Face")
-    (tmp_path / "my_model.toml").write_text(toml)
-    done = subprocess.run(
-        [sys.executable, "-m", "omniinput_hpc", "my_model.toml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    with open_run(tmp_path / "runs/my_model.h5") as made:
-        assert made.rounds == 20
-        assert made.outside_k2().sum() == 0
+    with_change = code.replace("\n\n\ndef make", f"\n\n{change.rstrip()}\n\n\ndef make")
+    assert "def change" in with_change
+    for name, model in (("plain", code), ("with-change", with_change)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "my_model.py").write_text(model)
+        (tmp_path / name / "my_model.toml").write_text(toml)
+        done = subprocess.run(
+            [sys.executable, "-m", "omniinput_hpc", "my_model.toml"],
+            cwd=tmp_path / name,
+            capture_output=True,
+            text=True,
+            env=environment(),
+        )
+        assert done.returncode == 0, done.stderr
+        with open_run(tmp_path / name / "runs/my_model.h5") as made:
+            assert made.rounds == 20
+            assert made.outside_k2().sum() == 0
+    assert_same(*(tmp_path / name / "runs/my_model.h5" for name in ("plain", "with-change")))
 
 
 def ranges_of(text):

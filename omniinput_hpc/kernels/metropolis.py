@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,7 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.language.kv_cache import KVCache
+    from omniinput_hpc.models.protocol import Change
 
 
 def reaches_every_input(sites_of_parts: Sequence[int], n_values: int, n_sites: int) -> bool:
@@ -31,13 +33,32 @@ def reaches_every_input(sites_of_parts: Sequence[int], n_values: int, n_sites: i
     return n_values > 2 or (odd and (n_sites == 1 or min(sites_of_parts) < n_sites))
 
 
+EVALUATE_EVERY = 1000
+"""Moves after which z, summed from changes, is evaluated anew, so that rounding cannot add up."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """The sum of z and of the changes since it was evaluated.
+
+    Attributes
+    ----------
+    z : float64 [W]
+    n_moves : since z was evaluated
+    """
+
+    z: torch.Tensor
+    n_moves: int = 0
+
+
 class Metropolis(Untuned):
     """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
 
     The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
     the proposal is symmetric (Metropolis et al. 1953). Where the model has a KV cache, all walkers
     of a batch change the same sites, drawn independently of the state, so that only what follows
-    the first of them is evaluated again.
+    the first of them is evaluated again. Where the model says how z changes with a site (`change`),
+    and one site changes, no input is evaluated but at the start, after exchanges.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -54,12 +75,24 @@ class Metropolis(Untuned):
         if self._kv_cache is not None:
             draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
+        single = options.sites == 1 and self._kv_cache is None
+        self._change = self._offers.change if single else None
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers; where z was summed from changes, it is evaluated anew."""
+        if self._change is None:
+            return State(x, z)
+        z_again = self._model.output(x)
+        compare(self._model, x, z, z_again, summed=True)
+        return State(x, z_again, Summed(z_again.double()))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once: one forward pass of the model, or part of one."""
         self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
         if self._kv_cache is not None:
             return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
+        if self._change is not None:
+            return self._step_by_change(self._change, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -69,6 +102,27 @@ class Metropolis(Untuned):
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
+
+    def _step_by_change(
+        self, change: Change, state: State, ensemble: Ensemble, stream: DeviceStream
+    ) -> tuple[State, Info]:
+        """Change one site of each walker; the state's cache is what z is the rounded value of."""
+        if state.cache is None or state.cache.n_moves >= EVALUATE_EVERY:
+            state = self.start(state.x, state.z)
+        x, summed = state.x, state.cache
+        n_walkers, n_sites = x.shape
+        site = self._choose_sites(n_walkers, n_sites, stream)  # [W, 1]
+        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, 1)
+        old = x.gather(1, site)  # [W, 1]
+        value = (old + shift) % self._model.n_values
+        exact = summed.z + change(x, site[:, 0], value[:, 0])  # float64 [W]
+        z_new = exact.to(state.z.dtype)
+        if not z_new.is_cpu or not bool(z_new.isfinite().all()):
+            watch(self._model, x.scatter(1, site, value), z_new)
+        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        cache = Summed(accept(accepted, exact, summed.z), summed.n_moves + 1)
+        x = x.scatter(1, site, accept(accepted, value, old))
+        return State(x, accept(accepted, z_new, state.z), cache), Info(accepted)
 
     def _step_with_kv_cache(
         self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream

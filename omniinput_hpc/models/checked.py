@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from omniinput_hpc.models.protocol import Model, offers_of
 
 N_COMPARED = 16
 """Inputs at least that are evaluated again at the start."""
+MAX_SECONDS = 5.0
+"""Seconds after which no further changes of inputs are compared at the start."""
 MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
 """How much of an input the message shows."""
 
@@ -34,10 +37,21 @@ IS_NO_FUNCTION = (
 )
 
 
-def compare(model: Any, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
-    """Have a `CheckedModel` compare two outputs of inputs; nothing for other models."""
+WRONG_CHANGE = (
+    "change(x, site, value) must return z of the changed input less z of x: mend it, or remove it, "
+    "so that whole inputs are evaluated"
+)
+
+
+def compare(
+    model: Any, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor, summed: bool = False
+) -> None:
+    """Have a `CheckedModel` compare two outputs of inputs; nothing for other models.
+
+    `summed` says that z was summed from changes.
+    """
     if isinstance(model, CheckedModel):
-        model.compare(x, z, z_again)
+        model.compare(x, z, z_again, summed)
 
 
 def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
@@ -68,7 +82,8 @@ class CheckedModel:
     ) -> None:
         self._model, self._name, self._rounding = model, name, rounding
         self.n_compared = 0
-        self._apart: torch.Tensor | None = None  # [2]: times the rounding, and in units of z
+        # By whether z was summed from changes, [2]: times the rounding, and in units of z
+        self._apart: dict[bool, torch.Tensor] = {}
         self.n_values, self.n_sites = model.n_values, model.n_sites
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
@@ -104,6 +119,8 @@ class CheckedModel:
 
     def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
         """Keep the first input of each slot, of x, int64 [W, D], whose z, [W], is not finite."""
+        if z.is_cpu and bool(z.isfinite().all()):
+            return  # a look costs nothing here, and inputs need not be copied
         bad_w = ~z.isfinite()
         if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
             self._bad_w, self._x_bad = bad_w, x.clone()
@@ -111,10 +128,13 @@ class CheckedModel:
             self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
             self._bad_w = self._bad_w | bad_w
 
-    def compare(self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor) -> None:
+    def compare(
+        self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor, summed: bool = False
+    ) -> None:
         """Keep how far two outputs, [W], of inputs x, int64 [W, D], are apart at most.
 
-        Nothing is copied to the host: `apart` looks at it.
+        `summed` says that z was summed from changes. Nothing is copied to the host: `apart` looks
+        at it.
         """
         if self._rounding is None:
             return
@@ -122,17 +142,19 @@ class CheckedModel:
         apart_w = (z_again - z).abs()
         times_w = apart_w / (number + share * z.abs())
         found = torch.stack([times_w.max(), apart_w.max()])
-        self._apart = found if self._apart is None else torch.maximum(self._apart, found)
+        before = self._apart.get(summed)
+        self._apart[summed] = found if before is None else torch.maximum(before, found)
         self.n_compared += 1
 
-    def apart(self) -> tuple[float, float]:
+    def apart(self, summed: bool = False) -> tuple[float, float]:
         """Return how far outputs were apart: in units of the rounding allowed, and of z.
 
-        It synchronizes with the device. What is not finite is `raise_if_nonfinite`'s.
+        `summed` asks about outputs that were summed from changes. It synchronizes with the device.
+        What is not finite is `raise_if_nonfinite`'s.
         """
-        if self._apart is None:
+        if summed not in self._apart:
             return 0.0, 0.0
-        times, apart = self._apart.nan_to_num(0.0).tolist()
+        times, apart = self._apart[summed].nan_to_num(0.0).tolist()
         return times, apart
 
     def render(self, x: torch.Tensor) -> list[Any]:
@@ -174,7 +196,7 @@ def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
     if z.shape != x.shape[:1] or z.dtype != torch.float32:
         raise UserError(
             f"{name}: output(x) must return float32 [{x.shape[0]}] for {x.shape[0]} inputs, "
-            f"found {str(z.dtype).removeprefix('torch.')} {list(z.shape)}"
+            f"found {_described(z)}"
         )
     return z
 
@@ -223,3 +245,64 @@ def check_is_function(
             f"{name} returned outputs for one input that differ by {apart:.3g}, "
             f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
         )
+
+
+def check_change(
+    model: Model,
+    shape: tuple[int, int],
+    allowed: tuple[float, float] | None,
+    name: str,
+    device: str,
+) -> None:
+    """Compare what a model says of changed inputs, if it does, with their outputs.
+
+    All sites are changed, in random inputs, as far as `MAX_SECONDS` go; parameters are those of
+    `check_is_function`. Raises a UserError where they differ by more than is allowed, or where what
+    the model returns has the wrong shape or type.
+    """
+    change = offers_of(model).change
+    if change is None or allowed is None:
+        return
+    (n_walkers, n_sites), n_values = shape, model.n_values
+    random, begin = rng.generator(0, "fingerprint", n_sites, 4), time.monotonic()
+    order = np.resize(random.permutation(n_sites), n_walkers * -(-n_sites // n_walkers))
+    batches = np.resize(order, (-(-max(n_sites, N_COMPARED) // n_walkers), n_walkers))
+    for number, site_w in enumerate(batches):
+        if number * n_walkers >= N_COMPARED and time.monotonic() - begin > MAX_SECONDS:
+            return
+        x, site = (
+            torch.from_numpy(a).to(device) for a in (random.integers(n_values, size=shape), site_w)
+        )
+        shift = torch.from_numpy(random.integers(1, n_values, size=n_walkers)).to(device)
+        value = (x.gather(1, site[:, None])[:, 0] + shift) % n_values  # [W]
+        given = x.clone()
+        dz = change(given, site, value)
+        if (
+            not isinstance(dz, torch.Tensor)
+            or dz.shape != (n_walkers,)
+            or not dz.is_floating_point()
+        ):
+            raise UserError(
+                f"{name}: change(x, site, value) must return float32 or float64 [{n_walkers}] for "
+                f"{n_walkers} inputs, found {_described(dz)}"
+            )
+        if not torch.equal(given, x):
+            raise UserError(f"{name}: change(x, site, value) must not write into x")
+        z, z_new = model.output(x), model.output(x.scatter(1, site[:, None], value[:, None]))
+        apart_w = (z.double() + dz.double() - z_new.double()).abs()
+        times_w = apart_w / (allowed[0] + allowed[1] * torch.maximum(z.abs(), z_new.abs()))
+        worst = int(times_w.nan_to_num(torch.inf).argmax())
+        if z_new.isfinite().all() and not float(times_w[worst]) <= 1.0:
+            said, found, times = float(dz[worst]), float((z_new - z)[worst]), float(times_w[worst])
+            raise UserError(
+                f"{name}: at site {int(site[worst])} change returned {said:.6g}, and outputs "
+                f"differ by {found:.6g} ({times:.3g} times what rounding explains): "
+                f"{WRONG_CHANGE}"
+            )
+
+
+def _described(found: Any) -> str:
+    """Return what was found in a tensor's place, in words."""
+    if isinstance(found, torch.Tensor):
+        return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
+    return type(found).__name__

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Rest = tuple[torch.Tensor, ...]
     OutputAndMore = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+    Change = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Model(Protocol):
@@ -89,6 +90,9 @@ class Offers:
     output_and_gradient : returns (z, g) of x: g = dz / d one_hot(x), float32 [W, D, n_values]
     factors : the same gradient without building it (``output_and_factors``, ``target_rows``,
         ``embedding``)
+    change : (x, site, value) returns z of x with one site of each input set to a value, less z of
+        x: float32 or float64 [W], given site and value, int64 [W]. For outputs that are sums of
+        local terms; `metropolis` then evaluates no whole input but after exchanges.
     conditional_logits : returns (z, l) of x: l[w, i, v] = log-weight of value v at site i given the
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
@@ -106,6 +110,7 @@ class Offers:
 
     output_and_gradient: OutputAndMore | None
     factors: Factors | None
+    change: Change | None
     conditional_logits: OutputAndMore | None
     predicted_from: int
     prefixes: Prefixes | None
@@ -136,6 +141,7 @@ def offers_of(model: Any) -> Offers:
     return Offers(
         output_and_gradient=method("output_and_gradient"),
         factors=factors,
+        change=method("change"),
         conditional_logits=method("conditional_logits"),
         predicted_from=int(getattr(model, "predicted_from", 1)),
         prefixes=prefixes,

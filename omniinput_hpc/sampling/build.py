@@ -62,12 +62,16 @@ class Built:
         return self.rungs[0].model_beta
 
     def check_is_function(self) -> None:
-        """Raise a UserError where the model is no function (see `checked.check_is_function`)."""
-        from omniinput_hpc.models.checked import check_is_function
+        """Raise a UserError where the model is no function, or says of changes what is not so.
+
+        See `checked.check_is_function` and `checked.check_change`.
+        """
+        from omniinput_hpc.models.checked import check_change, check_is_function
 
         g, evaluate = self.geometry, self.rungs[0].walkers.evaluate
         shape, allowed = (g.n_walkers, g.n_sites), models.rounding(self.config)
         check_is_function(evaluate, shape, g.n_values, allowed, _name(self.config))
+        check_change(self.model, shape, allowed, _name(self.config), self.device)
 
     def probe(self) -> list[float]:
         """Return z at 16 inputs that never change: they tell whether the model is the same."""

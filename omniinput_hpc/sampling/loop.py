@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.checked import IS_NO_FUNCTION, NotAFunction
+from omniinput_hpc.models.checked import IS_NO_FUNCTION, WRONG_CHANGE, NotAFunction
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
@@ -176,17 +176,24 @@ def check_outputs(run: Run) -> None:
     moves = run.config.sampler.moves_per_round
     rounds_before = run.next_round + run.config.run.burn_in
     due = (rounds_before + 1) * moves // MOVES_PER_LOOK > rounds_before * moves // MOVES_PER_LOOK
-    compared = run.rungs[0].walkers.model.n_compared  # of all rungs: they share the model
+    model = run.rungs[0].walkers.model  # of all rungs
+    compared = model.n_compared
     if due and compared == run.n_compared:
         for rung in run.rungs:
             rung.walkers.compare_again()
-    run.n_compared = run.rungs[0].walkers.model.n_compared
-    times, apart = run.world.max(np.array(run.rungs[0].walkers.model.apart()))
-    if times > 1.0:
-        raise NotAFunction(
-            f"the model ({run.config.model.kind}) returned outputs for one input that differ by "
-            f"{apart:.3g}, {times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
-        )
+    run.n_compared = model.n_compared
+    found = run.world.max(np.array([*model.apart(), *model.apart(summed=True)]))
+    for (times, apart), what, remedy in zip(
+        found.reshape(2, 2).tolist(),
+        ("returned outputs for one input", "has sums of changes and outputs"),
+        (IS_NO_FUNCTION, WRONG_CHANGE),
+        strict=True,
+    ):
+        if times > 1.0:
+            raise NotAFunction(
+                f"the model ({run.config.model.kind}) {what} that differ by {apart:.3g}, "
+                f"{times:.3g} times what rounding explains: {remedy}"
+            )
 
 
 def commit(run: Run) -> NDArray[np.int64]:

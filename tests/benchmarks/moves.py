@@ -6,12 +6,13 @@
 
 The Toy, the English model, one of Llama's shape with random weights (47 million numbers, 8 heads
 that share 4 of keys and values, 32,000 tokens), and a model that costs next to nothing: the Ising
-model on a square lattice. Prints a table: milliseconds per move of W
-walkers, moves per second, and, where --other names the root of another checkout, how many times
-more that is than its own. Both are timed in turn, each in a process of its own, so that a drift of
-the machine's speed cancels; seconds are of the CPU on one thread, of the clock on more. Recording
-is included, the histogram and exchange are not. `--recording` prints what the histogram takes of a
-segment of 100 moves of 64 walkers: all cells added, and only those met, in turn in one process.
+model on a square lattice, which says how z changes with a site ("ising-whole" does not). Prints a
+table: milliseconds per move of W walkers, moves per second, and, where --other names the root of
+another checkout, how many times more that is than its own. Both are timed in turn, each in a
+process of its own, so that a drift of the machine's speed cancels; seconds are of the CPU on one
+thread, of the clock on more. Recording is included, the histogram and exchange are not.
+`--recording` prints what the histogram takes of a segment of 100 moves of 64 walkers: all cells
+added, and only those met, in turn in one process.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ width = 0.1
 every = 10
 """
 LANGUAGE_MODEL = 'kind = "causal-lm"\npath = "{path}"\nlength = {length}'
-ISING = 'kind = "python"\nfactory = "ising:make"\noptions = {{side = {length}}}'
+ISING = 'kind = "python"\nfactory = "ising:{factory}"\noptions = {{side = {length}}}'
 CASES = [
     # model, length (a side of the lattice), walkers, beta, kernel, moves per timing
     ("toy", 8, 256, 0.5, "metropolis", 30),
@@ -61,7 +62,8 @@ CASES = [
     ("llama", 25, 16, 24.0, "lm-conditional", 5),
     *(("ising", 20, w, 160.0, "discrete-langevin", 20) for w in (4, 64, 512)),
     *(("ising", 20, w, 160.0, "gibbs-with-gradients", 20) for w in (4, 64, 512)),
-    *(("ising", 8, w, 24.0, "metropolis", 500) for w in (4, 64, 512)),
+    *(("ising", side, w, 24.0, "metropolis", 500) for side in (8, 20) for w in (4, 64, 512)),
+    *(("ising-whole", 8, w, 24.0, "metropolis", 500) for w in (4, 64, 512)),
 ]
 
 
@@ -80,7 +82,9 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     clock = time.process_time if threads == 1 else time.perf_counter
     name, length, n_walkers, beta, kernel_name, steps = case
     path = HERE / "inputs/models" / name
-    model = (ISING if name == "ising" else LANGUAGE_MODEL).format(path=path, length=length)
+    factory = {"ising": "make", "ising-whole": "make_whole"}.get(name)
+    model = LANGUAGE_MODEL if factory is None else ISING
+    model = model.format(path=path, length=length, factory=factory)
     text = TEMPLATE.format(model=model, walkers=n_walkers, beta=beta, kernel=kernel_name)
     config = input_file.parse(text, "benchmark")
     checked = CheckedModel(models.build(config, "cpu"), "model")
@@ -189,10 +193,10 @@ def main() -> None:
                     theirs += time_elsewhere(options.other.resolve(), given, options.threads)
         seconds = median(ours)
         ratio = median(theirs) / seconds if theirs else None
-        name, _, walkers, _, kernel, _ = case
+        name, length, walkers, _, kernel, _ = case
         print(
-            f"| {name}, {kernel}, {walkers} | {1e3 * seconds:.2f} | {walkers / seconds:,.0f} | "
-            f"{'-' if ratio is None else f'{ratio:.2f}'} |",
+            f"| {name} {length}, {kernel}, {walkers} | {1e3 * seconds:.2f} | "
+            f"{walkers / seconds:,.0f} | {'-' if ratio is None else f'{ratio:.2f}'} |",
             flush=True,
         )
         rows.append({"model": name, "kernel": kernel, "walkers": walkers, "seconds": seconds,

@@ -41,6 +41,18 @@ class CoupledModel:
         return all_inputs(self)
 
 
+class LocalModel(CoupledModel):
+    """The same, which also says how z changes with a site."""
+
+    def change(self, x, site, value):
+        old = x.gather(1, site[:, None])[:, 0]
+        dz = self.site[site, value] - self.site[site, old]
+        before, after = (x.gather(1, (site + by).clamp(0, 2)[:, None])[:, 0] for by in (-1, 1))
+        dz += (self.pair[before, value] - self.pair[before, old]) * (site > 0)
+        dz += (self.pair[value, after] - self.pair[old, after]) * (site < 2)
+        return dz.to(self.dtype)
+
+
 class AutoregressiveModel:
     """Conditionals that depend on the whole prefix, in rows that are not normalized; float64.
 

@@ -8,6 +8,7 @@ import torch
 from exactness import (
     Draw,
     Explorer,
+    Gaussian,
     ScriptedStream,
     check_alone,
     check_exact,
@@ -16,15 +17,16 @@ from exactness import (
     shift_of_value,
     site_changed,
 )
+from ising import IsingModel, WholeIsing
 from scipy.stats import chisquare
-from toy_models import CoupledModel, KVCacheModel, LatticeModel, ToyKVCache
+from toy_models import CoupledModel, KVCacheModel, LatticeModel, LocalModel, ToyKVCache
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.config.kernels import Mixture
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.kernels import DeviceStream
-from omniinput_hpc.kernels.metropolis import Metropolis, reaches_every_input
+from omniinput_hpc.kernels import DeviceStream, metropolis
+from omniinput_hpc.kernels.metropolis import Metropolis, Summed, reaches_every_input
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -216,6 +218,94 @@ class StaleOutput(Metropolis):
 def test_wrong_variants_fail(wrong):
     with pytest.raises(AssertionError, match=r"invariant|balance|accepted|irreducible|rows"):
         check_exact(wrong(Options(), MODEL, 64), MODEL, Canonical(1.0), DRAWS)
+
+
+LOCAL = LocalModel(dtype=torch.float64)
+
+
+class Counted:
+    """A model whose full evaluations are counted."""
+
+    def __init__(self, model):
+        self.n_sites, self.n_values, self.n_outputs = model.n_sites, model.n_values, 0
+        self.change, self._model = model.change, model
+
+    def output(self, x):
+        self.n_outputs += 1
+        return self._model.output(x)
+
+
+@pytest.mark.parametrize("ensemble", [*map(Canonical, (-2.0, 0.5, 2.0)), Gaussian()])
+def test_transition_matrix_by_changes_is_exact(ensemble):
+    check_exact(Metropolis(Options(), LOCAL, 64), LOCAL, ensemble, DRAWS)
+    check_alone(Metropolis(Options(), LOCAL, 64), LOCAL, ensemble, 2)
+
+
+class WithoutTheRight(LocalModel):
+    """The pair with the next site is forgotten."""
+
+    def change(self, x, site, value):
+        return super().change(x.scatter(1, (site + 1).clamp(max=2)[:, None], 0), site, value)
+
+
+class OfTheOldZ(Metropolis):
+    """Changes are added to the z of the start, rejected or not."""
+
+    def _step_by_change(self, change, state, ensemble, stream):
+        new, info = super()._step_by_change(change, state, ensemble, stream)
+        cache = Summed(state.cache.z + 1.0)
+        return State(new.x, cache.z.to(new.z.dtype), cache), info
+
+
+@pytest.mark.parametrize(
+    ("kernel", "model"), [(Metropolis, WithoutTheRight(dtype=torch.float64)), (OfTheOldZ, LOCAL)]
+)
+def test_wrong_changes_fail(kernel, model):
+    with pytest.raises(AssertionError, match=r"invariant|balance|stale"):
+        check_exact(kernel(Options(), model, 64), model, Canonical(1.0), DRAWS)
+        check_alone(kernel(Options(), model, 64), model, Canonical(1.0), 2)
+
+
+def segment_of(model, n_moves, beta=1.0, sites=1):
+    """Return 32 walkers after some moves."""
+    kernel = Metropolis(Options(sites=sites), model, 32)
+    stream = DeviceStream(rng.generator(5, "moves"), torch.device("cpu"), 1 << 12)
+    x = torch.from_numpy(rng.generator(5, "start").integers(2, size=(32, model.n_sites)))
+    state = kernel.start(x, model.output(x))
+    for _ in range(n_moves):
+        state, _ = kernel.step(state, Canonical(beta), stream)
+    return state
+
+
+def test_changes_give_the_bits_of_full_evaluations():
+    """z of an 8 x 8 lattice is a whole number over 64: no sum is rounded."""
+    by_change = segment_of(IsingModel(8), 300, 24.0)
+    whole = segment_of(WholeIsing(8), 300, 24.0)
+    assert torch.equal(by_change.x, whole.x)
+    assert torch.equal(by_change.z, whole.z)
+
+
+def test_only_the_start_evaluates_whole_inputs(monkeypatch):
+    model = Counted(IsingModel(8))
+    segment_of(model, 300)
+    assert model.n_outputs == 2  # for the state, and at its start
+    monkeypatch.setattr(metropolis, "EVALUATE_EVERY", 100)
+    model.n_outputs = 0
+    segment_of(model, 300)
+    assert model.n_outputs == 4
+    model.n_outputs = 0
+    segment_of(model, 10, sites=3)  # changes are of one site
+    assert model.n_outputs == 11
+
+
+def test_rounding_does_not_add_up():
+    """With changes summed in float32, z would be off by a hundred units in the last place."""
+    model = IsingModel(10)  # z is a whole number over 100: every change is rounded
+    state = segment_of(model, 999, 4.0)
+    exact = model.output(state.x).double()
+    assert (state.z.double() - exact).abs().max() < 4e-7
+    assert (state.cache.z - exact).abs().max() < 4e-6
+    assert state.cache.n_moves == 999
 
 
 def reached(sites_of_parts, n_values, n_sites):

@@ -7,12 +7,12 @@ import pytest
 from language_folders import save_decoder
 from run_tools import LATTICE, ROOT, assert_same
 from run_tools import run as run_program
-from runs_in_progress import WORLD, begin, config_of
+from runs_in_progress import WORLD, begin, config_of, sampled
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.checked import CheckedModel, NotAFunction
+from omniinput_hpc.models.checked import CheckedModel, NonFiniteOutput, NotAFunction
 from omniinput_hpc.sampling import build, loop
 
 SHORT = ["run.rounds=2", "run.burn_in=0", "sampler.steps=6", "sampler.exchanges=10"]
@@ -147,3 +147,78 @@ def test_a_kernel_without_the_comparison_lets_noise_pass(tmp_path, monkeypatch):
     run = begin(noisy(tmp_path, 0.5))
     loop.sample(run)
     run.writer.close()
+
+
+def ising_words(make, side=10):
+    """Return the settings of an Ising model; z of 10 x 10 sites is rounded, of 8 x 8 not."""
+    return [f"model.factory=ising:{make}", f"model.options={{side = {side}}}", "bins.lower=-2.125",
+            "bins.upper=2.125", "ladder.betas=[0.0, 10.0, 25.0, 60.0]"]  # fmt: skip
+
+
+def ising(folder, make, *changes, side=10):
+    return config_of(folder, *ising_words(make, side), *changes)
+
+
+def test_changes_give_the_bytes_of_full_evaluations(tmp_path):
+    files = []
+    for make in ("make", "make_whole"):
+        run = begin(ising(tmp_path / make, make, side=8))
+        loop.sample(run)
+        run.writer.close()
+        files.append(tmp_path / make / "run.h5")
+    assert_same(*files)
+
+
+def test_a_run_by_changes_resumes_with_the_same_bytes(tmp_path):
+    """z is rounded here: what a resumed run begins with must be what the other went on with."""
+    words = ising_words("make")
+    whole = sampled(tmp_path / "whole", *words)
+    assert sampled(tmp_path / "stopped", *words, until=2)
+    assert_same(whole, sampled(tmp_path / "stopped", *words))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            "sign",
+            r"at site \d+ change returned \S+, and outputs differ by .* mend it, or remove it",
+        ),
+        ("corner", r"at site 0 change returned"),
+        ("shape", r"must return float32 or float64 \[8\] for 8 inputs, found float32 \[8, 1\]"),
+        ("type", r"found int64 \[8\]"),
+        ("writes", r"must not write into x"),
+    ],
+)
+def test_a_wrong_change_is_found_at_the_start(tmp_path, kind, message):
+    options = f"model.options={{kind = '{kind}'}}"
+    with pytest.raises(UserError, match=message):
+        build.build(WORLD, ising(tmp_path, "make_wrong", options), None).check_is_function()
+    build.build(WORLD, ising(tmp_path, "make"), None).check_is_function()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("ordered", NotAFunction, r"has sums of changes and outputs that differ by .* mend it, or"),
+        ("nan", NonFiniteOutput, r"returned a z that is not finite for the input of slot"),
+    ],
+)
+def test_a_change_that_is_wrong_for_few_inputs_ends_the_run(tmp_path, kind, error, message):
+    config = ising(
+        tmp_path, "make_wrong", f"model.options={{kind = '{kind}'}}", "sampler.steps=200",
+        "ladder.betas=[0.0, 10.0, 50.0, 200.0]",
+    )  # fmt: skip
+    build.build(WORLD, config, None).check_is_function()  # random inputs do not show it
+    run = begin(config)
+    with pytest.raises(error, match=message):
+        loop.sample(run)
+    run.writer.close()
+
+
+def test_a_model_that_is_declared_to_be_noisy_may_have_changes(tmp_path):
+    options = ["model.options={kind = 'ordered'}", "model.noise=true"]
+    run = begin(ising(tmp_path, "make_wrong", *options))
+    loop.sample(run)
+    run.writer.close()
+    assert run.rungs[0].walkers.model.n_compared == 0

@@ -103,3 +103,18 @@ def test_another_seed_gives_other_samples(run_on, input_file, shared_folder):
     assert run_on(2, input_file, "--set", "run.seed=8", "--set", f"run.output={other}") == 0
     with pytest.raises(AssertionError, match="samples/x"):
         assert_same(shared_folder / "run.h5", other)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_sums_of_changes_are_byte_equal_on_1_2_and_4_ranks(run_on, input_file, shared_folder):
+    """z is rounded, and summed between exchanges only."""
+    from mpi4py import MPI
+
+    words = ["model.factory=ising:make", "model.options={side = 10}", "bins.lower=-2.125",
+             "bins.upper=2.125", "ladder.betas=[0.0, 10.0, 25.0, 60.0]"]  # fmt: skip
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    for n in sizes:
+        changes = [*words, f"run.output={shared_folder}/on-{n}.h5"]
+        assert run_on(n, input_file, *(w for c in changes for w in ("--set", c))) == 0
+    for n in sizes[1:]:
+        assert_same(shared_folder / f"on-{sizes[0]}.h5", shared_folder / f"on-{n}.h5")
