@@ -90,7 +90,7 @@ class Run:
 
 
 def verdict(converged):
-    return SimpleNamespace(verdict=SimpleNamespace(converged=converged))
+    return SimpleNamespace(verdict=SimpleNamespace(converged=converged), trusted_below=-np.inf)
 
 
 def test_a_figure_says_of_what_it_is():
