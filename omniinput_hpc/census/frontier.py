@@ -66,7 +66,8 @@ def lowest(loss: NDArray[np.float64], n: int) -> NDArray[np.bool_]:
 class Frontier:
     """Open prefixes, at most `limit`: of more, those of the highest losses are left for good.
 
-    What is left is never forgotten: its mass and its smallest loss are kept.
+    (An eighth more than must be, so that the next ones need no look at all of them.) What is left
+    is never forgotten: its mass and its smallest loss are kept.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Frontier:
         pairs = ((getattr(self.nodes, k), getattr(nodes, k)) for k in ("x", "depth", "loss"))
         self.nodes = Nodes(*map(join, pairs))
         if len(self.nodes) > self.limit:
-            self.keep(lowest(self.nodes.loss, self.limit))
+            self.keep(lowest(self.nodes.loss, self.limit - self.limit // 8))
 
     def keep(self, some: NDArray[np.bool_]) -> None:
         """Leave all but some prefixes, bool [n], for good."""

@@ -88,7 +88,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
     """
     found, frontier, path = state.found, state.frontier, record.run_path
     found.sort()
-    complete = space.complete_below(frontier.least)
+    complete, open_mass = space.complete_below(frontier.least), frontier.open_mass
     n_bins, edges = complete_bins(found.edges, complete), found.edges
     bins = np.flatnonzero(found.count_b[:n_bins])
     about = [f"absolute: yes (exact, by a census), {line}" for line in lines(state, space)[:1]]
@@ -101,8 +101,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
     with np.errstate(divide="ignore"):
         log_least = np.log(at_least)
     log_most_b = [
-        log_most(space, frontier.open_mass, int(n), z)
-        for n, z in zip(at_least, edges[1:], strict=True)
+        log_most(space, open_mass, int(n), z) for n, z in zip(at_least, edges[1:], strict=True)
     ]
     beyond = slice(n_bins, None)
     bounds: dict[str, NDArray[Any]] = {
@@ -123,7 +122,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
     record.notes += lines(state, space)
     record.add_value("complete below", complete)
     record.add_value("inputs found", int(found.count_b.sum()))
-    record.add_value("open mass", frontier.open_mass)
+    record.add_value("open mass", open_mass)
     record.add_value("prefixes evaluated", state.n_evaluated)
     record.save()
     return paths

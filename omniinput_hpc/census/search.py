@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from omniinput_hpc.models import Model
     from omniinput_hpc.models.prefix_tree import PrefixTree
 
-BATCHES_PER_RANK = 4
-"""Batches of prefixes that a rank gets in a round; each is the root of a walk."""
+DEEP_BATCHES, BEST_BATCHES = 4, 32
+"""Batches of prefixes that a rank gets in a round, longest or lowest first; each is the root of a
+walk. Lowest first the walks are short, and looking through a large frontier takes as long as 1,000
+prefixes."""
 ANY_LOSS = 1e300
 """Above every loss but that of forbidden values."""
 BISECTIONS = 60
@@ -140,7 +142,8 @@ class Search:
         world, popped = self._world, self._none
         numbers = [0.0, 0.0, 0.0]
         if world.rank == 0:
-            at_once = BATCHES_PER_RANK * world.size * self._tree.batch
+            n_batches = BEST_BATCHES if self._best_first else DEEP_BATCHES
+            at_once = n_batches * world.size * self._tree.batch
             popped = self.state.frontier.pop(at_once, self._best_first)
             most = min(self.space.most_loss, self.state.frontier.least_lost)
             descend = float(popped.loss.max(initial=0.0)) if self._best_first else most

@@ -40,10 +40,11 @@ CHAINS = {
 def test_a_chain_equals_enumeration_for_every_z(name):
     model = CHAINS[name]()
     x, z = enumerated(model)
-    for below in thresholds(z, 16):
+    for below in thresholds(z, 8):
         assert finish(search(model, below)) == expected(x, z, below), below
 
 
+@pytest.mark.slow
 def test_a_decoder_equals_enumeration(decoder):
     model = decoder(length=4)
     x, z = enumerated(model)
@@ -116,7 +117,7 @@ def never_right(monkeypatch, spoil):
     """Assert that a spoilt census is wrong for some Z, and the whole one is not."""
     model = MarkovChain(5, 4)
     x, z = enumerated(model)
-    zs = thresholds(z, 16)
+    zs = thresholds(z, 8)
     assert all(finish(search(model, below)) == expected(x, z, below) for below in zs)
     margin = spoil(monkeypatch)
     wrong = [finish(search(model, b, margin)) != expected(x, z, b) for b in zs]
@@ -144,6 +145,7 @@ def test_leaving_prefixes_too_early_loses_inputs(monkeypatch):
     never_right(monkeypatch, spoil)
 
 
+@pytest.mark.slow
 def test_a_bound_by_the_mean_so_far_loses_inputs(monkeypatch):
     """A prefix whose own mean loss is above Z may go on to an input whose mean is not."""
     model = MarkovChain(5, 4)
@@ -159,7 +161,7 @@ def test_a_bound_by_the_mean_so_far_loses_inputs(monkeypatch):
         census._tree._max_batches = 1  # so that every prefix passes by the spoilt place
         return finish(census)
 
-    zs = thresholds(z, 16)
+    zs = thresholds(z, 8)
     assert all(one(below) == expected(x, z, below) for below in zs)
     monkeypatch.setattr(PrefixTree, "walk", by_mean)
     assert any(one(below) != expected(x, z, below) for below in zs)
