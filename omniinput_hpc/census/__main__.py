@@ -37,6 +37,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.runfile import census_file, lock
+from omniinput_hpc.sampling import plan
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -67,12 +68,9 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     world.together(lambda: _check_input(config))
     about = world.on_rank_0(lambda: models.preflight(config))
     path = args.output or census_file.path_of(Path(config.run.output))
-    from omniinput_hpc.models import device as devices
     from omniinput_hpc.models.prefix_tree import PrefixTree, render
 
-    device = world.together(
-        lambda: devices.choose(config.run.device, world.local_rank(), config.run.threads)
-    )
+    device = plan.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     name = f"the model ({config.model.kind})"
     space = world.together(lambda: space_of(model, config, args, device))

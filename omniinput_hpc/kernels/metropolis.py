@@ -14,7 +14,7 @@ from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
-from omniinput_hpc.models.checked import compare, watch
+from omniinput_hpc.models.checked import compare, seen_finite, watch
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Metropolis(Untuned):
         value = (old + shift) % self._model.n_values
         exact = summed.z + change(x, site[:, 0], value[:, 0])  # float64 [W]
         z_new = exact.to(state.z.dtype)
-        if not z_new.is_cpu or not bool(z_new.isfinite().all()):
+        if not seen_finite(z_new):
             watch(self._model, x.scatter(1, site, value), z_new)
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         cache = Summed(accept(accepted, exact, summed.z), summed.n_moves + 1)

@@ -62,8 +62,11 @@ CASES = [
     ("llama", 25, 16, 24.0, "lm-conditional", 5),
     *(("ising", 20, w, 160.0, "discrete-langevin", 20) for w in (4, 64, 512)),
     *(("ising", 20, w, 160.0, "gibbs-with-gradients", 20) for w in (4, 64, 512)),
-    *(("ising", side, w, 24.0, "metropolis", 500) for side in (8, 20) for w in (4, 64, 512)),
-    *(("ising-whole", 8, w, 24.0, "metropolis", 500) for w in (4, 64, 512)),
+    *(
+        (name, side, w, 24.0, "metropolis", 100)
+        for side, w in ((8, 4), (8, 64), (8, 512), (20, 512), (64, 64))
+        for name in ("ising", "ising-whole")
+    ),
 ]
 
 

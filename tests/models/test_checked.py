@@ -4,15 +4,17 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from language_folders import save_decoder
 from run_tools import LATTICE, ROOT, assert_same
 from run_tools import run as run_program
 from runs_in_progress import WORLD, begin, config_of, sampled
+from toy_models import lattice
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.checked import CheckedModel, NonFiniteOutput, NotAFunction
+from omniinput_hpc.models.checked import CheckedModel, NonFiniteOutput, NotAFunction, seen_finite
 from omniinput_hpc.sampling import build, loop
 
 SHORT = ["run.rounds=2", "run.burn_in=0", "sampler.steps=6", "sampler.exchanges=10"]
@@ -222,3 +224,19 @@ def test_a_model_that_is_declared_to_be_noisy_may_have_changes(tmp_path):
     loop.sample(run)
     run.writer.close()
     assert run.rungs[0].walkers.model.n_compared == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_seen_in_every_place(bad):
+    for places in ([0], [7], [3, 4]):
+        z = torch.linspace(-1, 1, 8)
+        assert seen_finite(z)
+        z[places] = torch.tensor([bad, -bad])[: len(places)]
+        assert not seen_finite(z)
+    assert not seen_finite(torch.full((8,), 3e38))  # their sum is too large: not sure, so no
+    checked = CheckedModel(lattice("cpu"), "model")
+    checked.watch(torch.zeros((8, 6), dtype=torch.int64), torch.full((8,), 3e38))
+    checked.raise_if_nonfinite()  # looked at one by one, they are finite
+    checked.watch(torch.zeros((8, 6), dtype=torch.int64), z)
+    with pytest.raises(NonFiniteOutput, match="slot 3"):
+        checked.raise_if_nonfinite()
