@@ -3,7 +3,8 @@
 Errors of bins with few counts are not to be believed: neighbouring bins are joined until both runs
 have 50 effective counts in each range that is judged. Ranges are correlated (all hang on the same
 free energies), so that the agreement of all is judged by Hotelling's T^2 over a few groups of them,
-with the covariance of the jackknife of both runs and the degrees of freedom of Krishnamoorthy & Yu,
+with the covariance of the jackknife of both runs (`plain_log_g_jb`: wider errors, right for bins of
+few draws, would hide that two runs disagree) and the degrees of freedom of Krishnamoorthy & Yu,
 Stat. Probab. Lett. 66, 161 (2004). Only the shape is compared: the groups' contrasts with the last
 one.
 """
@@ -81,7 +82,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     if not np.array_equal(a.edges, b.edges):
         raise EstimateError("the two runs have other [bins]; give both the same")
     limits = judged_ranges(a, b)
-    sums = [(join_bins(d.log_g_b, limits), join_bins(d.log_g_jb, limits)) for d in (a, b)]
+    sums = [(join_bins(d.log_g_b, limits), join_bins(d.plain_log_g_jb, limits)) for d in (a, b)]
     each = [jackknife_error(*s, d.lanes_g) for s, d in zip(sums, (a, b), strict=True)]
     total = np.hypot(*each)
     use = np.isfinite(total) & (total > 0)
@@ -168,12 +169,15 @@ def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
         return np.asarray(sums[..., :-1] - sums[..., -1:])
 
     m = len(limits) - 2
-    known = all(np.isfinite(contrasts(d.log_g_jb)).all() and len(d.lanes_g) > 1 for d in (a, b))
+    known = all(
+        np.isfinite(contrasts(d.plain_log_g_jb)).all() and len(d.lanes_g) > 1 for d in (a, b)
+    )
     if m < 1 or not known:
         return np.nan, np.nan
     covariances = []
     for d in (a, b):
-        deviation = jackknife_deviations(contrasts(d.log_g_b), contrasts(d.log_g_jb), d.lanes_g)
+        value, value_j = contrasts(d.log_g_b), contrasts(d.plain_log_g_jb)
+        deviation = jackknife_deviations(value, value_j, d.lanes_g)
         covariances.append(deviation.T @ deviation)
     difference = contrasts(a.log_g_b) - contrasts(b.log_g_b)
     inverse = np.linalg.inv(covariances[0] + covariances[1])

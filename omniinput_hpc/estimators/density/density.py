@@ -20,7 +20,7 @@ from omniinput_hpc.estimators.density.facts import (
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
 from omniinput_hpc.estimators.density.outside import NOT_KNOWN, Outside, outside_bins
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
-from omniinput_hpc.estimators.density.terms import Terms, join_terms
+from omniinput_hpc.estimators.density.terms import DrawTerms, Terms, join_terms, not_widened
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
@@ -40,6 +40,8 @@ class Density(Observed):
     log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
     block_error_b : float64 [B], the same over blocks of rounds; inf if not known
     log_g_jb : float64 [G, B], without lane group j; NaN where that could not be solved
+    plain_log_g_jb : float64 [G, B], the same; of independent draws without what widens the errors
+        of bins of few draws (see `terms`): for ranges of bins that hold many
     absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
     verdict : Verdict
     log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
@@ -56,6 +58,7 @@ class Density(Observed):
     log_g_error_b: FloatArray
     block_error_b: FloatArray
     log_g_jb: FloatArray
+    plain_log_g_jb: FloatArray
     absolute: bool
     verdict: Verdict = field(repr=False)
     log_g_upper_b: FloatArray
@@ -176,6 +179,9 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     problem = _Problem(observed.label_k, observed.weight_k, absolute)
     log_g_b, f_k = problem.solve(lanes, everything)
     log_g_jb, why = problem.without_each(lanes, f_k)
+    plain_log_g_jb = log_g_jb
+    if any(isinstance(part, DrawTerms) for part in lanes):
+        plain_log_g_jb, _ = problem.without_each(not_widened(lanes), f_k)
     below_b = observed.edges[:-1] < observed.cold.floor
     log_g_error_b, log_g_upper_b = errors_and_bounds(
         log_g_b, log_g_jb, observed, observed.effective_b, below_b
@@ -207,6 +213,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_error_b=log_g_error_b,
         block_error_b=block_error_b,
         log_g_jb=log_g_jb,
+        plain_log_g_jb=plain_log_g_jb,
         absolute=absolute,
         verdict=verdict,
         log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),

@@ -27,14 +27,15 @@ whose distribution is a function of z (v_i alike within a bin) enter with every 
 
 The jackknife misleads just so: parts that all lack the heavy draws agree. Where d_b without one
 part differs less from part to part than 1 / sqrt(a_b), the differences are stretched to that, so
-that whatever is computed from the replicates (errors, draws of curves, comparisons, densities of
-chains and draws) has the larger of both errors.
+that whatever is computed from the replicates (errors, draws of curves, densities of chains and
+draws) has the larger of both errors. A test of whether two runs agree would be too lenient by that:
+where ranges of bins hold enough draws, it takes the replicates as they are (`not_widened`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -114,6 +115,7 @@ class DrawTerms:
     log_top_b : float64 [B]
     draws : float, N of all parts, also those outside the bins
     size_p : int64 [P]
+    widened : whether differences from part to part are stretched, as the module says
     """
 
     number_pb: IntArray
@@ -123,6 +125,7 @@ class DrawTerms:
     log_top_b: FloatArray
     draws: float
     size_p: IntArray
+    widened: bool = True
 
     def effective_b(self) -> FloatArray:
         """Return how many equal draws all parts' are worth [B]: the lesser of own and pooled."""
@@ -142,7 +145,7 @@ class DrawTerms:
     def _moved_pb(self) -> FloatArray:
         """What is added to log d_b without part p, so that the jackknife has the larger error."""
         n_parts = len(self.size_p)
-        if n_parts < 2:
+        if n_parts < 2 or not self.widened:
             return np.zeros_like(self.first_pb)
         rest_p = (self.size_p.sum() - self.size_p) / self.size_p.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -209,6 +212,11 @@ class DrawSums:
         """Return the sums."""
         sums = (self._number, self._first, self._second, self._logs, self._top)
         return DrawTerms(*sums, draws, size_p)
+
+
+def not_widened(terms: Sequence[Terms]) -> Sequence[Terms]:
+    """Return the same terms, those of draws as they differ from part to part by themselves."""
+    return [replace(t, widened=False) if isinstance(t, DrawTerms) else t for t in terms]
 
 
 def join_terms(terms: Sequence[Terms], keep_p: BoolArray) -> Equations:

@@ -70,6 +70,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
         count_b=total(density.count_b),
         log_g_b=log_g_b,
         log_g_jb=log_g_jb,
+        plain_log_g_jb=join_bins(density.plain_log_g_jb, limits),
         log_g_error_b=error_b,
         effective_b=effective_b,
         log_g_upper_b=upper_b if density.verdict.converged else np.full(len(spans), np.nan),

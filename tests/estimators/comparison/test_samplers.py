@@ -5,6 +5,7 @@ from dataclasses import replace
 import model_pair
 import numpy as np
 import pytest
+from decoder_chain import DecoderChain
 from lattice import ArrayRun
 from pair_runs import ABSOLUTE, EDGES, RELATIVE, draw
 from scipy.stats import kstest
@@ -42,6 +43,23 @@ def test_p_values_are_uniform_where_both_are_right():
     assert kstest(p_values, "uniform").pvalue > 0.001, p_values
     assert np.mean(np.array(inputs) < 0.05) < 0.2
     assert found.n_features > 100
+
+
+@pytest.mark.slow
+def test_p_values_of_independent_draws_are_uniform():
+    """Uneven weights: the wider errors of bins of few draws would make every p-value too large."""
+    model, p_values, lenient = DecoderChain(0), [], []
+    for seed in range(N_RUNS):
+        runs = (
+            model.ancestral_run([0.0, 0.5, 1.5], seed), model.ancestral_run([0.0, 0.8, 2.5], 10**6 + seed)
+        )  # fmt: skip
+        densities = [density_of_run(run) for run in runs]
+        p_values.append(compare_samplers(*densities).p)
+        widened = [replace(d, plain_log_g_jb=d.log_g_jb) for d in densities]
+        lenient.append(compare_samplers(*widened).p)
+    assert kstest(p_values, "uniform").pvalue > 0.001, p_values
+    assert (np.array(lenient) > p_values).all()
+    assert np.mean(lenient) > np.mean(p_values) + 0.05
 
 
 def test_another_law_is_found():
