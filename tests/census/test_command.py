@@ -226,7 +226,7 @@ def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
     assert whole.returncode == 0, whole.stderr
     parts = tmp_path / "parts.census.h5"
     kills = 0
-    for ranks in (2, 1, 2, 1):
+    for ranks in (2, 1):
         process = subprocess.Popen(
             command(path, *words, "--output", parts, ranks=ranks, module="eager_census"),
             env=environment(), cwd=ROOT, start_new_session=True,
