@@ -50,10 +50,10 @@ def test_p_values_of_independent_draws_are_uniform():
     """Uneven weights: the wider errors of bins of few draws would make every p-value too large."""
     model, p_values, lenient = DecoderChain(0), [], []
     for seed in range(N_RUNS):
-        runs = (
-            model.ancestral_run([0.0, 0.5, 1.5], seed), model.ancestral_run([0.0, 0.8, 2.5], 10**6 + seed)
-        )  # fmt: skip
-        densities = [density_of_run(run) for run in runs]
+        densities = [
+            density_of_run(model.ancestral_run(betas, run_seed))
+            for betas, run_seed in (([0.0, 0.5, 1.5], seed), ([0.0, 0.8, 2.5], 10**6 + seed))
+        ]
         p_values.append(compare_samplers(*densities).p)
         widened = [replace(d, plain_log_g_jb=d.log_g_jb) for d in densities]
         lenient.append(compare_samplers(*widened).p)
