@@ -187,6 +187,7 @@ def _sample(
     seconds = request.age
     loop.warn(run)
     log.info("complete: %s, %s", path, duration(seconds))
+    log.info("its density, and whether it has converged: python -m omniinput_hpc reweight %s", path)
 
 
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:

@@ -82,7 +82,7 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
     lines += [
         f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, kernel "
         f"{proposal.tree['kernel']['name']}, {proposal.tree['sampler']['walkers']} walkers a beta.",
-        f"Cost, estimated by the pilot: {cost(proposal)}.",
+        f"Cost, estimated by the pilot: {cost(proposal)}; on a machine that does other work, more.",
     ]
     return lines + [f"Note: {note}." for note in proposal.notes]
 

@@ -6,6 +6,7 @@ It is the program itself that runs, so that errors, swaps and times are those of
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from omniinput_hpc.sampling.restart import Existing, Identity
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.parallel.stopping import StopCheck
+    from omniinput_hpc.runfile.layout import Geometry
     from omniinput_hpc.sampling.build import Built
 
 BURN_IN, ROUNDS = 6, 8
@@ -72,8 +74,9 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     built.check_is_function()
     once = _seconds_of_an_exchange(built, stopping)
     steps = config.sampler.steps
-    if once * FEWEST_EXCHANGES * (BURN_IN + ROUNDS) > PATIENCE * seconds:
-        return _unseen(g.n_rungs, once / steps, steps)
+    times = once * FEWEST_EXCHANGES * (BURN_IN + ROUNDS) / (PATIENCE * seconds)
+    if times > 1.0:
+        return _unseen(g, once / steps, steps, times)
     exchanges = max(FEWEST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
@@ -104,15 +107,19 @@ def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
     return max(seconds, 1e-4)
 
 
-def _unseen(n_rungs: int, per_move: float, steps: int) -> Seen:
-    """Return what is known of a ladder that is too slow to be rehearsed: its time alone."""
-    nothing = np.full(n_rungs, np.nan)
+def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
+    """Return what is known of a run that could not be tried: its time alone.
+
+    A pilot of so many `times` the seconds would do.
+    """
+    nothing = np.full(g.n_rungs, np.nan)
     moves = choose.ROUNDS * choose.LEAST_EXCHANGES * steps // 4
     return Seen(
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
         nothing[1:],
-        "the model is too slow for a rehearsal of so many seconds (--seconds)",
+        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: give "
+        f"--seconds {math.ceil(times + 0.5)} times as large",
     )
 
 
