@@ -357,7 +357,8 @@ def test_another_model_is_found(path):
 def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
-    words = ["--set", "run.rounds=10000", "--max-walltime", "100"]
+    # a round that takes less time than to read the file twice cannot be verified
+    words = ["--set", "run.rounds=10000", "--set", "sampler.steps=400", "--max-walltime", "100"]
     process = subprocess.Popen(
         command(toml, *words), stderr=subprocess.PIPE, env=environment(), cwd=ROOT
     )
