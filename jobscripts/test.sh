@@ -9,7 +9,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 mpi_sizes=(2 3 4)
-mpi_limit=300      # seconds for each mpirun
+mpi_limit=480      # seconds for each mpirun
 mpi_test_limit=120 # seconds for one MPI test
 failed=()
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from omniinput_hpc.api.estimates import JoinedRuns
     from omniinput_hpc.api.run import Run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "join", "open"]
 
 
 def open(path: str | Path, damaged: bool = False) -> Run:
@@ -30,3 +31,19 @@ def open(path: str | Path, damaged: bool = False) -> Run:
     from omniinput_hpc.api.run import Run
 
     return Run(path, damaged)
+
+
+def join(*runs: Run) -> JoinedRuns:
+    """Join opened runs of one model, of other seeds or rungs: one density, one curve.
+
+    Raises
+    ------
+    UserError
+        No run is given.
+    """
+    from omniinput_hpc.api.estimates import JoinedRuns
+    from omniinput_hpc.errors import UserError
+
+    if not runs:
+        raise UserError("join takes opened runs: join(run, other)")
+    return JoinedRuns([run.reader for run in runs])

@@ -17,13 +17,34 @@ def lane_groups(n_walkers: int) -> NDArray[np.int64]:
     return np.arange(n_walkers) * n_groups // n_walkers
 
 
+def starting_parts(n_walkers: int, n_parts: int) -> NDArray[np.int64]:
+    """Return which part of the lanes each one is in, int64 [W]: whole groups that follow.
+
+    Rungs colder than a language model itself start each part elsewhere.
+    """
+    group_w = lane_groups(n_walkers)
+    return parts_of_groups(int(group_w[-1]) + 1, n_parts)[group_w]
+
+
+def parts_of_groups(n_groups: int, n_parts: int) -> NDArray[np.int64]:
+    """Return which part each group of lanes is in, int64 [G]."""
+    return np.arange(n_groups) * n_parts // n_groups
+
+
+def groups_of(lanes: range, n_walkers: int) -> range:
+    """Return the groups that some neighbouring lanes are in, of the W of a rung."""
+    group_w = lane_groups(n_walkers)
+    return range(int(group_w[lanes[0]]), int(group_w[lanes[-1]]) + 1)
+
+
 class Histogram:
-    """Histogram of z of one rung: per round, and cumulative per group of lanes.
+    """Histogram of z of some lanes of a rung: per round, and cumulative per group of lanes.
 
     Parameters
     ----------
     edges : float64 [B + 1]; bins are half-open, the last one closed
     n_walkers : W
+    lanes : which of them are counted here, all by default; G are the groups that they are in
 
     Attributes
     ----------
@@ -34,10 +55,14 @@ class Histogram:
     extremes : float64 [2], lowest and highest output of this round; inf and -inf without any
     """
 
-    def __init__(self, edges: NDArray[np.float64], n_walkers: int) -> None:
+    def __init__(
+        self, edges: NDArray[np.float64], n_walkers: int, lanes: range | None = None
+    ) -> None:
         self._edges = edges
-        self._group_w = lane_groups(n_walkers)
-        n_groups, n_bins = int(self._group_w[-1]) + 1, len(edges) - 1
+        lanes = range(n_walkers) if lanes is None else lanes
+        groups = groups_of(lanes, n_walkers)
+        self._group_w = lane_groups(n_walkers)[lanes.start : lanes.stop] - groups.start
+        n_groups, n_bins = len(groups), len(edges) - 1
         self.counts_b = np.zeros(n_bins, dtype=np.int64)
         self.outside = np.zeros(2, dtype=np.int64)
         self.lane_counts_gb = np.zeros((n_groups, n_bins), dtype=np.uint64)

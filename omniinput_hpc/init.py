@@ -42,6 +42,11 @@ CHOSEN = ("output", "rounds", "burn_in")
 """Keys of [run] that may not."""
 
 
+MODEL_HELP = """a folder, a name of the hub, a file of weights (*.gguf; *.safetensors with --kind
+image-classifier and --set model.factory=module:function), or module:function of a model of your own
+(docs/tutorial.md, section 7)"""
+
+
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
@@ -131,7 +136,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
     words = "Look at a model for a minute, and write an input file that samples it."
     parser = arguments.new_parser(program, words, "inputs/models/english --output my.toml")
     add = parser.add_argument
-    add("model", metavar="MODEL", help="a folder, a name of the hub, or module:function")
+    add("model", metavar="MODEL", help=MODEL_HELP)
     add("--kind", choices=model_table.KINDS, help="(default: found from its files)")
     add("--length", type=arguments.positive_count, help="tokens of an input (default: 25)")
     add("--output", type=Path, metavar="FILE.toml", help="(default: MODEL's name, here)")
@@ -144,7 +149,10 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
         help="wanted standard error of ln g, typically (default: %(default)s)",
     )
     aim.add_argument(
-        "--hours", type=arguments.positive_seconds, metavar="H", help="or: hours of one process"
+        "--hours",
+        type=arguments.positive_seconds,
+        metavar="H",
+        help="or: hours of computing by one process; two take half as long",
     )
     add("--side", choices=("low", "high"), help="the confident end of z (default: by kind)")
     add(

@@ -73,8 +73,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
             log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
             return EXIT_COMPLETE
 
-        walkers = config.sampler.walkers  # of the other model's input file
-        batch = run.walkers if walkers == "auto" else walkers
+        batch = _batch(run, config)
         model, device = _build(world, run, config, args.input, about, rounds)
         world.together(lambda: _try_out(model, run, config, args.input, batch, device))
         attributes = {
@@ -202,6 +201,17 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
     except OSError as error:
         raise UserError(f"{path} cannot be made: {error.strerror or error}") from None
     return done
+
+
+def _batch(run: RunReader, config: Config) -> int:
+    """Return how many inputs are evaluated at once, as the other model's input file says.
+
+    Where it leaves that open, as many as the run did.
+    """
+    if config.sampler.walkers != "auto":
+        return config.sampler.block_walkers
+    stored = input_file.parse(run.config_toml, f"{run.path} (stored input)")
+    return run.walkers // stored.sampler.blocks
 
 
 def _open_writer(

@@ -16,6 +16,7 @@ _PURPOSES = {
     "fingerprint": 4,
     "choices": 5,
     "trial": 6,
+    "look-ahead": 7,
 }
 
 
@@ -25,7 +26,8 @@ def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     Parameters
     ----------
     seed : the run's seed, below 2^32
-    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices", "trial"
+    purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices",
+        "trial", "look-ahead"
     indices : the rest of the key (rung, round, exchange), each below 2^32
     """
     words = (_PURPOSES[purpose], *indices)

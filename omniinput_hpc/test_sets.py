@@ -7,8 +7,9 @@ Table 1)::
         --negatives mnist:FOLDER:0 --negatives fashion:FOLDER
     python -m omniinput_hpc.test_sets inputs/english-25.toml --data my_texts.txt
 
-A set is ``NAME:FOLDER[:CLASSES]``: mnist, fashion, kuzushiji, emnist (byclass), qmnist, cifar10,
-cifar100, with the test files in FOLDER and classes such as 0 or 0,2,3; ``digits[:CLASSES]``, the
+A set is ``NAME:FOLDER[:CLASSES]``: mnist, fashion, kuzushiji, emnist (byclass, turned upright;
+emnist-as-stored: on their side, as the papers' numbers ask for), qmnist, cifar10, cifar100, with
+the test files in FOLDER and classes such as 0 or 0,2,3; ``digits[:CLASSES]``, the
 test images of scikit-learn's digits; or a file of your own, for every kind of model: texts (.txt,
 a text a line; .jsonl with "text" and perhaps "label"), values (.npy, .csv, .jsonl with "values"),
 pictures (.npy, a folder of PNG). --data takes files whose labels (1 positive, 0 negative) say what
@@ -26,7 +27,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import auc, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    auc,
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
@@ -74,17 +81,19 @@ def read_set(text: str) -> Images:
 
 def scores(
     positive: NDArray[np.float64], negative: NDArray[np.float64]
-) -> tuple[float, float, float]:
-    """Return AUPR, AUROC and FPR95 of outputs z; a higher z means positive.
+) -> tuple[float, float, float, float]:
+    """Return AUPR, average precision, AUROC and FPR95 of outputs z; a higher z means positive.
 
-    FPR95 is the share of negatives above the threshold that finds 95% of the positives.
+    The AUPR joins the curve's points by straight lines, the average precision by steps. FPR95 is
+    the share of negatives above the threshold that finds 95% of the positives.
     """
     truth = np.concatenate([np.ones(len(positive)), np.zeros(len(negative))])
     z = np.concatenate([positive, negative])
     precision, recall, _ = precision_recall_curve(truth, z)
     false_rate, true_rate, _ = roc_curve(truth, z, drop_intermediate=False)
     fpr95 = float(false_rate[np.argmax(true_rate >= 0.95)])
-    return float(auc(recall, precision)), float(roc_auc_score(truth, z)), fpr95
+    average = float(average_precision_score(truth, z))
+    return float(auc(recall, precision)), average, float(roc_auc_score(truth, z)), fpr95
 
 
 def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
@@ -184,7 +193,7 @@ def table(found: Sequence[Outputs], config: Config) -> list[str]:
 
 
 def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
-    """Return the table of AUPR, AUROC and FPR95, of all positives against each set of negatives.
+    """Return the table of `scores`, in percent, of all positives against each set of negatives.
 
     Empty where there are none. `side`: "high" where a high z means positive, else "low".
     """
@@ -197,7 +206,8 @@ def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
     width = max(len("negatives"), *(len(one.name) for one in negatives))
     lines = [
         f"positives: {len(z)}, found at {side} z",
-        f"{'negatives':<{width}}       n    AUPR   AUROC   FPR95  (in percent)",
+        f"{'negatives':<{width}}       n    AUPR      AP   AUROC   FPR95  "
+        "(in percent; AP: average precision)",
     ]
     for one in negatives:
         row = "".join(f"{100 * value:8.2f}" for value in scores(sign * z, sign * one.z))

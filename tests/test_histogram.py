@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from omniinput_hpc.histogram import Histogram, bin_of, lane_groups
+from omniinput_hpc.histogram import Histogram, bin_of, groups_of, lane_groups
 
 EDGES = 0.0 + np.arange(11) * 0.1
 
@@ -51,6 +51,24 @@ def test_counts_agree_with_numpy():
 def spread(random, shape):
     """Return outputs of many magnitudes, so that sums depend on the order, float32."""
     return np.exp(random.uniform(-30.0, 0.0, size=shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("n_walkers", "n_blocks"), [(12, 3), (48, 3), (64, 32), (20, 4)])
+def test_blocks_of_lanes_count_what_the_rung_does(n_walkers, n_blocks):
+    """Also where a group of lanes is in two blocks, or several blocks are in one group."""
+    z_tw = spread(np.random.default_rng(2), (9, n_walkers))
+    whole, width = Histogram(EDGES, n_walkers), n_walkers // n_blocks
+    whole.add(z_tw)
+    lane_counts_gb, counts_b = np.zeros_like(whole.lane_counts_gb), 0
+    for begin in range(0, n_walkers, width):
+        lanes = range(begin, begin + width)
+        block, groups = Histogram(EDGES, n_walkers, lanes), groups_of(lanes, n_walkers)
+        assert sorted(set(lane_groups(n_walkers)[begin : begin + width])) == list(groups)
+        block.add(z_tw[:, begin : begin + width])
+        lane_counts_gb[groups.start : groups.stop] += block.lane_counts_gb
+        counts_b += block.counts_b
+    np.testing.assert_array_equal(lane_counts_gb, whole.lane_counts_gb)
+    np.testing.assert_array_equal(counts_b, whole.counts_b)
 
 
 @pytest.mark.parametrize("n_walkers", [1, 5, 64])

@@ -96,7 +96,6 @@ TESTED_ELSEWHERE = {
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },
     "sampling": {
-        "kernels/test_independent.py": ["anchors"],
         "mpi/test_exchange.py": ["exchange"],
         "kernels/test_no_waiting.py": ["walkers"],
     },

@@ -18,14 +18,16 @@ INPUT = str(ROOT / "inputs/digits-mlp.toml")
 
 def test_scores_by_hand():
     positive, negative = np.array([4.0, 3.0, 1.0]), np.array([2.0, 0.0])
-    aupr, auroc, fpr95 = test_sets.scores(positive, negative)
+    aupr, average, auroc, fpr95 = test_sets.scores(positive, negative)
     assert auroc == pytest.approx(5 / 6)  # of 6 pairs one is the wrong way round
     assert fpr95 == pytest.approx(0.5)  # all three positives are found at z >= 1
     # precision 1, 1, 2/3, 3/4 at recall 1/3, 2/3, 2/3, 1, joined by straight lines
     assert aupr == pytest.approx(2 / 3 + (2 / 3 + 3 / 4) / 2 / 3)
-    assert test_sets.scores(negative, positive)[1] == pytest.approx(1 / 6)
+    # by steps: each third of the recall at the precision with which it is reached
+    assert average == pytest.approx((1 + 1 + 3 / 4) / 3)
+    assert test_sets.scores(negative, positive)[2] == pytest.approx(1 / 6)
     many = np.arange(100.0)
-    assert test_sets.scores(many, np.array([4.5, 5.5, -1.0, -2.0]))[2] == pytest.approx(0.25)
+    assert test_sets.scores(many, np.array([4.5, 5.5, -1.0, -2.0]))[3] == pytest.approx(0.25)
 
 
 @pytest.mark.slow
@@ -37,7 +39,7 @@ def test_the_digits_family_on_its_own_test_set(tmp_path, capsys, monkeypatch):
     assert test_sets.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = lines[1 + next(n for n, line in enumerate(lines) if line.startswith("negatives")) :]
-    auroc = {line.split()[0]: float(line.split()[3]) for line in rows[:2]}
+    auroc = {line.split()[0]: float(line.split()[4]) for line in rows[:2]}
     assert auroc["digits:0"] > 99
     assert auroc["digits:2,3,4,5,6,7,8,9"] < auroc["digits:0"]
     rows = path.read_text().splitlines()
@@ -107,11 +109,9 @@ def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypat
     out = capsys.readouterr().out.splitlines()
     config = input_file.load(ROOT / "inputs/toy.toml", [])
     z = models.build(config, "cpu").output(torch.from_numpy(x)).numpy().astype(float)
-    aupr, auroc, fpr95 = (100 * s for s in test_sets.scores(-z[label == 1], -z[label == 0]))
+    numbers = [100 * s for s in test_sets.scores(-z[label == 1], -z[label == 0])]
     (row,) = [line for line in out if line.startswith(str(file)) and "%" not in line]
-    assert row.split()[1:] == [
-        str((label == 0).sum()), f"{aupr:.2f}", f"{auroc:.2f}", f"{fpr95:.2f}"
-    ]  # fmt: skip
+    assert row.split()[1:] == [str((label == 0).sum()), *(f"{s:.2f}" for s in numbers)]
     assert f"positives: {label.sum()}, found at low z" in out
     np.testing.assert_allclose(np.sort(read_test_sets(path)[str(file)]), np.sort(z), rtol=1e-6)
 

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omniinput_hpc.api import results
+from omniinput_hpc.api.estimates import Estimates
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.precision_recall.from_rule import (
-    Rule,
-    call_rule,
-    check_scores,
-    rule_curve,
-    sum_scores,
-)
 from omniinput_hpc.models.table import z_label
-from omniinput_hpc.results import curves, diagnosis, tables
+from omniinput_hpc.results import diagnosis
 from omniinput_hpc.runfile import reader
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.figure import Figure
 
 MAX_SAMPLES = 1_000_000
 
 
-class Run:
+class Run(Estimates):
     """A run file, also of a run that goes on: its committed rounds at the time it was opened.
 
     Use it as a context manager, or call `close`. It takes no lock.
@@ -48,7 +38,7 @@ class Run:
         on_damage = reader.warn if damaged else reader.refuse
         self.reader = reader.open_run(path, on_damage)
         self.path = Path(path)
-        self._density: results.Density | None = None
+        super().__init__([self.reader])
 
     @property
     def rounds(self) -> int:
@@ -64,61 +54,6 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The input file, as dictionaries."""
         return self.reader.config
-
-    def density(self) -> results.Density:
-        """Return how many inputs have which output, with errors and the verdict.
-
-        Raises
-        ------
-        EstimateError
-            No committed round, no counts inside the bins, or rungs that share no bin.
-        """
-        if self._density is None:
-            found = density_of_run(self.reader)
-            self._density = results.Density(found, z_label(self.config), self._source())
-        return self._density
-
-    def precision_recall(
-        self,
-        rule: str | Callable[[NDArray[np.int64]], object] | None = None,
-        scores: Sequence[str | Path] = (),
-        key: str | Path | None = None,
-        side: curves.Side | None = None,
-        fewest_inputs: int = FEWEST_INPUTS,
-        fewest_lanes: int = FEWEST_LANES,
-        recall_range: tuple[float, float] | None = None,
-    ) -> results.PrecisionRecall:
-        """Return precision and recall over all inputs, by a rule or by score files.
-
-        Parameters
-        ----------
-        rule : a function from inputs, int64 [n, D], to scores [n] in [0, 1], or its name
-            "module:function"
-        scores, key : score files of one or several annotators, and the key of their tasks
-            (default: beside them)
-        side : the model's confident outputs, "low" or "high" (default: what the run says of it)
-        fewest_inputs, fewest_lanes : that a bin must have
-        recall_range : of ln recall, that the AUPR is over (default: the curve's own ends)
-
-        Raises
-        ------
-        UserError, EstimateError
-            Neither rule nor scores, or both; a rule that fails; score files of another run.
-        """
-        if (rule is None) == (not scores):
-            raise UserError("precision_recall takes a rule or score files: give one of them")
-        density, fewest = self.density().estimate, (fewest_inputs, fewest_lanes)
-        if callable(rule):
-            name = getattr(rule, "__qualname__", type(rule).__name__)
-            sums = sum_scores(self.reader, density, _checked(rule, name), fewest_inputs)
-            its_side = curves.confident_side(self.reader, side)
-            curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
-            found = curves.RunCurve(curve, density, name, its_side, fewest=fewest)
-        else:
-            files, key = [Path(path) for path in scores], None if key is None else Path(key)
-            by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
-            found = curves.curve_of(self.reader, density, by)
-        return results.PrecisionRecall(found, z_label(self.config), self._source())
 
     def samples(
         self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None
@@ -167,10 +102,6 @@ class Run:
         traces, paths = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
         return results.Diagnosis(found, z_label(self.config), self._source(), traces, paths)
 
-    def plot(self) -> Figure:
-        """Return the picture of the density."""
-        return self.density().plot()
-
     def to_arviz(self) -> xarray.DataTree:
         """Return the recorded outputs as a DataTree that ArviZ takes: see `api.arviz`."""
         from omniinput_hpc.api.arviz import to_arviz
@@ -188,9 +119,6 @@ class Run:
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         self.close()
-
-    def _source(self) -> str:
-        return tables.describe_run(self.reader)
 
     def _facts(self) -> dict[str, str]:
         run = self.reader
@@ -216,8 +144,3 @@ class Run:
         ]
         title = f"<strong>Run {escape(str(self.path))}</strong>"
         return f"<div>{title}<table>{''.join(rows)}</table></div>"
-
-
-def _checked(rule: Callable[[NDArray[np.int64]], object], name: str) -> Rule:
-    """Return a rule whose mistakes are named, and whose scores are checked."""
-    return lambda x: check_scores(call_rule(rule, x, name, "rule"), len(x), name)

@@ -104,8 +104,7 @@ def space_of(model: Any, config: Config, args: argparse.Namespace, device: str) 
     assert rounding is not None  # see `_check_input`
     reference = 1.0 if args.below is None else abs(args.below)
     margin = args.margin or MARGIN * (rounding[0] + rounding[1] * reference)
-    walkers = config.sampler.walkers
-    batch = WALKERS if walkers == "auto" else walkers
+    batch = WALKERS if config.sampler.walkers == "auto" else config.sampler.block_walkers
     space = (model.n_sites, model.n_values, first)
     return Space(*space, args.below, margin, batch, device)
 

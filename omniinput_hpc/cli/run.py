@@ -85,7 +85,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
     if found.resume:
-        world.together(lambda: restart.check_rounds(Path(config.run.output), built.held))
+        world.together(lambda: restart.check_rounds(Path(config.run.output), built.written))
     if args.check:
         return EXIT_COMPLETE
     with lock.hold(Path(config.run.output), world) as held_lock:
@@ -124,7 +124,11 @@ def _tried(
     if check:
         n_walkers = built.config.sampler.n_walkers
         world.on_rank_0(lambda: kept_walkers.keep(setting, n_walkers))
-    return built, measured if check else None, auto_walkers.shown(built.trials)
+    return (
+        built,
+        measured if check else None,
+        auto_walkers.shown(built.trials, "block" if built.config.sampler.blocks > 1 else "rung"),
+    )
 
 
 def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> restart.Identity:
@@ -197,7 +201,7 @@ def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]
     given = models.with_side(input_file.parse(text, str(args.input)))
     config = given
     if given.sampler.walkers == "auto":
-        config = given.with_walkers(auto_walkers.FIRST_WALKERS)
-    world.together(lambda: plan.check_shares(len(config.beta_k), world.size))
+        config = given.with_walkers(auto_walkers.FIRST_WALKERS * given.sampler.blocks)
+    world.together(lambda: plan.check_ranks(config, world.size))
     world.together(lambda: plan.check_counters(config))
     return given, config

@@ -396,9 +396,8 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
             f"of {run.n_values}",
         )
         return []
-    try_out(
-        model, zero_inputs(run.walkers, run.n_sites, device), f"the model ({config.model.kind})"
-    )
+    batch = max(run.walkers // config.sampler.blocks, 1)
+    try_out(model, zero_inputs(batch, run.n_sites, device), f"the model ({config.model.kind})")
     tolerance = models.closeness(config)
     largest, n_other_bin, n_done = 0.0, 0, 0
     for (number, k), samples in choose_samples(run, n).items():
@@ -407,7 +406,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         if x_nd.max() >= run.n_values:  # `_samples` has reported it
             continue
         stored_n = round_.samples_z[0, samples].astype(np.float64)
-        z_n = evaluate(model, x_nd, run.walkers, device).astype(np.float64)
+        z_n = evaluate(model, x_nd, batch, device).astype(np.float64)
         error_n = np.abs(z_n - stored_n)
         for i in np.flatnonzero(~(error_n <= tolerance * np.maximum(1.0, np.abs(stored_n)))):
             findings.add(

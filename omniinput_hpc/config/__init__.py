@@ -212,12 +212,31 @@ class Config(Table):
                 f"run.burn_in = {self.run.burn_in}: Wang-Landau learns S(z) in burn-in; give it "
                 "at least 4 rounds, better some dozens"
             )
+        if method == "wang-landau" and self.sampler.blocks > 1:
+            raise ValueError(
+                f"sampler.blocks = {self.sampler.blocks}: with sampler.method = "
+                '"wang-landau" all walkers of a rung learn S(z) together; set sampler.blocks = 1'
+            )
+        if self.kernel.learns_ahead:
+            self._fits_look_ahead()
         if method == "ancestral":
             self._fits_ancestral()
         _ = self.windows  # raises what is wrong with them
         if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
             raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')
         return self
+
+    def _fits_look_ahead(self) -> None:
+        if self.run.burn_in < 4:
+            raise ValueError(
+                f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
+                "give it at least 4 rounds, better a dozen"
+            )
+        if self.sampler.blocks > 1:
+            raise ValueError(
+                f"sampler.blocks = {self.sampler.blocks}: with kernel.look_ahead = true all "
+                "walkers of a rung learn together; set sampler.blocks = 1"
+            )
 
     def _fits_ancestral(self) -> None:
         if self.samples.every != 1:

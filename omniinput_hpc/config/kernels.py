@@ -19,6 +19,9 @@ STEP_SIZES = (1e-3, 1e6)
 
 MAX_PARTS = 64
 """Of a mixture."""
+CONTEXT_LENGTH, MAX_CONTEXTS, MAX_CONTINUATIONS = 4, 2048, 4096
+"""Of what `look_ahead` keeps of a language model's continuations: see
+`kernels.parts.continuations`."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
@@ -37,6 +40,11 @@ class KernelTable(Table):
     def n_tuned(self) -> int:
         """How many numbers the kernel tunes in burn-in."""
         return 0
+
+    @property
+    def learns_ahead(self) -> bool:
+        """Whether it learns in burn-in from all walkers of a rung together."""
+        return False
 
 
 class Metropolis(KernelTable):
@@ -135,6 +143,13 @@ class LmConditional(KernelTable):
         "`length`, and a tenth of them the whole input.",
     )
 
+    look_ahead: bool = Field(
+        False,
+        description="Whether suffixes are drawn by where their first tokens lead, which burn-in "
+        "learns: on canonical rungs colder than the model itself, so that moves jump into "
+        "memorized or repetitive text and out of it.",
+    )
+
     @field_validator("block_lengths", "suffix_lengths")
     @classmethod
     def _ascend(cls, value: list[int] | None) -> list[int] | None:
@@ -146,6 +161,17 @@ class LmConditional(KernelTable):
     def part_names(self) -> tuple[str, ...]:
         """The four kinds of moves."""
         return tuple(ProposalWeights.model_fields)
+
+    @property
+    def n_tuned(self) -> int:
+        """The numbers of `kernels.parts.continuations`, with `look_ahead`; else none."""
+        contexts, continuations = (CONTEXT_LENGTH + 3) * MAX_CONTEXTS, 4 * MAX_CONTINUATIONS
+        return 4 + contexts + continuations if self.look_ahead else 0
+
+    @property
+    def learns_ahead(self) -> bool:
+        """With `look_ahead`."""
+        return self.look_ahead
 
 
 PART_WEIGHT: float = Field(
@@ -206,6 +232,11 @@ class Mixture(KernelTable):
     def n_tuned(self) -> int:
         """How many numbers all parts tune together."""
         return sum(part.n_tuned for part in self.parts)
+
+    @property
+    def learns_ahead(self) -> bool:
+        """Whether a part does."""
+        return any(part.learns_ahead for part in self.parts)
 
 
 if TYPE_CHECKING:

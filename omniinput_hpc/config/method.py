@@ -30,9 +30,16 @@ class Sampler(Table):
     walkers: int | Literal["auto"] = Field(
         description='Walkers per rung, evaluated as one batch, at least 1. `"auto"`: 16, doubled '
         "(to 4,096 at most) for as long as a rung then moves 10 % more of them a second on every "
-        "rank, all fits into 80 % of the free memory, and a round takes five minutes at most. What "
-        "`--check` found, in `RUN.check.json`, is what a run of the same input, model and devices "
-        "takes; the number is stored in the run file."
+        "rank, all fits into 80 % of the free memory, and a round takes five minutes at most; with "
+        "`blocks`, so many a block. What `--check` found, in `RUN.check.json`, is what a run of "
+        "the same input, model and devices takes; the number is stored in the run file."
+    )
+    blocks: WholePositive = Field(
+        1,
+        description="How many equal blocks the walkers of each rung are cut into, each a batch of "
+        "its own with random numbers of its own, so that up to rungs x blocks ranks can share the "
+        "work. A result depends on the number of blocks, not on that of ranks. `walkers` is a "
+        "multiple of it.",
     )
     steps: WholePositive = Field(description="Moves of every walker between two exchanges.")
     exchanges: WholePositive = Field(description="Exchanges per round.")
@@ -46,6 +53,20 @@ class Sampler(Table):
         if whole and value > MAX_WALKERS:
             raise ValueError(f"expected at most {MAX_WALKERS:,} walkers, found {value:,}")
         return value
+
+    @model_validator(mode="after")
+    def _cut_equally(self) -> Sampler:
+        if self.walkers != "auto" and self.walkers % self.blocks:
+            raise ValueError(
+                f"blocks = {self.blocks} does not divide walkers = {self.walkers}: the walkers of "
+                "each rung are cut into so many equal blocks"
+            )
+        return self
+
+    @property
+    def block_walkers(self) -> int:
+        """Walkers of a block, evaluated as one batch: W / blocks."""
+        return self.n_walkers // self.blocks
 
     @property
     def n_walkers(self) -> int:
@@ -222,7 +243,8 @@ class WangLandau(Table):
     proposal: Literal["slope", "range", "directional"] = Field(
         "slope",
         description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
-        '`proposal_beta`: `"range"`, or, while learning, `"directional"`.',
+        '`proposal_beta`: `"range"`, or `"directional"` (the '
+        "papers' two ways; the second with both signs alike once learning has ended).",
     )
     proposal_beta: Range | None = Field(
         None, description="`[low, high]`, the range that beta is drawn from."

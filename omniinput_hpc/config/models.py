@@ -41,7 +41,11 @@ class CausalLm(Table):
     """``[model] kind = "causal-lm"``: a Hugging Face decoder."""
 
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
-    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    path: str = Field(
+        min_length=1,
+        description=HUGGING_FACE_PATH + " Or a GGUF file (a Llama, Qwen2 or Qwen3), or a folder "
+        "with one and no config.json: its dequantized weights are the model.",
+    )
     length: int = Field(
         ge=2,
         le=MAX_SITES,
@@ -94,8 +98,8 @@ class ImageClassifier(Table):
     """``[model] kind = "image-classifier"``: a network that gives one number per class."""
 
     kind: Literal["image-classifier"] = Field(
-        description="A network that gives one number per class. The sites are the pixels' grey "
-        "levels: rows, then columns, then channels."
+        description="A network that gives one number per class, or one in all. The sites are the "
+        "pixels' grey levels: rows, then columns, then channels."
     )
     path: str = Field(
         min_length=1,
@@ -107,13 +111,18 @@ class ImageClassifier(Table):
         description="What z is: the logit or the log-softmax of class `label`, or, of an "
         "energy-based model, the log-likelihood up to its constant.",
     )
-    label: int = Field(0, ge=0, le=2**31 - 1, description="The class, counted from 0.")
+    label: int = Field(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        description="The class, counted from 0; 0 for a network with one output.",
+    )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     factory: FunctionName | None = Field(
         None,
         description='`"module:function"` of your own that returns a `torch.nn.Module`. The '
-        "network takes float32 [W, channels, height, width] in [0, 1]. The current directory is "
-        "importable.",
+        "network takes float32 [W, channels, height, width] in [0, 1]: level v is v / (n_values - "
+        "1). The current directory is importable.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of the factory."

@@ -71,6 +71,10 @@ class RunData(Protocol):
     def model_beta(self) -> float:
         """The beta of a language model's own distribution; NaN if there is none."""
 
+    @property
+    def cold_starts(self) -> int:
+        """Parts of the lanes that rungs colder than the model itself started apart in."""
+
     def round_trips_v(self) -> IntArray:
         """Return the completed round trips of each walker, int64 [W K]."""
 
@@ -168,6 +172,18 @@ def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples
                     z_i=z_s[index_i],
                     log_q_ik=None if log_q_ksj is None else log_q_ksj[rung, index_i],
                 )
+
+
+def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+    """Yield all outputs of a round's samples, float64 [n], without their inputs.
+
+    Beside them log q_k(x), float64 [n, K], of an ancestral run; None for chains.
+    """
+    log_q = run.samples_log_q()
+    for round_ in range(run.rounds):
+        z_i = run.samples_z(slice(round_, round_ + 1)).astype(np.float64).ravel()
+        log_q_ksj = next(log_q) if log_q is not None else None
+        yield z_i, None if log_q_ksj is None else log_q_ksj.reshape(len(z_i), -1)
 
 
 def evenly_spaced_rounds(run: RunData, max_samples: int) -> IntArray:

@@ -61,6 +61,10 @@ class Kernel(Protocol):
         """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
         ...
 
+    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+        """Change `tuned` after a round of the first part of burn-in, by what the model says."""
+        ...
+
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     """Make the kernel that the input file names, for one rung.

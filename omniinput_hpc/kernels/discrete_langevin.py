@@ -76,6 +76,9 @@ class DiscreteLangevin:
         alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
         self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
 
+    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+        """Do nothing."""
+
     def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:
         """Return the proposal's b, float64 [W], where it is drawn from a range."""
         if self._range is None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
+from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.kernels.parts import conditionals
-from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum, pick
+from omniinput_hpc.kernels.parts.categorical import pick
+from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.exploration import Explorer
+from omniinput_hpc.kernels.parts.look_ahead import LookAhead
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
+from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
-
-CPU_CHUNK_ELEMENTS = 1 << 17
-"""Elements, half a megabyte of float32, that are processed at once on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,16 @@ class Cache:
     log_p : [W, D], l[t, x_t], 0 at sites that are not predicted
     log_z : float64 [W, D], ln Z_t: ln of the sum over v of exp(b l[t, v])
     version : of the model's KV cache of x; 0 where it has none
+    ahead : what suffixes are drawn by; None: by exp(b l) / Z
+    lead : float64 [W, D], with `ahead`: ln psi_t(x_t) - ln of the sum of exp(b l[t, v]) psi_t(v)
     """
 
     beta: float | None
     log_p: torch.Tensor
     log_z: torch.Tensor
     version: int = 0
+    ahead: LookAhead | None = None
+    lead: torch.Tensor | None = None
 
 
 class LmConditional(Untuned):
@@ -54,10 +62,13 @@ class LmConditional(Untuned):
     For other ensembles b is the slope / m, at z forward and at z' backward. Sites that are not
     predicted are drawn uniformly. A flip puts a uniform other value at one site. The span is drawn
     independently of the state and is the same for all walkers.
+
+    With `look_ahead` suffixes are drawn from exp(b l[t, .]) psi_t / Z'_t on canonical ensembles of
+    b > 1, forward and backward. psi_t estimates how much the continuations of a value weigh
+    (`parts.look_ahead`); burn-in learns it, and any psi is exact.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
-        super().__init__()
         self._conditional_logits = conditionals.require_conditionals(
             model, f'kernel.name = "{options.name}"', 'choose "metropolis"'
         )
@@ -67,7 +78,27 @@ class LmConditional(Untuned):
         self._schedule = SpanSchedule(options, model.n_sites)
         self.parts = options.part_names
         self._flip = self.parts.index("flip")
+        self._suffix = self.parts.index("suffix")
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
+        self._looks_ahead = options.look_ahead
+        self._seen: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self.tuned = np.zeros(options.n_tuned)
+
+    @property
+    def tuned(self) -> NDArray[np.float64]:
+        """What `learn` found, float64 [n_tuned]; zeros before it. It is not written into."""
+        return self._numbers
+
+    @tuned.setter
+    def tuned(self, numbers: NDArray[np.float64]) -> None:
+        self._numbers = numbers
+        self._known = of_numbers(numbers) if self._looks_ahead else None
+        self._ahead: LookAhead | None = None  # made again on the walkers' device
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers, with an empty cache."""
+        self._look_ahead(x.device)  # here, since a copy to a GPU waits for it
+        return super().start(x, z)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once: one span is redrawn, and what follows it is evaluated.
@@ -80,15 +111,17 @@ class LmConditional(Untuned):
         b = self._exponent(ensemble, z)  # [W]
         cache = state.cache
         self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, len(x))
-        if cache is None or cache.beta != beta or cache.version != self._version:
-            cache = self._evaluate(x, b, beta)
+        ahead = self._look_ahead(x.device) if beta is not None else None
+        current = cache is not None and cache.beta == beta and cache.ahead is ahead
+        if cache is None or not current or cache.version != self._version:
+            cache = self._evaluate(x, b, beta, ahead)
             compare(self._model, x, z, self._output(cache.log_p, z.dtype))
         x_new, cache_new = self._propose(x, b, cache, span, stream)
         z_new = self._output(cache_new.log_p, z.dtype)
         watch(self._model, x_new, z_new)
         log_forward = self._log_q(cache_new, b, span)
         if beta is not None:
-            log_backward = self._log_q(cache, b, span)
+            log_backward = self._log_q(cache, b, span)  # by the same psi
         else:
             b_new = self._exponent(ensemble, z_new)
             log_backward = self._log_q(self._reverse_cache(x, cache, b_new, span), b_new, span)
@@ -101,7 +134,11 @@ class LmConditional(Untuned):
             accept(accepted, cache_new.log_p, cache.log_p),
             accept(accepted, cache_new.log_z, cache.log_z),
             self._version,
+            ahead,
+            _accept_lead(accepted, cache_new, cache),
         )
+        if self._looks_ahead and beta is not None:
+            self._seen = (accept(accepted, x_new, x), cache.log_p, cache.log_z)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted, span.part)
 
@@ -118,18 +155,48 @@ class LmConditional(Untuned):
         """Return z [W] from l at the values of an input, [W, D]."""
         return -log_p[:, self._first :].mean(dim=1, dtype=torch.float64).to(dtype)
 
-    def _evaluate(self, x: torch.Tensor, b: torch.Tensor, beta: float | None) -> Cache:
+    def _look_ahead(self, device: torch.device) -> LookAhead | None:
+        """Return what suffixes are drawn by, once something was learned."""
+        if self._ahead is None and self._known is not None:
+            self._ahead = LookAhead(self._known, self._model.n_sites, device)
+        return self._ahead
+
+    def _evaluate(
+        self, x: torch.Tensor, b: torch.Tensor, beta: float | None, ahead: LookAhead | None
+    ) -> Cache:
         """Return the cache at x, from one evaluation of the model."""
         blocks = conditionals.rows_of(self._conditional_logits, self._kv_cache, x, self._first)
         exponent = b if beta is not None else None
-        parts = [
-            self._log_p_and_z(rows, x[:, some], exponent)
-            for rows, some in self._with_sites(blocks, self._first)
-        ]
+        parts, leads = [], [self._lead_unpredicted(ahead, x, t, b) for t in range(self._first)]
+        for rows, some in self._with_sites(blocks, self._first):
+            parts.append(self._log_p_and_z(rows, x[:, some], exponent))
+            leads.append(self._lead(ahead, rows, x, some.start, b))
         log_p, log_z = (torch.cat(columns, dim=1) for columns in zip(*parts, strict=True))
         unpredicted = (self._first, 0)
         log_p, log_z = F.pad(log_p, unpredicted), F.pad(log_z, unpredicted)
-        return Cache(beta, log_p, log_z, self._version)
+        lead = None if ahead is None else torch.cat(leads, dim=1)
+        return Cache(beta, log_p, log_z, self._version, ahead, lead)
+
+    def _lead(
+        self, ahead: LookAhead | None, rows: torch.Tensor, x: torch.Tensor, t: int, b: torch.Tensor
+    ) -> torch.Tensor:
+        """Return `Cache.lead`, [W, k], of sites from t on, given their rows [k, W, V]."""
+        k, n_walkers, _ = rows.shape
+        if ahead is None:
+            return x.new_zeros((n_walkers, k), dtype=torch.float64)
+        twist = ahead.after(x, t, k)
+        psi = twist.at(x[:, t : t + k].T.reshape(-1, 1)).view(k, n_walkers)
+        return (psi - log_sums(rows, b, twist)).T
+
+    def _lead_unpredicted(
+        self, ahead: LookAhead | None, x: torch.Tensor, t: int, b: torch.Tensor
+    ) -> torch.Tensor:
+        """Return `Cache.lead`, [W, 1], of a site that is not predicted: there l is 0."""
+        return self._lead(ahead, self._row_of_zeros(x)[None], x, t, b)
+
+    def _row_of_zeros(self, x: torch.Tensor) -> torch.Tensor:
+        zero = torch.zeros((), dtype=torch.float64, device=x.device)
+        return zero.expand(len(x), self._model.n_values)
 
     def _with_sites(
         self, blocks: Iterable[torch.Tensor], t: int
@@ -158,12 +225,15 @@ class LmConditional(Untuned):
         Where the ensemble is not canonical, the cache's log_z is set on the span alone.
         """
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
-        ahead = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
+        new = Cache(cache.beta, log_p, log_z, 0, cache.ahead, _clone(cache.lead))
+        prefixes = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
         canonical = cache.beta is not None
         for t in range(span.begin, span.end):
             u = stream.uniform(len(x))
-            row = ahead.row() if t >= self._first else None
-            if span.part == self._flip:
+            row = prefixes.row() if t >= self._first else None
+            if cache.ahead is not None and span.part == self._suffix:
+                self._draw_ahead(x_new, new, cache.ahead, t, row, b, u)
+            elif span.part == self._flip:
                 shift = 1 + (u * (self._model.n_values - 1)).long()
                 x_new[:, t] = (x[:, t] + shift) % self._model.n_values
                 if row is not None:
@@ -174,15 +244,42 @@ class LmConditional(Untuned):
                 x_new[:, t], log_z[:, t] = draw_scaled(row, b, u)
             if row is not None:
                 log_p[:, t] = pick(row, x_new[:, t])
+            if new.lead is not None and span.part != self._suffix:
+                rows = (self._row_of_zeros(x) if row is None else row)[None]
+                new.lead[:, t : t + 1] = self._lead(cache.ahead, rows, x_new, t, b)
             if t + 1 < span.end:
-                ahead.extend(x_new[:, t])
+                prefixes.extend(x_new[:, t])
         if span.end < x.shape[1]:
-            blocks = ahead.rows_after(x_new[:, span.end - 1 : -1])
+            blocks = prefixes.rows_after(x_new[:, span.end - 1 : -1])
             for rows, some in self._with_sites(blocks, span.end):
                 log_p[:, some], log_z[:, some] = self._log_p_and_z(
                     rows, x[:, some], b if canonical else None
                 )
-        return x_new, Cache(cache.beta, log_p, log_z)
+                if new.lead is not None:
+                    new.lead[:, some] = self._lead(cache.ahead, rows, x_new, some.start, b)
+        if new.lead is not None:
+            for t in range(span.end, self._first):
+                new.lead[:, t : t + 1] = self._lead_unpredicted(cache.ahead, x_new, t, b)
+        return x_new, new
+
+    def _draw_ahead(
+        self,
+        x_new: torch.Tensor,
+        new: Cache,
+        ahead: LookAhead,
+        t: int,
+        row: torch.Tensor | None,
+        b: torch.Tensor,
+        u: torch.Tensor,
+    ) -> None:
+        """Draw site t of x_new by exp(b l) psi, and set its log_z and lead; l is 0 without row."""
+        assert new.lead is not None
+        twist = ahead.after(x_new, t)
+        weights = self._row_of_zeros(x_new) if row is None else row
+        x_new[:, t], log_sum = draw_scaled(weights, b, u, twist)
+        new.lead[:, t] = twist.at(x_new[:, t : t + 1])[:, 0] - log_sum
+        if row is not None:
+            new.log_z[:, t] = log_sums(row, b)
 
     def _reverse_cache(self, x: torch.Tensor, cache: Cache, b: torch.Tensor, span: Span) -> Cache:
         """Return the cache at the old x, with ln Z on the span for the reverse exponent b."""
@@ -198,52 +295,45 @@ class LmConditional(Untuned):
 
     def _log_q(self, cache: Cache, b: torch.Tensor, span: Span) -> torch.Tensor:
         """Return ln of the probability of drawing the span, float64 [W], less constants."""
+        if cache.lead is not None and span.part == self._suffix:
+            some = slice(span.begin, span.end)
+            drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
+            return (drawn.double() + cache.lead[:, some]).sum(dim=1)
         some = slice(max(span.begin, self._first), span.end)
         if span.part == self._flip or some.start >= some.stop:
             return torch.zeros_like(b)
         drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
+    @torch.no_grad()
+    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+        """Learn where texts lead, on canonical ensembles colder than the model (b > 1).
 
-def needs_mask(b: torch.Tensor) -> bool:
-    """Whether b l, b [W], must be set to -inf where l is: with b <= 0 it is not so by itself.
+        From the walkers, and from texts that are drawn to find more than they did.
+        """
+        n_sites, m = self._model.n_sites, self._model.n_sites - self._first
+        b = ensemble.beta / m if isinstance(ensemble, Canonical) else 0.0
+        if self._seen is None or b <= 1.0 or n_sites <= CONTEXT_LENGTH:
+            return
+        x, log_p, log_z = self._seen
 
-    On a GPU the answer is always yes, since a look at b would synchronize.
-    """
-    return not b.is_cpu or bool((b <= 0).any())
+        def begin(x: torch.Tensor) -> conditionals.Conditionals:
+            return conditionals.begin(self._conditional_logits, self._kv_cache, x, 0)
 
-
-def scaled_scores(rows: torch.Tensor, b: torch.Tensor, mask: bool) -> torch.Tensor:
-    """Return b l, [R, n], for l and b [R]; `mask` as `needs_mask` says."""
-    scores = rows * b.to(rows.dtype)[:, None]
-    return scores.masked_fill_(rows == -torch.inf, -torch.inf) if mask else scores
-
-
-def log_sums(rows: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows [..., W, V]."""
-    flat, mask = rows.reshape(-1, rows.shape[-1]), needs_mask(b)
-    b = b.expand(rows.shape[:-1]).reshape(-1)
-    parts = [log_sum(scaled_scores(flat[some], b[some], mask)) for some in _slices(flat)]
-    return torch.cat(parts).view(rows.shape[:-1])
-
-
-def draw_scaled(
-    row: torch.Tensor, b: torch.Tensor, u: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw values from exp(b l) / Z; return them, int64 [W], and ln Z, float64 [W]."""
-    mask = needs_mask(b)
-    parts = [block_sums(scaled_scores(row[some], b[some], mask)) for some in _slices(row)]
-    sums, largest = (torch.cat(of_slices) for of_slices in zip(*parts, strict=True))
-
-    def scores_at(index: torch.Tensor) -> torch.Tensor:
-        return scaled_scores(row.gather(1, index), b, mask)
-
-    return draw_by_blocks(sums, largest, u, row.shape[1], scores_at)
+        explorer = Explorer(begin, x, self._model.n_values, self._first, b, stream)
+        walkers = Texts(
+            x.cpu().numpy(), log_p.double().cpu().numpy(), log_z.cpu().numpy(),
+            np.zeros(len(x), dtype=bool),
+        )  # fmt: skip
+        texts = explorer.texts(self._known).with_others(walkers)
+        self.tuned = learn(self._known, texts, b, self._model.n_values, self._first).numbers()
 
 
-def _slices(rows: torch.Tensor) -> Iterator[slice]:
-    """Yield runs of rows [n, V] that stay in a CPU's cache from one operation to the next."""
-    n, n_values = rows.shape
-    width = max(1, CPU_CHUNK_ELEMENTS // n_values) if rows.is_cpu else n
-    for begin in range(0, n, width):
-        yield slice(begin, begin + width)
+def _clone(lead: torch.Tensor | None) -> torch.Tensor | None:
+    return None if lead is None else lead.clone()
+
+
+def _accept_lead(accepted: torch.Tensor, new: Cache, old: Cache) -> torch.Tensor | None:
+    if new.lead is None or old.lead is None:
+        return None
+    return accept(accepted, new.lead, old.lead)

@@ -78,3 +78,8 @@ class Mixture:
         for kernel, first in zip(self._kernels, self._first_part, strict=False):
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
+
+    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+        """Let each kernel learn."""
+        for kernel in self._kernels:
+            kernel.learn(ensemble, stream)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 
@@ -59,6 +60,9 @@ class Untuned:
         return State(x, z)
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Do nothing."""
+
+    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
         """Do nothing."""
 
 

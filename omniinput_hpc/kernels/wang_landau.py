@@ -28,8 +28,9 @@ RARE_SHARE = 0.05
 FIRST_RISE = 0.1
 """What a move of all walkers may add to S, on average over the window's bins. They share S: more
 would pile it up for as long as they take to travel to other bins."""
-CALM_BETA = 0.1
-"""The proposal's beta where a directional walker's bin is not flat yet (docs/papers.md: way 2)."""
+CALM_BETA = -0.1
+"""The proposal's beta where a directional walker's bin is not flat yet (docs/papers.md: way 2).
+The papers' is 0.1, and leads to larger outputs: the sign is theirs reversed, as of every beta."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,20 @@ class WangLandauEnsemble:
         """Draw the proposal's beta where it is no slope; forward and backward share it.
 
         The directional way looks at the histogram, so that its transition probabilities are not
-        fixed: it is used while learning only (docs/papers.md).
+        fixed: it is used while learning only (docs/papers.md). Later its beta has either sign.
         """
         limits = self._options.proposal_beta
         if limits is None:
             return
         low, high = limits
-        self._beta = low + (high - low) * stream.uniform(1)
-        if self._options.proposal == "directional" and self.learning and self._gamma is not None:
+        u = stream.uniform(1)
+        self._beta = low + (high - low) * u
+        if self._options.proposal != "directional":
+            return
+        if not self.learning:  # both directions alike: nothing flips them any more
+            away = 2.0 * u - 1.0
+            self._beta = torch.where(away < 0, -1.0, 1.0) * (low + (high - low) * away.abs())
+        elif self._gamma is not None:
             entry = self.bin(z)
             known = self._visited & self._in_window
             mean = torch.where(known, self._h, 0.0).sum() / known.sum().clamp(min=1)

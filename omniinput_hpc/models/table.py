@@ -165,11 +165,12 @@ def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSi
     if given is not None:
         return ConfidentSide(given, "as --side says")
     said = (config.get("analysis") or {}).get("side")
-    if said in ("low", "high"):
-        return ConfidentSide(said, "as the run's [analysis] side says")
     model = config.get("model", {})
     row = KINDS.get(model.get("kind"))
     side = None if row is None else row.side(model)
+    if said in ("low", "high"):
+        usual = f', as is usual for model.kind = "{model["kind"]}"' if side == said else ""
+        return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
     if side is not None:
         return ConfidentSide(side, f'the default of model.kind = "{model["kind"]}"')
     why = "assumed, since a model of your own may be either; say it by [analysis] side or --side"

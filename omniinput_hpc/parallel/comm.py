@@ -47,6 +47,14 @@ class World:
         self.size: int = self.comm.Get_size()
         self.waited = 0.0
 
+    def split(self, color: int) -> World:
+        """Return a world of those ranks that name the same color, in this one's order."""
+        part = self.comm.Split(color, self.rank)
+        try:
+            return World(part)
+        finally:
+            part.Free()
+
     def _wait(self, *requests: MPI.Request) -> None:
         begin = time.perf_counter()
         for seconds in _polls():

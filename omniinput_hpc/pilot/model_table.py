@@ -9,6 +9,7 @@ from typing import Any
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import DESCRIPTION
 from omniinput_hpc.models.language import hf_checks, hf_folder
+from omniinput_hpc.models.language.gguf_file import SUFFIX
 from omniinput_hpc.plugins import split_name
 
 LENGTH = 25
@@ -35,7 +36,7 @@ def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
     config = hf_folder.read_config(folder)
     table = {"kind": kind, "path": model, "length": length or _default_length(config, kind)}
     if kind == "sequence-classifier":
-        classes = hf_checks.number_of_classes(config, folder / "config.json")
+        classes = hf_checks.number_of_classes(config, hf_folder.settings_file(folder))
         table |= {"target": 1 if classes == 2 else 0, "output": "logit"}
     return table
 
@@ -58,7 +59,7 @@ def _kind_of(model: str) -> str:
     path = Path(model).expanduser()
     if _is_function(model) and not path.exists():
         return "python"
-    if path.is_file():
+    if path.is_file() and path.suffix != SUFFIX:
         hint = (
             "give --kind image-classifier with --set model.factory=module:function, "
             "model.shape=[height, width] and model.n_values"

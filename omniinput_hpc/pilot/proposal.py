@@ -205,7 +205,12 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
 
 def _notes(seen: Seen) -> list[str]:
     """Return what the user should know of the last rehearsal."""
-    notes = [f"not estimated: {seen.problem}"] if seen.problem else []
+    notes = []
+    if seen.problem:
+        notes.append(
+            "the file works, but its errors were not estimated, and its rounds are a guess: "
+            f"{seen.problem}"
+        )
     known = np.nan_to_num(seen.rejection_k, nan=0.0)
     worst = int(np.argmax(known)) if known.size else 0
     if known.size and known[worst] > WORST_REJECTION:

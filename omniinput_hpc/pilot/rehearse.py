@@ -97,6 +97,8 @@ def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
         for rung in built.rungs:
             if number == 0:
                 rung.start()
+            else:
+                rung.walkers.place(*rung.walkers.configurations())  # as after an exchange
             own, shared = (rng.generator(0, "trial", 30 + i, rung.k, number) for i in range(2))
             segment = rung.walkers.begin_segment(own, shared, 0)
             for _ in range(rung.walkers.recording.steps):

@@ -60,7 +60,7 @@ def _judged(
     try:
         comparison.require_one_space(runs)
         if one_model:
-            two = comparison.compare_two_samplers(runs, densities, names)
+            two = comparison.compare_two_samplers([[run] for run in runs], densities, names)
             label, pair = z_label(runs[0].config), (names[0], names[1])
             return two.lines, [drawing(
                 lambda: samplers_figure(densities[0], densities[1], two.found, pair, label),
@@ -69,7 +69,12 @@ def _judged(
         if len(curves) < len(runs):
             return ["Give --rule or --scores to compare precision and recall."], []
         several = comparison.compare_with_first(
-            runs, densities, names, curves, None, contents[0].options.curve.recall_range
+            [[run] for run in runs],
+            densities,
+            names,
+            curves,
+            None,
+            contents[0].options.curve.recall_range,
         )
         absolute = all(density.absolute for density in densities)
         return several.lines, [drawing(

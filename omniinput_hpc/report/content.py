@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, density_for
@@ -29,6 +30,7 @@ class ReportOptions:
     masked : whether to mask addresses and phone numbers
     render : whether a python model may be built, to render its inputs
     one_run : whether the report is about one run, so that all score files must be of its model
+    thresholds, test_sets : outputs at which precision and recall are said; those of test data
     """
 
     curve: CurveOptions
@@ -39,6 +41,8 @@ class ReportOptions:
     masked: bool
     render: bool
     one_run: bool
+    thresholds: Sequence[float] = ()
+    test_sets: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,11 @@ class Content:
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
     """Estimate what the page shows of a run; errors are those of a script on this run alone."""
-    density, by = density_for(run, options.curve), options.curve
+    density, by = density_for([run], options.curve), options.curve
     if not options.one_run:  # of several runs, each has its own score files, or none
         # a range of recall is the same for all once they are on one scale: see `comparison`
         by = replace(by.of_model(run.fingerprint), recall_range=None)
-    found = curve_of(run, density, by) if by.rule or by.scores else None
+    found = curve_of([run], density, by) if by.rule or by.scores else None
     inputs = _inputs(run, density, options, by.scores)
     return Content(options, density, diagnose(run, density.verdict.rhat_k), found, inputs)
 

@@ -18,7 +18,7 @@ from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.report.summary import summary
 from omniinput_hpc.results import curve_tables, tables
-from omniinput_hpc.results.curves import confident_side, side_lines
+from omniinput_hpc.results.curves import confident_side, reach_lines, side_lines
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import columns_of
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -162,7 +162,9 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
         drawing(make, f"{what}: {name}", f"{number} {what}", converged)
         for what, make in figures.items()
     ]
+    options = content.options
     lines = [*side_lines(found), *said, last_threshold(density, curve)]
+    lines += reach_lines(found, options.thresholds, options.test_sets)
     by = found.by if joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}
 

@@ -21,6 +21,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.run_groups import require_apart
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
@@ -66,27 +67,37 @@ def read_pairs(
 
 
 def shift_of(
-    runs: tuple[RunReader, RunReader],
+    groups: tuple[Sequence[RunReader], Sequence[RunReader]],
     densities: tuple[Density, Density],
     z_range: Sequence[float] | None,
 ) -> tuple[float, float, str]:
-    """Return what to add to the second run's log g, its standard error, and how it was found.
+    """Return what to add to the second model's log g, its standard error, and how it was found.
 
-    Absolute densities need nothing. Others need both models' outputs of both runs' samples: the
-    papers' cross-model normalization where a range Z is given, else Bennett's acceptance ratio.
+    `groups` are the runs of each density. Absolute densities need nothing. Others need both models'
+    outputs of both runs' samples: the papers' cross-model normalization where a range Z is given,
+    else Bennett's acceptance ratio.
 
     Raises
     ------
     UserError
-        The other model has not evaluated the samples.
+        The other model has not evaluated the samples, or they are of several runs.
     EstimateError
         The data do not determine it.
     """
     a, b = densities
     if z_range is None and a.absolute and b.absolute:
         return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
-    pairs_a, _ = read_pairs(runs[0], runs[1], a)
-    pairs_b, _ = read_pairs(runs[1], runs[0], b)
+    joined = next((group for group in groups if len(group) > 1), None)
+    if joined is not None:
+        name = "+".join(str(run.path) for run in joined)
+        why = "--range was given" if z_range is not None else "a ladder has no beta = 0"
+        raise UserError(
+            f"{name}: models are normalized by samples that both have evaluated of single runs "
+            f"alone, and here {why}: compare single runs, or absolute densities without --range"
+        )
+    one, other = groups[0][0], groups[1][0]
+    pairs_a, _ = read_pairs(one, other, a)
+    pairs_b, _ = read_pairs(other, one, b)
     if z_range is None:
         shift, name = bennett_shift(a, b, pairs_a, pairs_b), "Bennett's ratio"
     else:
@@ -124,14 +135,21 @@ class SamplerResult:
 
 
 def compare_two_samplers(
-    runs: Sequence[RunReader], densities: Sequence[Density], names: Sequence[str]
+    groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], names: Sequence[str]
 ) -> SamplerResult:
-    """Compare two runs of one model; a UserError for more than two."""
-    if len(runs) > 2:
+    """Compare two runs of one model, or two groups of joined ones.
+
+    Raises
+    ------
+    UserError
+        More than two; groups that share a run or a seed.
+    """
+    if len(groups) > 2:
         raise UserError("these are runs of one model: give two of them at a time")
+    require_apart(groups)
     pair = (densities[0], densities[1])
     found = samplers.compare_samplers(*pair)
-    p, where, n = samplers.compare_inputs((runs[0], runs[1]), pair, found)
+    p, where, n = samplers.compare_inputs((groups[0], groups[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
     lines = samplers.describe(found, names[0], names[1])
@@ -147,9 +165,11 @@ def compare_two_samplers(
 
 
 def curves_of(
-    runs: Sequence[RunReader], densities: Sequence[Density], options: CurveOptions
+    groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], options: CurveOptions
 ) -> list[RunCurve]:
-    """Return the runs' curves by a rule, or each by those score files that are of its model.
+    """Return the models' curves by a rule, or each by those score files that are of its model.
+
+    `groups` are the runs of each density, one or several.
 
     Each is over its own ends: a range of recall is the same for all once they are on one scale.
 
@@ -159,11 +179,11 @@ def curves_of(
         None of the score files is of a run's model.
     """
     curves = []
-    for run, density in zip(runs, densities, strict=True):
-        its_own = replace(options.of_model(run.fingerprint), recall_range=None)
+    for runs, density in zip(groups, densities, strict=True):
+        its_own = replace(options.of_model(runs[0].fingerprint), recall_range=None)
         if not (its_own.rule or its_own.scores):
-            raise UserError(f"none of the score files is of the model of {run.path}")
-        curves.append(curve_of(run, density, its_own))
+            raise UserError(f"none of the score files is of the model of {runs[0].path}")
+        curves.append(curve_of(runs, density, its_own))
     return curves
 
 
@@ -185,7 +205,7 @@ class ModelResult:
 
 
 def compare_with_first(
-    runs: Sequence[RunReader],
+    groups: Sequence[Sequence[RunReader]],
     densities: Sequence[Density],
     names: Sequence[str],
     curves: Sequence[RunCurve],
@@ -194,14 +214,15 @@ def compare_with_first(
 ) -> ModelResult:
     """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`.
 
+    groups : the runs of each density, one or several
     recall_range : of log recall, on the first model's scale (default: what both curves reach)
     """
     first = curves[0].curve
     shown, found = [(names[0], first, 0.0)], []
     lines = [f"{n}: {line}" for n, c in zip(names, curves, strict=True) for line in side_lines(c)]
-    for i in range(1, len(runs)):
+    for i in range(1, len(groups)):
         pair = (densities[0], densities[i])
-        shift, error, how = shift_of((runs[0], runs[i]), pair, z_range)
+        shift, error, how = shift_of((groups[0], groups[i]), pair, z_range)
         both = models.compare_models(first, curves[i].curve, shift, error, recall_range)
         shown.append((names[i], curves[i].curve, shift))
         found.append((names[i], both))

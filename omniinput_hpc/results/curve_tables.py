@@ -16,10 +16,16 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     Range,
 )
 from omniinput_hpc.estimators.precision_recall.direction import wrong_way
-from omniinput_hpc.estimators.precision_recall.thresholds import AtThreshold, Unreached
+from omniinput_hpc.estimators.precision_recall.thresholds import (
+    AtThreshold,
+    Unreached,
+    none_right,
+)
 from omniinput_hpc.results.tables import verdict_lines
 
 FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
+WORTH_SAYING = 0.05
+"""Of the right inputs counted: fewer that may have been missed are not spoken of."""
 
 
 def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN) -> list[str]:
@@ -51,7 +57,20 @@ def summarize_curve(
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
     lines += thin_lines(density, curve, fewest)
-    return [*lines, aupr_line(curve), *verdict_lines(density)]
+    return [*lines, aupr_line(curve), *none_right_lines(density, curve), *verdict_lines(density)]
+
+
+def none_right_lines(density: Density, curve: Curve) -> list[str]:
+    """Return a line where a curve's far end may hold more right inputs than it shows."""
+    found = none_right(curve, density)
+    if found is None or found.log_most < curve.log_recall_t[-1] + np.log(WORTH_SAYING):
+        return []
+    way = "above" if curve.side == "low" else "below"
+    return [
+        f"no right input was seen {way} z = {found.first:.6g}, in {found.n_bins} bins: the curve "
+        f"counts none there, and up to exp({found.log_most:.2f}) may be there (95%), beside the "
+        f"exp({curve.log_recall_t[-1]:.2f}) that it counts; recall is of the right inputs seen"
+    ]
 
 
 def thin_lines(

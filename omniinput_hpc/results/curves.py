@@ -1,4 +1,4 @@
-"""A run's precision-recall curve, by a rule or by the scores of people or judges."""
+"""The curve of a run, or of several joined, by a rule or by the scores of people or judges."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import numpy as np
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.density import Density, density_of_runs
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    load_rule,
+    rule_curve,
+    sum_scores_of_runs,
+)
 from omniinput_hpc.estimators.precision_recall.from_scores import (
     ScoredCurve,
     kept_scores,
@@ -60,12 +64,12 @@ class CurveOptions:
 
 @dataclass(frozen=True)
 class RunCurve:
-    """A run's curve.
+    """The curve of a run, or of several of one model, joined.
 
     Attributes
     ----------
     curve : the curve
-    density : of the run, in the curve's bins
+    density : of the runs, in the curve's bins
     by : the rule, or who scored
     side : the confident end that the curve is counted from
     joined, result : the scores and what they gave; None with a rule
@@ -81,15 +85,33 @@ class RunCurve:
     fewest: tuple[int, int] = FEWEST_PER_BIN
 
 
-def density_for(run: RunReader, options: CurveOptions) -> Density:
-    """Return a run's density; all of its bins are believed where the options trust them."""
-    density = density_of_run(run)
+def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
+    """Return the density of a run, or of several; all bins are believed where options say so."""
+    density = density_of_runs(runs)
     return density.trusting() if options.trust else density
 
 
 def confident_side(run: RunReader, given: Side | None = None) -> ConfidentSide:
     """Return the side that --side gave, or else what the run says of its model."""
     return side_of(run.config, given)
+
+
+def joint_side(runs: Sequence[RunReader], given: Side | None = None) -> ConfidentSide:
+    """Return the side that all runs say, or that --side gave.
+
+    Raises
+    ------
+    UserError
+        Two runs say different sides, and --side says nothing.
+    """
+    first, *others = (confident_side(run, given) for run in runs)
+    for run, side in zip(runs[1:], others, strict=True):
+        if side.end != first.end:
+            raise UserError(
+                f"{runs[0].path} is counted from the {first.end} side and {run.path} from the "
+                f"{side.end} one: say by --side which one holds for both"
+            )
+    return first
 
 
 def other_side(runs: Sequence[RunReader], given: Side | None) -> str:
@@ -158,43 +180,46 @@ def reach_lines(
     return threshold_lines(at, curve, found.density.absolute) + unreached_lines(beyond)
 
 
-def curve_of(run: RunReader, density: Density, options: CurveOptions) -> RunCurve:
-    """Return a run's curve by the rule, if there is one, else by the score files.
+def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions) -> RunCurve:
+    """Return the curve by the rule, if there is one, else by the score files.
+
+    `runs` are those of the density: one, or several of one model.
 
     Raises
     ------
     UserError, EstimateError
         As `curve_by_scores`; or a rule that cannot be imported or gives no scores.
     """
-    side = confident_side(run, options.side)
+    side = joint_side(runs, options.side)
     if options.rule:
-        sums = sum_scores(run, density, load_rule(options.rule), options.fewest[0])
+        sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
         return RunCurve(curve, density, options.rule, side, fewest=options.fewest)
-    joined, result = curve_by_scores(run, density, options)
+    joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators)
     return RunCurve(result.curve, result.density, by, side, joined, result, options.fewest)
 
 
 def curve_by_scores(
-    run: RunReader, density: Density, options: CurveOptions
+    runs: Sequence[RunReader], density: Density, options: CurveOptions
 ) -> tuple[Joined, ScoredCurve]:
     """Read the score files; return them, joined, and the curve they give.
 
     Raises
     ------
     UserError, EstimateError
-        Files that do not belong to the run, people and judges together, or too few scores.
+        Files that do not belong to the runs' model, runs of different sides, people and judges
+        together, or too few scores.
     """
-    joined = join_scores(run.fingerprint, options.scores, options.key)
+    joined = join_scores(runs[0].fingerprint, options.scores, options.key)
     judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]
     if judges and len(judges) < len(joined.judges):
         raise UserError(
             f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave the "
             "judges' files out, or compare them with people by agreement.py"
         )
-    side = confident_side(run, options.side).end
+    side = joint_side(runs, options.side).end
     ends = options.recall_range
     curve = scored_curve(density, joined.scored, side, *options.fewest, recall_range=ends)
     return joined, curve

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
+from omniinput_hpc.estimators.density.certified import Certified
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.run_data import RunData
@@ -265,3 +266,40 @@ def density_columns(density: Density) -> dict[str, NDArray]:
         "effective_count": density.effective_b[bins],
         "log_g_upper": density.log_g_upper_b[bins],
     }
+
+
+def certified_columns(found: Certified) -> dict[str, NDArray]:
+    """Return the columns of RUN.certified.csv: a row per threshold."""
+    return {
+        "z": found.z_t,
+        "log_inputs": found.log_n_t,
+        "log_inputs_low": found.low_t,
+        "log_inputs_high": found.high_t,
+        "exact": found.exact_t.astype(np.int64),
+    }
+
+
+def describe_certified(found: Certified) -> list[str]:
+    """Return what the numbers of certified bounds mean; the first line is printed, too."""
+    return [
+        "certified: each pair of bounds on the number of inputs with outputs up to z holds in 95%, "
+        f"by {found.n_groups:,} groups of independent draws and no other assumption than that the "
+        "model's conditional probabilities add up to at most 1",
+        "log_inputs: ln of the number; -inf: none was drawn; exact is 1 where a census knows all",
+        f"z is below the draws' own loss by {found.apart:.2g} at most, which the bounds allow for",
+    ]
+
+
+def compare_certified(found: Certified, density: Density) -> list[str]:
+    """Return a line on whether a density's numbers of inputs are within certified bounds."""
+    if not density.absolute:
+        return []
+    upto_b = np.logaddexp.accumulate(density.log_g_b)
+    log_n_t = upto_b[np.searchsorted(density.edges[1:], found.z_t - 1e-9)]
+    seen = np.isfinite(log_n_t)
+    outside = seen & ((log_n_t < found.low_t) | (log_n_t > found.high_t))
+    line = f"the density is within them at {(seen & ~outside).sum()} of {seen.sum()} thresholds"
+    if outside.any():
+        z = found.z_t[outside]
+        line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")
+    return [line]

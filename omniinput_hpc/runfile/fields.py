@@ -30,6 +30,8 @@ def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice |
     Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
     ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
     """
+    if not rungs:
+        return None
     stop = min(rungs.stop, n_rungs - 1) if field.over == "pair" else rungs.stop
     some = slice(rungs.start, stop)
     if field.per == "burn-in":

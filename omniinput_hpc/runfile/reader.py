@@ -182,7 +182,7 @@ class RunReader(CheckedFile):
 
     @property
     def model_beta(self) -> float:
-        """The beta of a language model's own distribution; colder rungs start from two phases.
+        """The beta of a language model's own distribution; colder rungs start in several parts.
 
         NaN where the model's conditionals are not log-probabilities or were not used.
         """
@@ -190,6 +190,14 @@ class RunReader(CheckedFile):
             return float("nan")  # a file from before it was stored
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+
+    @property
+    def cold_starts(self) -> int:
+        """Parts of the lanes that colder rungs start apart in: see `histogram.starting_parts`."""
+        if "cold_starts" not in self._file.attrs:
+            return 2  # a file from before it was stored
+        with self._damage_as_user_error():
+            return untrusted_hdf5.whole_number(self._file, "cold_starts", 2)
 
     def offsets(self) -> dict[str, int]:
         """Return where in the file each dataset's bytes begin; an empty one's is 0."""

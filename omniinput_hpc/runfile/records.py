@@ -115,7 +115,12 @@ class RecordedRound:
 def slabs_of_round(
     rungs: Sequence[RungRecord], exchange: ExchangeRecord, held: range, g: Geometry
 ) -> dict[str, NDArray[Any]]:
-    """Return a rank's slab of every dataset of a round, by name; `held` are its rungs' numbers."""
+    """Return a rank's slab of every dataset of a round, by name; nothing where it writes no rung.
+
+    `held` are the numbers of the rungs that it writes.
+    """
+    if not rungs:
+        return {}
     per_rung = [_datasets(record) for record in rungs]
     slabs = {name: np.stack([part[name] for part in per_rung]) for name in per_rung[0]}
     pairs = slice(held.start, min(held.stop, g.n_rungs - 1))

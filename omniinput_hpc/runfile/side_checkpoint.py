@@ -292,7 +292,8 @@ class SideWriter:
     ) -> None:
         """Copy a round that was committed just now, if it is time (all ranks call this).
 
-        values : a rank's slabs of the round, as `writers.Writer.commit` takes them, of its rungs
+        values : a rank's slabs of the round, as `writers.Writer.commit` takes them, of its rungs;
+            nothing where it writes none
         """
         # Burn-in's last round is always copied: what it found out is in no later round's slabs.
         due = round_ in (-1, g.rounds - 1) or time.monotonic() >= self._next
@@ -302,7 +303,9 @@ class SideWriter:
         fields = fields_of(g, ("burn-in", *IN_TURN) if round_ < 0 else IN_TURN)
         values = checksums.with_sums(fields, round_, rungs, values)
         for name, field in fields.items():
-            parts = self._world.gather(np.ascontiguousarray(values[name], dtype=field.dtype))
+            of_rungs = field.shape if field.per == "burn-in" else field.shape[1:]
+            mine = values.get(name, np.empty((0, *of_rungs[1:])))
+            parts = self._world.gather(np.ascontiguousarray(mine, dtype=field.dtype))
             if parts is not None:
                 slabs[name] = np.concatenate(parts)
         if self._side is not None:

@@ -134,6 +134,9 @@ class GatherWriter(Writer):
     name = "gather"
 
     def _open(self, path: Path) -> h5py.File | None:
+        ends = np.array([[self._rungs.start, self._rungs.stop]], dtype=np.int64)
+        gathered = self._world.gather(ends) or []
+        self._rungs_of_ranks = [range(*map(int, part[0])) for part in gathered]
         return h5py.File(path, "r+", locking=False) if self._world.rank == 0 else None
 
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
@@ -146,10 +149,9 @@ class GatherWriter(Writer):
         gathered = self._world.gather(np.concatenate(mine))
 
         def write() -> None:
-            share = len(self._rungs)
             parts = [
-                self._split(round_, range(r * share, (r + 1) * share), data)
-                for r, data in enumerate(gathered or [])
+                self._split(round_, rungs, data)
+                for rungs, data in zip(self._rungs_of_ranks, gathered or [], strict=True)
             ]
             for name, dataset in self._datasets.items():
                 for where, part in (some[name] for some in parts if name in some):

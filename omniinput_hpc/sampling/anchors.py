@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import starting_parts
 from omniinput_hpc.kernels import Kernel
 from omniinput_hpc.kernels.independent import (
     AncestralSampler,
@@ -17,7 +19,9 @@ from omniinput_hpc.kernels.independent import (
     UniformSampler,
     try_rows,
 )
+from omniinput_hpc.kernels.parts.conditionals import begin_anew
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.exploration import Explorer
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.parallel.comm import World
@@ -109,24 +113,35 @@ class Anchors:
         """The beta of the model's own distribution, where it can be drawn from."""
         return self._m if self._model_itself is not None else None
 
-    def cold_start(self, beta: float, random: np.random.Generator) -> torch.Tensor | None:
-        """Return where a rung colder than the model itself starts, int64 [W, D]; None: anywhere.
+    def cold_start(
+        self, beta: float, random: np.random.Generator, lanes: range, n_walkers: int
+    ) -> torch.Tensor | None:
+        """Return where a rung colder than the model itself starts, int64 [n, D]; None: anywhere.
 
-        Half of the lanes are drawn from the model, the others are repetitions: near b = 1.1 to 1.2
-        a phase of repetitions sets in. Half the lanes start on either side of that barrier, so that
-        a ladder that no walker crosses shows: the halves then keep disagreeing.
+        lanes : the n lanes, of the W = `n_walkers` of the rung, that are asked for
+
+        A third of the lanes are drawn from the model, a third are repetitions, and a third texts
+        that were found by search: near b = 1.1 to 1.2 phases of repetitions and of memorized
+        passages set in. Lanes start on all sides of such a barrier, so that a ladder that no walker
+        crosses shows: the thirds then keep disagreeing (`estimators.errors.convergence`).
         """
         if self._model_itself is None or not beta > self._m:
             return None
         like = self._like
-        n_walkers = len(like)
-        stream = DeviceStream(random, like.device, n_walkers * like.shape[1])
-        z = torch.zeros(n_walkers, device=like.device)
+        stream = DeviceStream(random, like.device, like.numel())
+        z = torch.zeros(len(like), device=like.device)
         drawn = self._model_itself.start(like, z)
         state, _ = self._model_itself.step(drawn, Canonical(self._m), stream)
-        n_own = (n_walkers + 1) // 2  # `estimators.errors.convergence` compares these two halves
-        repeated = repetitions(self._model, like, n_walkers - n_own)
-        return torch.cat([state.x[:n_own], repeated])
+        part_w = starting_parts(n_walkers, COLD_STARTS)
+        here = torch.from_numpy(part_w[lanes.start : lanes.stop]).to(like.device)
+        x = state.x[: len(lanes)].clone()
+        repeated = repetitions(self._model, like, int((part_w == 1).sum()))
+        before = int((part_w[: lanes.start] == 1).sum())
+        x[here == 1] = repeated[before : before + int((here == 1).sum())]
+        n_found = int((here == 2).sum())
+        if n_found:
+            x[here == 2] = found_texts(self._model, like, beta / self._m, n_found, stream)
+        return x
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
         """Return an ensemble's exact sampler, and whether it makes every move (else the last)."""
@@ -139,6 +154,37 @@ class Anchors:
         if ensemble.beta == self._m and self._model_itself is not None:
             return self._model_itself, False
         return None, False
+
+
+COLD_STARTS = 3
+"""Parts of the lanes that start apart: from the model's own texts, repetitions, and found ones."""
+
+
+def found_texts(
+    model: Any, like: torch.Tensor, b: float, n: int, stream: DeviceStream
+) -> torch.Tensor:
+    """Return n likely texts of exponent b that a search found, int64 [n, D].
+
+    The search (`kernels.parts.exploration`) begins with every part of the vocabulary. Half of what
+    it finds is drawn token by token from p^b, and resampled by weight: of target over proposal,
+    prod p^b over prod (p^b / Z_t). The others are the likeliest different texts that do not repeat
+    themselves, half of whose values or more are different.
+    """
+    offers = offers_of(model)
+    begin = partial(begin_anew, offers)
+    texts = Explorer(begin, like, model.n_values, offers.predicted_from, b, stream).texts(None)
+    log_p_i, log_w_i = texts.log_p.sum(axis=1), texts.log_z.sum(axis=1)
+    tempered = np.flatnonzero(texts.tempered)
+    w = np.exp(log_w_i[tempered] - log_w_i[tempered].max())
+    u = (float(stream.uniform(1)) + np.arange(n - n // 2)) / max(n - n // 2, 1)
+    drawn = tempered[np.searchsorted(np.cumsum(w) / w.sum(), u).clip(max=len(w) - 1)]
+    _, first = np.unique(texts.x, axis=0, return_index=True)
+    different = np.array([len(np.unique(x)) for x in texts.x[first]])
+    varied = first[different >= like.shape[1] / 2]
+    best = varied if len(varied) else first
+    best = best[np.argsort(-log_p_i[best], kind="stable")][: max(n // 2, 1)]
+    chosen = np.concatenate([drawn, np.resize(best, n // 2)])
+    return torch.from_numpy(texts.x[chosen]).to(like.device)
 
 
 N_BEST_VALUES = 16

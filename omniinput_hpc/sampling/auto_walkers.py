@@ -1,5 +1,6 @@
 """How many walkers fill a device: ``[sampler] walkers = "auto"``, found by trial moves.
 
+They are those of a batch: of a rung, or of each of the blocks that its walkers are cut into.
 The number is doubled for as long as that moves at least a tenth more walkers a second, all of it
 fits into the rank's share of the device's memory, and a round takes five minutes at most; one
 number that does not gain is passed over, in case the machine was disturbed. All ranks go through
@@ -46,23 +47,23 @@ MAX_MISSES = 2
 
 @dataclass(frozen=True)
 class Trial:
-    """What trial moves of one rung with W walkers took: time and memory."""
+    """What trial moves of one batch of W walkers took, a rung's or a block's: time and memory."""
 
     n_walkers: int  # W
     seconds: float  # for a move of all of them; infinite where the memory did not suffice
     peak: int  # bytes allocated while they move
-    per_further_rung: int  # bytes that each further rung of the rank keeps
+    per_further_batch: int  # bytes that each further batch of the rank keeps
 
-    def need(self, n_rungs: int) -> int:
-        """Return the bytes that a rank of some rungs takes, which move one after the other."""
-        return self.peak + (n_rungs - 1) * self.per_further_rung
+    def need(self, n_batches: int) -> int:
+        """Return the bytes that a rank of some batches takes, which move one after the other."""
+        return self.peak + (n_batches - 1) * self.per_further_batch
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
     """The memory that a rank may use."""
 
-    n_rungs: int  # rungs of the rank, each with its own batch
+    n_batches: int  # of the rank: its rungs, or blocks of them
     device: float  # bytes
     host: float  # bytes
     records: float  # bytes on the host that a rank's records take per walker
@@ -72,7 +73,7 @@ class MemoryBudget:
     def fits(self, last: Trial, n_walkers: int) -> bool:
         """Whether n walkers fit, estimated from a trial of another number."""
         times = n_walkers / last.n_walkers
-        need = times * last.need(self.n_rungs)
+        need = times * last.need(self.n_batches)
         return need <= self.device and need + self.records * n_walkers <= self.host
 
 
@@ -85,9 +86,9 @@ def find(
 ) -> list[Trial]:
     """Return this rank's trials of the numbers that gained; the last one is what was found.
 
-    `trial` moves W walkers; `most` is the largest W that is allowed, the same on all ranks. A
-    number with which a rank's `moves_per_round` would take over five minutes is not taken, unless
-    it is the smallest. Raises a UserError where not even the smallest number fits.
+    `trial` moves a batch of W walkers; `most` is the largest W that is allowed, the same on all
+    ranks. A number with which a rank's `moves_per_round` would take over five minutes is not taken,
+    unless it is the smallest. Raises a UserError where not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and budget.fits(first, FIRST_WALKERS)):
@@ -157,6 +158,7 @@ def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
 
 def _segment(rung: Rung, clock: Callable[[], float]) -> float:
     """Move the walkers, by the same random numbers each time, and return the seconds."""
+    rung.walkers.place(*rung.walkers.configurations())  # as a run does after each exchange
     own, shared = (rng.generator(0, "trial", index) for index in range(2))
     begin = clock()
     segment = rung.walkers.begin_segment(own, shared, 0)
@@ -167,21 +169,25 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
 
 
 def most_walkers(config: Config) -> int:
-    """Return the largest number that the file's counters hold, at most `MAX_WALKERS`."""
-    return min(MAX_WALKERS, int(np.iinfo(np.uint32).max) // config.sampler.moves_per_round)
+    """Return the largest batch that the file's counters hold, at most `MAX_WALKERS`."""
+    moves = config.sampler.moves_per_round * config.sampler.blocks
+    return min(MAX_WALKERS, int(np.iinfo(np.uint32).max) // moves)
 
 
-def shown(trials: list[Trial]) -> str:
-    """Return a sentence on what the trials found; "" where there were none."""
+def shown(trials: list[Trial], batch: str = "rung") -> str:
+    """Return a sentence on what the trials found; "" where there were none.
+
+    `batch` is what a batch of walkers is.
+    """
     if not trials:
         return ""
     rates = (f"{t.n_walkers}: {t.n_walkers / t.seconds:,.3g}" for t in trials)
-    return f'found by "auto", moves/s of a rung with {", ".join(rates)}'
+    return f'found by "auto", moves/s of a {batch} with {", ".join(rates)}'
 
 
 def measured(world: World, trial: Trial, budget: MemoryBudget, device: str) -> str:
     """Return a sentence on the memory of the rank that uses most (all ranks call this)."""
-    need = trial.need(budget.n_rungs)
+    need = trial.need(budget.n_batches)
     on_host = budget.on_host + budget.records * trial.n_walkers + (need if device == "cpu" else 0)
     on_device = budget.on_device + need
     host, card = world.max(np.array([on_host, on_device]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from omniinput_hpc.sampling.restart import Existing, Identity
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering.adaptation import LadderTuning
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated, log_weight_b
-from omniinput_hpc.tempering.ladder import placement
+from omniinput_hpc.tempering.ladder import Block, Grid
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
@@ -57,6 +57,11 @@ class Built:
         return range(self.rungs[0].k, self.rungs[-1].k + 1)
 
     @property
+    def written(self) -> range:
+        """The numbers of the rungs that this rank writes: those whose first block it holds."""
+        return self.held if self.rungs[0].block.number == 0 else range(0)
+
+    @property
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution, None where it cannot be drawn from."""
         return self.rungs[0].model_beta
@@ -69,17 +74,18 @@ class Built:
         from omniinput_hpc.models.checked import check_change, check_is_function
 
         g, evaluate = self.geometry, self.rungs[0].walkers.evaluate
-        shape, allowed = (g.n_walkers, g.n_sites), models.rounding(self.config)
+        batch = self.config.sampler.block_walkers
+        shape, allowed = (batch, g.n_sites), models.rounding(self.config)
         check_is_function(evaluate, shape, g.n_values, allowed, _name(self.config))
         check_change(self.model, shape, allowed, _name(self.config), self.device)
 
     def probe(self) -> list[float]:
         """Return z at 16 inputs that never change: they tell whether the model is the same."""
-        g = self.geometry
+        g, batch = self.geometry, self.config.sampler.block_walkers
         z: list[float] = []
         random = rng.generator(0, "fingerprint", g.n_sites)
         while len(z) < N_PROBES:
-            x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
+            x = random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)
             z.extend(self.rungs[0].walkers.evaluate(x).tolist())
         return z[:N_PROBES]
 
@@ -98,10 +104,12 @@ def build(world: World, config: Config, folder: str | None) -> Built:
 
         model = models.build(config, device, folder)
         geometry = plan.geometry_of(config, model.n_values, model.n_sites)
-        zero = anchors.zero_inputs(geometry.n_walkers, geometry.n_sites, device)
+        batch = config.sampler.block_walkers
+        zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, _name(config))  # before anything else is asked of it
-        rows = anchors.rows_of(config, model, geometry.n_walkers, device)
-        rungs = make_rungs(config, geometry, model, device, _mine(world, config), rows)
+        rows = anchors.rows_of(config, model, batch, device)
+        mine = _mine(world, config)
+        rungs = make_rungs(config, geometry, model, device, mine.rungs, rows, mine.blocks)
         return Built(config, device, model, geometry, rungs, rows)
 
     return _agree_on_rows(world, world.one_a_host_first(make))
@@ -124,8 +132,8 @@ def _agree_on_rows(world: World, built: Built) -> Built:
         and built.rows is not None
         and bool(rows.problem) != bool(built.rows.problem)
     ):
-        mine_k = _mine(world, config)  # another rank's rounding decides
-        rungs = make_rungs(config, g, built.model, device, mine_k, rows)
+        mine = _mine(world, config)  # another rank's rounding decides
+        rungs = make_rungs(config, g, built.model, device, mine.rungs, rows, mine.blocks)
     return replace(built, rungs=rungs, rows=rows, without_anchor=without)
 
 
@@ -135,17 +143,19 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
     None in place of the latter where moves take too long to try only for that.
     """
     trial, budget, seconds = _trials(world, built, hosts)
-    config, g = built.config, built.geometry
+    config = built.config
     if find:
         built.rungs.clear()
-        moves = config.sampler.moves_per_round * len(_mine(world, config))
+        moves = config.sampler.moves_per_round * budget.n_batches
         most = auto_walkers.most_walkers(config)
         trials = auto_walkers.find(world, trial, budget, most, moves)
-        built = replace(with_walkers(world, built, trials[-1].n_walkers), trials=trials)
-        g = built.geometry
-    elif not world.all(2 * auto_walkers.TRIAL_MOVES * g.n_walkers * seconds < MAX_TRIAL_SECONDS):
+        n_walkers = trials[-1].n_walkers * config.sampler.blocks
+        built = replace(with_walkers(world, built, n_walkers), trials=trials)
+    batch = built.config.sampler.block_walkers
+    tried = 2 * auto_walkers.TRIAL_MOVES * batch * seconds
+    if not find and not world.all(tried < MAX_TRIAL_SECONDS):
         return built, None
-    last = built.trials[-1] if find else trial(g.n_walkers)
+    last = built.trials[-1] if find else trial(batch)
     return built, auto_walkers.measured(world, last, budget, built.device)
 
 
@@ -154,49 +164,65 @@ def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
     built.rungs.clear()  # their memory is needed
     config = built.config.with_walkers(n_walkers)
     g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
-    mine_k = _mine(world, config)
+    mine = _mine(world, config)
     rungs = world.together(
-        lambda: make_rungs(config, g, built.model, built.device, mine_k, built.rows)
+        lambda: make_rungs(
+            config, g, built.model, built.device, mine.rungs, built.rows, mine.blocks
+        )
     )
     return replace(built, config=config, geometry=g, rungs=rungs)
 
 
-def _mine(world: World, config: Config) -> range:
-    return placement(len(config.beta_k), world.size, world.rank)
+def grid_of(world: World, config: Config) -> Grid:
+    """Return how the ranks share the rungs and their blocks."""
+    return Grid(len(config.beta_k), config.sampler.blocks, world.size)
+
+
+class _Mine(NamedTuple):
+    """What a rank holds: some blocks of some rungs."""
+
+    rungs: range
+    blocks: range
+
+
+def _mine(world: World, config: Config) -> _Mine:
+    grid = grid_of(world, config)
+    return _Mine(grid.rungs(world.rank), grid.blocks(world.rank))
 
 
 def _trials(
     world: World, built: Built, hosts: list[str]
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
-    """Return what tries a number of walkers, this rank's memory, and the seconds of one's move."""
+    """Return what tries a batch of walkers, this rank's memory, and the seconds of one's move."""
     from omniinput_hpc.models import device as devices
 
     config, g, device = built.config, built.geometry, built.device
-    mine_k = _mine(world, config)
+    mine_k, mine_b = _mine(world, config)
+    n_batches = len(mine_k) * len(mine_b)
+    k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
 
     def trial(n_walkers: int) -> auto_walkers.Trial:
         sampler = config.sampler.model_copy(
-            update={"walkers": n_walkers, "steps": auto_walkers.TRIAL_MOVES}
+            update={"walkers": n_walkers, "blocks": 1, "steps": auto_walkers.TRIAL_MOVES}
         )
         short = config.model_copy(update={"sampler": sampler})
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
-        k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
         return auto_walkers.try_rung(
             lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
             of_trial,
             device,
             config.run.threads,
-            several=len(mine_k) > 1,
+            several=n_batches > 1,
         )
 
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
     share = auto_walkers.MEMORY_SHARE
     budget = auto_walkers.MemoryBudget(
-        len(mine_k),
+        n_batches,
         share * devices.free_bytes(device) / devices.sharers(device, ranks_here),
         share * devices.free_bytes("cpu") / ranks_here,
-        plan.bytes_of_records(g, len(mine_k)) / g.n_walkers,
+        plan.bytes_of_records(g, n_batches / config.sampler.blocks) / config.sampler.block_walkers,
         devices.held_bytes(device),
         devices.held_bytes("cpu"),
     )
@@ -214,11 +240,13 @@ def make_rungs(
     device: str,
     ks: Sequence[int],
     rows: RowSums | None = None,
+    blocks: Sequence[int] | None = None,
 ) -> list[Rung]:
     """Return some rungs, their walkers not placed; the model is tried out.
 
-    `rows` is what its conditionals sum to, where anchors need them. Raises a UserError where the
-    model or the kernel cannot do what is asked.
+    Of each rung come `blocks`, by default all of them, one after the other. `rows` is what the
+    model's conditionals sum to, where anchors need them. Raises a UserError where the model or the
+    kernel cannot do what is asked.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -228,24 +256,25 @@ def make_rungs(
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = _name(config)
+    batch, n_blocks = config.sampler.block_walkers, config.sampler.blocks
     # First: it tells a lack of memory, also where the model builds more at its first use.
-    try_out(model, zero_inputs(g.n_walkers, g.n_sites, device), name)
+    try_out(model, zero_inputs(batch, g.n_sites, device), name)
     checked = CheckedModel(model, name, models.rounding(config))
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors
-    anchors = Anchors(checked, g.n_walkers, device, with_anchors, rows, ancestral)
+    anchors = Anchors(checked, batch, device, with_anchors, rows, ancestral)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 
-    def make(k: int, ensemble: Ensemble) -> Rung:
-        kernel = kernels.build(config.kernel, checked, g.n_walkers)
+    def make(block: Block, ensemble: Ensemble) -> Rung:
+        kernel = kernels.build(config.kernel, checked, batch)
         if isinstance(ensemble, Tabulated):
-            ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, g.n_walkers)
+            ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, batch)
         walkers = Walkers(kernel, checked, ensemble, device, recording)
-        return Rung(k, walkers, anchors, g, edges, config.run.seed)
+        return Rung(block, walkers, anchors, g, edges, config.run.seed)
 
-    ensembles = initial_ensembles(config)
-    return [make(k, ensembles[k]) for k in ks]
+    ensembles, mine_b = initial_ensembles(config), range(n_blocks) if blocks is None else blocks
+    return [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]
 
 
 def initial_ensembles(config: Config) -> list[Ensemble]:
@@ -282,6 +311,8 @@ def prepare_file(
     `heartbeat` is called while a long file is copied. Raises a UserError where the file cannot be
     made.
     """
+    from omniinput_hpc.sampling.anchors import COLD_STARTS
+
     config, path = built.config, Path(built.config.run.output)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -291,6 +322,7 @@ def prepare_file(
                 "model_fingerprint": here.fingerprint,
                 "model_probe_z": np.array(here.probe_z),
                 "model_beta": here.model_beta,
+                "cold_starts": COLD_STARTS,
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(config), attributes)
@@ -328,13 +360,14 @@ def start(
 
     All ranks call this; the file is there. `shown` is whether its progress is.
     """
+    from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import Run, Totals
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, held = Path(config.run.output), built.held
+    path, grid = Path(config.run.output), grid_of(world, config)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
-    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, held))
+    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, built.held))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
@@ -343,16 +376,17 @@ def start(
             rung.start()
     else:
         tuning.resume(checkpoint.swaps_k2)
-        for rung, stored in zip(rungs, checkpoint.rungs, strict=True):
-            rung.resume(stored, tuned_beta=tune)
+        for rung in rungs:
+            rung.resume(checkpoint.rungs[rung.k - built.held.start], tuned_beta=tune)
     side = SideWriter(path, world)
-    opened = writers.open_writer(writer_kind, path, g, held, world)
+    opened = writers.open_writer(writer_kind, path, g, grid.written(world.rank), world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
         config=config,
         geometry=g,
         rungs=rungs,
-        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world),
+        gathering=Gathering(world, grid),
+        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,

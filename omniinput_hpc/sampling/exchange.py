@@ -31,14 +31,22 @@ class Exchanger:
     Attributes
     ----------
     attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
-    trips : int64 [W * K], round trips completed in this round, by walker, on the holder of rung 0
-    imbalance_w : uint64 [W], see `check`
+    trips : int64 [W * K], round trips completed in this round, by walker, on holders of rung 0
+    imbalance_w : uint64 [W], see `check`; 0 for lanes that this rank does not hold
     """
 
     def __init__(
-        self, geometry: Geometry, edges: NDArray[np.float64], seed: int, world: World
+        self,
+        geometry: Geometry,
+        edges: NDArray[np.float64],
+        seed: int,
+        world: World,
+        n_blocks: int = 1,
     ) -> None:
         self._edges, self._seed, self._world = edges, seed, world
+        self._grid = ladder.Grid(geometry.n_rungs, n_blocks, world.size)
+        width, blocks = geometry.n_walkers // n_blocks, self._grid.blocks(world.rank)
+        self._lanes = slice(blocks.start * width, blocks.stop * width)
         self._n_table = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers
         self._n_rungs = k
@@ -64,8 +72,14 @@ class Exchanger:
             counts[:] = 0
 
     def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
-        """Let the pairs of this exchange swap; `exchange` counts from the run's first one."""
-        held = {rung.k: self.pack(rung) for rung in rungs}
+        """Let the pairs of this exchange swap; `exchange` counts from the run's first one.
+
+        The blocks of a rung that are held here, one after the other in `rungs`, swap as one.
+        """
+        blocks: dict[int, list[Rung]] = {}
+        for rung in rungs:
+            blocks.setdefault(rung.k, []).append(rung)
+        held = {k: np.concatenate([*map(self.pack, parts)]) for k, parts in blocks.items()}
         ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble.on_host() for rung in rungs}
         pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
         before_w = self._checksum(held, exchange)
@@ -73,9 +87,11 @@ class Exchanger:
         for k in pairs:
             self._swap_pair(k, held, near, ensembles, exchange)
         self.imbalance_w += self._checksum(held, exchange) - before_w
-        for rung in rungs:
-            self.unpack(held[rung.k], rung)
-            self._follow(rung)
+        for k, parts in blocks.items():
+            ends = np.cumsum([len(rung.walker_w) for rung in parts])
+            for rung, lanes in zip(parts, np.split(held[k], ends[:-1]), strict=True):
+                self.unpack(lanes, rung)
+                self._follow(rung)
 
     def check(self, imbalance_w: NDArray[np.uint64]) -> None:
         """Check a round's exchanges, given the sum of all ranks' `imbalance_w`.
@@ -108,7 +124,7 @@ class Exchanger:
         for k in pairs:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
-                    holder = ladder.owner(other, self._n_rungs, self._world.size)
+                    holder = self._grid.owner(other, self._world.rank)
                     numbers = to_array(ensembles[mine], self._n_table)
                     # The neighbour decides with this rung's ensemble as well.
                     message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
@@ -131,7 +147,8 @@ class Exchanger:
         """Decide for one pair and take over what comes here. Both holders decide alike."""
         lower = held[k] if k in held else near[k]
         upper = held[k + 1] if k + 1 in held else near[k + 1]
-        u_w = rng.generator(self._seed, "exchange", k, exchange).random(len(lower))
+        random = rng.generator(self._seed, "exchange", k, exchange)
+        u_w = random.random(len(self.imbalance_w))[self._lanes]  # those of other ranks' lanes, too
         swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], lower["z"], upper["z"], u_w)
         if k in held:
             held[k] = np.where(swap_w, upper, lower)
@@ -147,13 +164,17 @@ class Exchanger:
             )
 
     def _checksum(self, held: Mapping[int, NDArray[Any]], exchange: int) -> NDArray[np.uint64]:
-        """Sum over rungs of a 64-bit hash of each slot's configuration, uint64 [W], mod 2^64."""
+        """Sum over rungs of a 64-bit hash of each slot's configuration, uint64 [W], mod 2^64.
+
+        Lanes that other ranks hold are 0.
+        """
         total_w = np.zeros_like(self.imbalance_w)
+        mine_w = total_w[self._lanes]
         salt = np.uint64((exchange * _GOLDEN) % 2**64)
         for configurations in held.values():
-            bytes_wb = np.ascontiguousarray(configurations).view(np.uint8).reshape(len(total_w), -1)
+            bytes_wb = np.ascontiguousarray(configurations).view(np.uint8).reshape(len(mine_w), -1)
             h = bytes_wb.astype(np.uint64) @ self._weights + salt
             for shift, factor in zip((30, 27), _MIX, strict=True):  # splitmix64's finalizer
                 h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
-            total_w += h ^ (h >> np.uint64(31))
+            mine_w += h ^ (h >> np.uint64(31))
         return total_w

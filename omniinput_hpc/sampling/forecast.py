@@ -63,7 +63,7 @@ class Forecast:
 def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
     """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
     config, g = built.config, built.geometry
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world)
+    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks)
     for rung in built.rungs:
         rung.start()
         rung.begin_round()
@@ -96,9 +96,12 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
 
     Where they do not fit into the time, they are not recorded.
     """
+    from omniinput_hpc.sampling.rung import kernel_moves
+
     begin, steps = time.monotonic(), config.sampler.steps
     own, shared = (
-        rng.generator(config.run.seed, "trial", 40 + i, rung.k, exchange) for i in (0, 1)
+        rng.generator(config.run.seed, "trial", 40 + i, rung.k, exchange, *rung.block.key)
+        for i in (0, 1)
     )
     segment = rung.walkers.begin_segment(own, shared, first_move=exchange * steps)
     done = 0
@@ -108,7 +111,7 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
     if done == steps:
         recorded = segment.recorded()
         rung.record(recorded, config.samples.every, exchange * steps)
-        rung.adapt(recorded)
+        rung.adapt(kernel_moves(recorded))
     return done, time.monotonic() - begin
 
 
@@ -119,7 +122,7 @@ def _together(world: World, built: Built, exchanges: int, seconds: float) -> For
     numbers = np.zeros(2)
     extremes = np.array([-np.inf, -np.inf])  # less the lowest, and the highest
     for rung in built.rungs:
-        z_kw[rung.k] = rung.walkers.configurations()[1]
+        z_kw[rung.k, rung.lanes.start : rung.lanes.stop] = rung.walkers.configurations()[1]
         counted, outside = rung.histogram.moments[0], rung.histogram.outside.sum()
         numbers += counted, outside
         extremes = np.maximum(extremes, rung.histogram.extremes * (-1, 1))
@@ -132,21 +135,28 @@ def _together(world: World, built: Built, exchanges: int, seconds: float) -> For
     )  # fmt: skip
 
 
-def seconds_of_run(config: Config, forecast: Forecast) -> float:
-    """Return the estimated seconds of all rounds, burn-in included."""
-    rounds = config.run.burn_in + config.run.rounds
-    return rounds * config.sampler.exchanges * forecast.seconds
+def seconds_of_run(config: Config, forecast: Forecast, done: int = 0) -> float:
+    """Return the estimated seconds of all rounds, burn-in included, but those that are done."""
+    rounds = config.run.burn_in + config.run.rounds - done
+    return max(rounds, 0) * config.sampler.exchanges * forecast.seconds
 
 
-def describe_time(config: Config, forecast: Forecast, processors: int, device: str) -> str:
-    """Return the estimate in words; `processors` is how many GPUs, or cores, the run has."""
-    seconds = seconds_of_run(config, forecast)
+def describe_time(
+    config: Config, forecast: Forecast, processors: int, device: str, done: int = 0
+) -> str:
+    """Return the estimate in words.
+
+    processors : how many GPUs, or cores, the run has
+    done : rounds, also of burn-in, that the run file holds already
+    """
+    seconds = seconds_of_run(config, forecast, done)
     unit = "core-hours" if device == "cpu" else "GPU-hours"
     tried = f"{forecast.exchanges} exchanges" if forecast.exchanges else "a few moves"
     a_round = max(config.sampler.exchanges * forecast.seconds, 0.01)
     in_words = duration(a_round) if a_round >= 10 else f"{a_round:.2g} s"
+    rest = f" for the rounds after the {done} in the file" if done else ""
     return (
-        f"about {duration(seconds)}, an estimate from {tried} tried now: {in_words} a round, "
+        f"about {duration(seconds)}{rest}, an estimate from {tried} tried now: {in_words} a round, "
         f"{processors * seconds / 3600:.2g} {unit} in all; without starting up"
     )
 

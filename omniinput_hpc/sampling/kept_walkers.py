@@ -81,7 +81,9 @@ def find_kept(setting: Setting) -> int | None:
     except (UserError, ValueError, KeyError, TypeError) as error:  # it is advice: found anew
         log.warning("warning: %s is passed over: %s", path, error)
         return None
-    if type(number) is int and key == setting.key and MAX_GROUPS <= number <= MAX_WALKERS:
+    n_blocks = setting.given.sampler.blocks
+    possible = range(MAX_GROUPS * n_blocks, MAX_WALKERS * n_blocks + 1, n_blocks)
+    if type(number) is int and key == setting.key and number in possible:
         return number
     log.info("%s is of another input, model or machine; walkers are found anew", path)
     return None

@@ -19,9 +19,10 @@ from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
+from omniinput_hpc.sampling.blocks import Gathering
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.progress import Progress
-from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.rung import Rung, kernel_moves
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.sampling.walkers import Recorded
 from omniinput_hpc.tempering.adaptation import LadderTuning
@@ -67,7 +68,8 @@ class Run:
 
     config: Config
     geometry: Geometry
-    rungs: Sequence[Rung]  # those that this rank holds; they own the ensembles
+    rungs: Sequence[Rung]  # those, or blocks of them, that this rank holds; they own the ensembles
+    gathering: Gathering  # of their records, on the ranks that write them
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
@@ -86,11 +88,17 @@ class Run:
         """The numbers of this rank's rungs."""
         return range(self.rungs[0].k, self.rungs[-1].k + 1)
 
+    @property
+    def written(self) -> range:
+        """The numbers of the rungs that this rank writes: those whose first block it holds."""
+        return self.held if self.rungs[0].block.number == 0 else range(0)
+
     def beta_k(self) -> NDArray[np.float64]:
         """Return the betas of all rungs, float64 [K], asked of them (all ranks call this)."""
         beta_k = np.zeros(self.geometry.n_rungs)
         for rung in self.rungs:
-            beta_k[rung.k] = rung.ensemble.beta
+            if rung.block.number == 0:
+                beta_k[rung.k] = rung.ensemble.beta
         return np.asarray(self.world.sum(beta_k))
 
     def freeze(self) -> None:
@@ -111,19 +119,23 @@ def sample(run: Run) -> None:
     while run.next_round < run.config.run.rounds:
         begin_round(run)
         for exchange in range(s.exchanges):
+            moves_r2p = []
             for rung in run.rungs:
                 with run.clock.part("moves"):
                     recorded = move(run, rung, exchange)
                 with run.clock.part("recording"):
                     rung.record(recorded, run.config.samples.every, exchange * s.steps)
-                    if run.next_round < 0:
-                        rung.adapt(recorded)
+                    moves_r2p.append(kernel_moves(recorded))
+            if run.next_round < 0:
+                with run.clock.part("recording"):
+                    adapt(run, moves_r2p)
             if s.method != "ancestral":  # draws are independent: nothing to exchange
                 with run.clock.part("exchange"):
                     rounds_before = run.next_round + run.config.run.burn_in
                     run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
             run.progress.exchanged(exchange + 1)
         with run.clock.part("moves"):
+            learn(run)
             check_outputs(run)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
@@ -145,12 +157,27 @@ def begin_round(run: Run) -> None:
             rung.histogram.clear_all()
 
 
+def adapt(run: Run, moves_r2p: Sequence[NDArray[np.int64]]) -> None:
+    """Let each rung learn from a segment of burn-in (all ranks call this).
+
+    moves_r2p : `kernel_moves` of each of `run.rungs`, summed here over the blocks of a rung: all of
+        them then learn the same
+    """
+    moves_k2p = np.zeros((run.geometry.n_rungs, *moves_r2p[0].shape), dtype=np.int64)
+    for rung, moves_2p in zip(run.rungs, moves_r2p, strict=True):
+        moves_k2p[rung.k] += moves_2p
+    if run.geometry.n_tuned:
+        moves_k2p = run.gathering.sum(moves_k2p)
+    for rung in run.rungs:
+        rung.adapt(moves_k2p[rung.k])
+
+
 def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     """Move one rung's walkers through the segment before an exchange."""
     s, seed = run.config.sampler, run.config.run.seed
     rounds_before = run.next_round + run.config.run.burn_in
     own, shared = (
-        rng.generator(seed, purpose, rung.k, rounds_before, exchange)
+        rng.generator(seed, purpose, rung.k, rounds_before, exchange, *rung.block.key)
         for purpose in ("moves", "choices")
     )
     try:
@@ -162,6 +189,14 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     except Exception as error:
         error.add_note(f"in rung {rung.k} (beta = {rung.ensemble.beta:g}), round {run.next_round}")
         raise
+
+
+def learn(run: Run) -> None:
+    """Let the kernels learn from the model, at the end of a round of burn-in's first part."""
+    burn_in = run.config.run.burn_in
+    if run.next_round < -(burn_in // EQUILIBRATION_SHARE):
+        for rung in run.rungs:
+            rung.learn(run.next_round + burn_in)
 
 
 def check_outputs(run: Run) -> None:
@@ -207,18 +242,18 @@ def commit(run: Run) -> NDArray[np.int64]:
             require_bins(run)
         end_burn_in_round(run, totals.swaps_k2)
     exchanges = ExchangeRecord(
-        attempted_k=exchanger.attempted_k,
-        accepted_k=exchanger.accepted_k,
-        round_trips_v=exchanger.trips,
+        attempted_k=totals.swaps_k2[:, 0],
+        accepted_k=totals.swaps_k2[:, 1],
+        round_trips_v=run.gathering.sum(exchanger.trips),
         swaps_k2=tuning.swaps_k2,
         rejection_k=tuning.rejection_k,
         z_std_k=tuning.z_std_k,
     )
-    records = [rung.record_of_round() for rung in run.rungs]
+    records = run.gathering.records(run.rungs)
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
-    slabs = slabs_of_round(records, exchanges, run.held, run.geometry)
+    slabs = slabs_of_round(records, exchanges, run.written, run.geometry)
     run.writer.commit(round_, slabs, committed)
-    run.side.after_commit(round_, slabs, run.held, run.geometry)
+    run.side.after_commit(round_, slabs, run.written, run.geometry)
     if round_ >= 0:
         run.totals.add(totals)
     return totals.swaps_k2
@@ -230,7 +265,7 @@ def totals_of_round(run: Run) -> Totals:
     mine = Totals.zeros(n_rungs)
     mine.swaps_k2[:] = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
     for rung in run.rungs:
-        mine.moves_k2[rung.k] = rung.attempted_p.sum(), rung.histogram.counts_b.sum()
+        mine.moves_k2[rung.k] += rung.attempted_p.sum(), rung.histogram.counts_b.sum()
         mine.extremes[0] = min(mine.extremes[0], rung.histogram.extremes[0])
         mine.extremes[1] = max(mine.extremes[1], rung.histogram.extremes[1])
     together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
@@ -242,12 +277,12 @@ def totals_of_round(run: Run) -> Totals:
 
 def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
     """Adapt the ladder to a burn-in round's swaps, and end all learning when its time is over."""
-    moments_k3 = np.zeros((run.geometry.n_rungs, 3))
+    moments_bk3 = np.zeros((run.config.sampler.blocks, run.geometry.n_rungs, 3))
     for rung in run.rungs:
-        moments_k3[rung.k] = rung.histogram.moments
-    new_beta_k = run.tuning.after_round(
-        run.next_round, run.beta_k(), swaps_k2, run.world.sum(moments_k3)
-    )
+        moments_bk3[rung.block.number, rung.k] = rung.histogram.moments
+    # Each number comes from one rank, and blocks are added in their order: the same bits anywhere.
+    moments_k3 = run.world.sum(moments_bk3).sum(axis=0)
+    new_beta_k = run.tuning.after_round(run.next_round, run.beta_k(), swaps_k2, moments_k3)
     if new_beta_k is not None:
         for rung in run.rungs:
             rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))

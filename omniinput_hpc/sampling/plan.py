@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections import Counter
@@ -20,6 +21,7 @@ from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, ta
 from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.forecast import Forecast, describe_time, judge
 from omniinput_hpc.sampling.restart import Existing
+from omniinput_hpc.tempering.ladder import Grid
 from omniinput_hpc.text import amount
 
 
@@ -98,6 +100,41 @@ def check_shares(n_rungs: int, n_ranks: int) -> None:
         raise UserError(f"{n_ranks} ranks do not divide the ladder's {n_rungs} rungs; {fits}")
 
 
+def check_ranks(config: Config, n_ranks: int) -> None:
+    """Check that ranks can share the rungs, or blocks of them, equally.
+
+    Raises a UserError where they cannot, which names the number of blocks with which they could.
+    """
+    n_rungs, n_blocks = len(config.beta_k), config.sampler.blocks
+    if n_rungs * n_blocks % n_ranks == 0:
+        return
+    remedy = _more_blocks(config, n_ranks)
+    if n_blocks == 1:
+        try:
+            check_shares(n_rungs, n_ranks)
+        except UserError as error:
+            raise UserError(f"{error}{remedy}") from None
+    n_units = n_rungs * n_blocks
+    what = "are more than" if n_ranks > n_units else "do not divide"
+    fits = ", ".join(str(r) for r in range(1, n_units + 1) if n_units % r == 0)
+    raise UserError(
+        f"{n_ranks} ranks {what} the ladder's {n_rungs} rungs of {n_blocks} blocks each "
+        f"(sampler.blocks); numbers of ranks that fit: {fits}{remedy}"
+    )
+
+
+def _more_blocks(config: Config, n_ranks: int) -> str:
+    """Return which sampler.blocks lets ranks share the work, as the end of a message."""
+    if config.sampler.method == "wang-landau":
+        return ""
+    n_blocks = n_ranks // math.gcd(len(config.beta_k), n_ranks)
+    walkers = config.sampler.walkers
+    if walkers != "auto" and walkers % n_blocks:
+        more = -(-walkers // n_blocks) * n_blocks
+        return f"; or set sampler.blocks = {n_blocks} and sampler.walkers = {more}, in a new run"
+    return f"; or set sampler.blocks = {n_blocks}, in a new run"
+
+
 def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
     """Return the shapes of a run."""
     return Geometry(
@@ -132,10 +169,14 @@ def check_counters(config: Config) -> None:
 def describe(plan: Plan) -> str:
     """Return the plan as lines for a person."""
     c, g = plan.config, plan.geometry
-    share = g.n_rungs // len(plan.devices)
+    grid = Grid(g.n_rungs, c.sampler.blocks, len(plan.devices))
+    share = g.n_rungs * c.sampler.blocks // len(plan.devices)
+    batch = c.sampler.block_walkers
     per_round = c.sampler.moves_per_round
     samples = f"{g.samples_per_round:,} samples a rung and round"
-    host = bytes_of_records(g, share)
+    # What a rank's blocks record, and the rungs that it writes where it has not recorded them all.
+    written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
+    host = bytes_of_records(g, share / c.sampler.blocks + written)
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = f"{amount(plan.cache_bytes)} of keys and values + " if plan.cache_bytes else ""
     state = "new"
@@ -148,16 +189,16 @@ def describe(plan: Plan) -> str:
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
         "ladder": _ladder(c),
         "anchors": plan.without_anchor,
-        "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {share} rung(s) each, "
+        "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
-        "walkers": f"{g.n_walkers} a rung, one batch; {g.n_walkers * g.n_rungs:,} in all"
+        "walkers": f"{g.n_walkers} a rung, {_batches(c)}; {g.n_walkers * g.n_rungs:,} in all"
         + (f"; {plan.trials}" if plan.trials else ""),
         "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
         f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
         "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
-        f"of {g.n_walkers} inputs each",
-        "memory": f"{weights}{kept}{amount(_batch_bytes(g))} of logits or gradients of a batch + "
-        f"{amount(host)} of records a rank",
+        f"of {batch} inputs each",
+        "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients of a "
+        f"batch + {amount(host)} of records a rank",
         "hosts": _hosts(plan, host),
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
@@ -175,21 +216,37 @@ def _forecast(plan: Plan) -> list[str]:
     places = Counter(zip(plan.hosts, plan.devices, strict=True))
     cpu = plan.devices[0] == "cpu"
     processors = len(plan.devices) * plan.config.run.threads if cpu else len(places)
-    words = describe_time(plan.config, plan.forecast, processors, plan.devices[0])
+    done = plan.found.burn_in + plan.found.rounds if plan.found.resume else 0
+    words = describe_time(plan.config, plan.forecast, processors, plan.devices[0], done)
     notes = judge(plan.config, plan.forecast, plan.model_beta)
     nothing = [] if notes else ["judged    nothing wrong was found by the trial moves"]
     return [f"time      {words}", *nothing, *(f"judged    {note}" for note in notes)]
 
 
-def bytes_of_records(g: Geometry, n_rungs: int) -> int:
+def _share(grid: Grid) -> str:
+    """Return in words what each rank holds."""
+    rungs = f"{len(grid.rungs(0))} rung(s)"
+    if grid.n_blocks == 1:
+        return rungs
+    return f"{len(grid.blocks(0))} of {grid.n_blocks} blocks of {rungs}"
+
+
+def _batches(config: Config) -> str:
+    """Return in words how the walkers of a rung are evaluated."""
+    if config.sampler.blocks == 1:
+        return "one batch"
+    return f"in {config.sampler.blocks} blocks of {config.sampler.block_walkers}, each a batch"
+
+
+def bytes_of_records(g: Geometry, n_rungs: float) -> int:
     """Return what a rank's records of a round take on the host."""
     a_sample = g.n_sites * g.x_dtype.itemsize + 8
-    return n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins)
+    return int(n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins))
 
 
-def _batch_bytes(g: Geometry) -> int:
-    """Return what three float32 arrays [W, D, n_values] take, which most kernels need at once."""
-    return 3 * 4 * g.n_walkers * g.n_sites * g.n_values
+def _batch_bytes(g: Geometry, batch: int) -> int:
+    """Return what three float32 arrays [batch, D, n_values] take, which most kernels need."""
+    return 3 * 4 * batch * g.n_sites * g.n_values
 
 
 def _hosts(plan: Plan, records: int) -> str:
@@ -198,7 +255,8 @@ def _hosts(plan: Plan, records: int) -> str:
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
     on_host = any(device == "cpu" for device in plan.devices)
-    batch = _batch_bytes(plan.geometry) + plan.cache_bytes if on_host else 0
+    width = plan.config.sampler.block_walkers
+    batch = _batch_bytes(plan.geometry, width) + plan.cache_bytes if on_host else 0
     # All its ranks load their weights there first.
     need = n_ranks * (plan.model_bytes + records + batch)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

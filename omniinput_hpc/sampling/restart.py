@@ -94,7 +94,8 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
             f"run.output = {path} holds another run; choose another run.output, or move it away. "
             "What differs:"
         )
-        raise UserError("\n  ".join([head, *differences]))
+        extended = _how_to_extend(stored, config)
+        raise UserError("\n  ".join([head, *differences, *filter(None, [extended])]))
     if config.run.rounds < found.rounds_planned:
         raise UserError(
             f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
@@ -119,6 +120,29 @@ def _differences(stored: Config, given: Config) -> list[str]:
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines
+
+
+def _how_to_extend(stored: Config, given: Config) -> str:
+    """Return how rungs are added to a run: a sentence where that is what was tried, else ""."""
+    if stored.ladder is None or given.ladder is None or given.ladder.kappa is not None:
+        return ""
+    old, new = set(stored.ladder.beta_k.tolist()), set(given.ladder.beta_k.tolist())
+    if not old < new or (stored.bins, stored.model.kind) != (given.bins, given.model.kind):
+        return ""
+    # new ones, and the old ones beside them: so that the two runs share bins
+    both = sorted(new)
+    kept = [
+        beta
+        for i, beta in enumerate(both)
+        if beta not in old or not old.issuperset(both[max(i - 1, 0) : i + 2])
+    ]
+    file, other = given.run.output, Path(given.run.output).with_stem("NEW")
+    return (
+        "further betas need a run of their own: give it another run.output, another run.seed and "
+        f"[ladder] betas = {kept} (the new ones and the old ones beside them, so that both runs "
+        f"share bins), then join the two by omniinput reweight {file} {other}, and by omniinput "
+        f"precision-recall {file}+{other}"
+    )
 
 
 def _exists(path: Path) -> bool:
@@ -155,11 +179,12 @@ def _check_folder(path: Path) -> None:
 def check_rounds(path: Path, rungs: range) -> None:
     """Check all committed rounds of some rungs.
 
-    Rounds are not added to a file that the analysis would refuse. Raises a UserError where one is
+    Rounds are not added to a file that the analysis would refuse. A rank that writes no rung checks
+    none. Raises a UserError where one is
     damaged, which says what can be done.
     """
     with open_run(path, tried=True) as run:
-        for round_ in range(run.rounds):
+        for round_ in range(run.rounds if rungs else 0):
             try:
                 run.check_round(round_, rungs)
             except BrokenRun as error:

@@ -1,4 +1,4 @@
-"""One rung: its ensemble, its walkers, who they are, and what they record in a round."""
+"""One rung, or a block of its lanes: ensemble, walkers, and what they record in a round."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.histogram import Histogram
+from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
 from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
 from omniinput_hpc.runfile.records import RungRecord, RungState
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.sampling.walkers import Recorded, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
+from omniinput_hpc.tempering.ladder import Block
 
 
 class Rung:
-    """Rung k of the ladder. It owns its ensemble; nothing else keeps a copy.
+    """Rung k of the ladder, or one of the blocks that its lanes are cut into.
+
+    It owns its ensemble; nothing else keeps a copy, but that the blocks of a rung have equal ones.
+    In what follows W is the number of lanes here.
 
     Attributes
     ----------
     k : int
+    block : which of the rung's blocks this is
+    lanes : those here, of all that the rung has
     walkers : their configurations, on their device
     walker_w : int32 [W], the identity of the walker in each slot
     direction_w : int8 [W], see `ladder.count_round_trips`
@@ -31,19 +37,20 @@ class Rung:
 
     def __init__(
         self,
-        k: int,
+        block: Block,
         walkers: Walkers,
         anchors: Anchors,
         geometry: Geometry,
         edges: NDArray[np.float64],
         seed: int,
     ) -> None:
-        self.k, self.walkers, self._g, self._seed = k, walkers, geometry, seed
-        self._anchors, self._edges = anchors, edges
-        w, n_samples = geometry.n_walkers, geometry.samples_per_round // geometry.n_walkers
-        self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
+        self.k, self.block, self.walkers = block.k, block, walkers
+        self._g, self._seed, self._anchors, self._edges = geometry, seed, anchors, edges
+        self.lanes = block.lanes(geometry.n_walkers)
+        w, n_samples = len(self.lanes), geometry.samples_per_round // geometry.n_walkers
+        self.walker_w = np.array(self.lanes, dtype=np.int32) + self.k * geometry.n_walkers
         self.direction_w = np.zeros(w, dtype=np.int8)
-        self.histogram = Histogram(edges, w)
+        self.histogram = Histogram(edges, geometry.n_walkers, self.lanes)
         self.attempted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
         self.accepted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
         self._n_samples = 0
@@ -75,24 +82,25 @@ class Rung:
 
     def start(self) -> None:
         """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs)."""
-        random = rng.generator(self._seed, "start", self.k)
-        cold = self._anchors.cold_start(self.ensemble.beta, random)
+        random = rng.generator(self._seed, "start", self.k, *self.block.key)
+        beta, n_walkers = self.ensemble.beta, self._g.n_walkers
+        cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers)
         if cold is not None:
             x = cold.cpu().numpy().astype(self._g.x_dtype)
         else:
-            shape = (self._g.n_walkers, self._g.n_sites)
+            shape = (len(self.lanes), self._g.n_sites)
             x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
         self.walkers.place(x, self.walkers.evaluate(x))
 
     def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
-        """Put the walkers, and all that burn-in tuned, where a checkpoint has them.
+        """Put the walkers, and all that burn-in tuned, where the rung's checkpoint has them.
 
         tuned_beta : whether beta is the checkpoint's, since burn-in tunes it
         """
-        self.walker_w = checkpoint.walker_w.copy()
-        self.direction_w = checkpoint.direction_w.copy()
-        self.histogram.lane_counts_gb[:] = checkpoint.lane_counts_gb
-        self.histogram.z_sum_b[:] = checkpoint.z_sum_b
+        lanes = slice(self.lanes.start, self.lanes.stop)
+        self.walker_w = checkpoint.walker_w[lanes].copy()
+        self.direction_w = checkpoint.direction_w[lanes].copy()
+        self._resume_counts(checkpoint)
         self.walkers.kernel.tuned = checkpoint.tuned.copy()
         if self.learner is not None:
             self.learner.restore(
@@ -100,7 +108,24 @@ class Rung:
             )
         elif tuned_beta:
             self.set_ensemble(Canonical(checkpoint.beta))
-        self.walkers.place(checkpoint.x, checkpoint.z)
+        self.walkers.place(checkpoint.x[lanes], checkpoint.z[lanes])
+
+    def _resume_counts(self, checkpoint: RungState) -> None:
+        """Take this block's share of what the rung counted, see `keep_sums`."""
+        groups = groups_of(self.lanes, self._g.n_walkers)
+        counts_gb = checkpoint.lane_counts_gb[groups.start : groups.stop].copy()
+        first = self.lanes.start
+        if first and lane_groups(self._g.n_walkers)[first - 1] == groups.start:
+            counts_gb[0] = 0  # a group of lanes in two blocks: the first one has its counts
+        self.histogram.lane_counts_gb[:] = counts_gb
+        self.keep_sums(checkpoint.z_sum_b)
+
+    def keep_sums(self, z_sum_b: NDArray[np.float64]) -> None:
+        """Carry the rung's sums of z so far in its first block, float64 [B], and none in others.
+
+        Each round then adds to them in the same order, whoever holds which block.
+        """
+        self.histogram.z_sum_b[:] = z_sum_b if self.block.number == 0 else 0.0
 
     def begin_round(self) -> None:
         """Begin to count a round."""
@@ -123,15 +148,19 @@ class Rung:
             self._log_q_swk[some] = recorded.log_q_swk
         self._n_samples = some.stop
 
-    def adapt(self, recorded: Recorded) -> None:
-        """Tune the kernel and learn the ensemble from a segment (burn-in only)."""
-        # Exact draws are no moves of the kernel: their acceptance says nothing of its step sizes.
-        exact_p = np.zeros_like(recorded.attempted_p)
-        exact_p[0] = recorded.n_exact
-        self.walkers.kernel.adapt(recorded.attempted_p - exact_p, recorded.accepted_p - exact_p)
+    def adapt(self, moves_2p: NDArray[np.int64]) -> None:
+        """Tune the kernel and learn the ensemble from a segment (burn-in only).
+
+        moves_2p : int64 [2, n_kernels], `kernel_moves` of all blocks of the rung
+        """
+        self.walkers.kernel.adapt(*moves_2p)
         if self.learner is not None:
             self.learner.after_segment()
             self._bring_inside()
+
+    def learn(self, rounds_before: int) -> None:
+        """Let the kernel learn from what the model says, after a round of burn-in."""
+        self.walkers.learn(rng.generator(self._seed, "look-ahead", self.k, rounds_before))
 
     def freeze(self) -> None:
         """End learning, whether or not it has come to its end.
@@ -165,7 +194,7 @@ class Rung:
         self.walkers.place(x[take], z[take])
 
     def record_of_round(self) -> RungRecord:
-        """Return this rung's part of a round's commit."""
+        """Return this part of a round's commit: a rung's, or that of a block (see `blocks`)."""
         return RungRecord(
             state=self._state(),
             log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
@@ -201,3 +230,13 @@ class Rung:
             return self.learner.learning_state()
         n_learnt = self._g.n_bins + 2 if self._g.flat else 0
         return LearningState(np.full(n_learnt, np.nan), np.zeros(n_learnt), np.zeros(N_LEARNING))
+
+
+def kernel_moves(recorded: Recorded) -> NDArray[np.int64]:
+    """Return attempted and accepted moves of a segment by part of the kernel, int64 [2, n_kernels].
+
+    Exact draws are no moves of the kernel: their acceptance says nothing of its step sizes.
+    """
+    moves_2p = np.stack([recorded.attempted_p, recorded.accepted_p])
+    moves_2p[:, 0] -= recorded.n_exact
+    return moves_2p

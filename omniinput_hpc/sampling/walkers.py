@@ -138,6 +138,12 @@ class Walkers:
         self.ensemble.after_move(self._placed.z)
         return self._placed, info
 
+    def learn(self, generator: np.random.Generator) -> None:
+        """Let the kernel learn, in burn-in; see `Kernel.learn`."""
+        n_walkers, n_sites = self.state.x.shape
+        stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
+        self.kernel.learn(self.ensemble, stream)
+
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""
         x, z = _on_host(self.state.x, self.state.z)

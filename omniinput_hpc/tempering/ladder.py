@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +30,78 @@ def placement(n_rungs: int, n_ranks: int, rank: int) -> range:
 def owner(rung: int, n_rungs: int, n_ranks: int) -> int:
     """Return the rank that holds a rung."""
     return rung // (n_rungs // n_ranks)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One of the equal blocks that a rung's lanes are cut into; by default all of them.
+
+    Attributes
+    ----------
+    k : int, the rung
+    number : int, from 0 on
+    of : int, how many blocks each rung has
+    """
+
+    k: int
+    number: int = 0
+    of: int = 1
+
+    def lanes(self, n_walkers: int) -> range:
+        """Return its lanes, of the W of a rung."""
+        width = n_walkers // self.of
+        return range(self.number * width, (self.number + 1) * width)
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What its random streams are keyed by, behind all else: nothing where it is the rung."""
+        return (self.number,) if self.of > 1 else ()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How ranks share K rungs of B blocks each: as groups of ranks that hold a ladder each.
+
+    A group holds an equal share of the blocks, of all rungs; its ranks, gcd(K, ranks) neighbouring
+    ones, share the rungs. So a rank holds the same blocks of some neighbouring rungs. Raises a
+    ValueError where the ranks do not divide K B.
+    """
+
+    n_rungs: int
+    n_blocks: int
+    n_ranks: int
+
+    def __post_init__(self) -> None:
+        if self.n_rungs * self.n_blocks % self.n_ranks:
+            raise ValueError(
+                f"{self.n_ranks} ranks do not divide {self.n_rungs} rungs of {self.n_blocks} blocks"
+            )
+
+    @property
+    def group_size(self) -> int:
+        """How many ranks share a ladder."""
+        return math.gcd(self.n_rungs, self.n_ranks)
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups of ranks there are: it divides the blocks."""
+        return self.n_ranks // self.group_size
+
+    def rungs(self, rank: int) -> range:
+        """Return the rungs that a rank holds blocks of."""
+        return placement(self.n_rungs, self.group_size, rank % self.group_size)
+
+    def blocks(self, rank: int) -> range:
+        """Return the blocks that a rank holds of each of its rungs."""
+        return placement(self.n_blocks, self.n_groups, rank // self.group_size)
+
+    def owner(self, rung: int, rank: int) -> int:
+        """Return the rank that holds the same blocks as another one, of some rung."""
+        return rank - rank % self.group_size + owner(rung, self.n_rungs, self.group_size)
+
+    def written(self, rank: int) -> range:
+        """Return the rungs that a rank writes to the run file: the first group has each once."""
+        return self.rungs(rank) if rank < self.group_size else range(0)
 
 
 def pairs(n_rungs: int, exchange: int) -> range:

@@ -27,10 +27,14 @@ _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 
 # where each IDX data set comes from, and how its files are called ({part}: train or test)
 IDX_SETS = {
-    "mnist": ("MNIST, http://yann.lecun.com/exdb/mnist", "{old}-{what}"),
+    "mnist": ("MNIST, https://ossci-datasets.s3.amazonaws.com/mnist", "{old}-{what}"),
     "fashion": ("Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist", "{old}-{what}"),
     "kuzushiji": ("Kuzushiji-MNIST, http://codh.rois.ac.jp/kmnist", "{old}-{what}"),
     "emnist": (
+        "EMNIST (gzip.zip), https://www.nist.gov/itl/products-and-services/emnist-dataset",
+        "emnist-byclass-{part}-{what}",
+    ),
+    "emnist-as-stored": (
         "EMNIST (gzip.zip), https://www.nist.gov/itl/products-and-services/emnist-dataset",
         "emnist-byclass-{part}-{what}",
     ),
@@ -94,14 +98,17 @@ def read_idx(path: Path) -> NDArray[Any]:
     return np.frombuffer(content[begin:], dtype=dtype).reshape(shape)
 
 
-def read_images(path: Path) -> NDArray[np.uint8]:
-    """Return an IDX file's 28 x 28 images as inputs, uint8 [n, 784]; errors as `read_idx`."""
+def read_images(path: Path, as_stored: bool = False) -> NDArray[np.uint8]:
+    """Return an IDX file's 28 x 28 images as inputs, uint8 [n, 784]; errors as `read_idx`.
+
+    as_stored : leave EMNIST's images on their side, in which they are in its files
+    """
     array = read_idx(path)
     if array.ndim != 3 or array.dtype != np.uint8 or array.shape[1:] != (28, 28):
         raise UserError(
             f"{path} holds {array.dtype} {list(array.shape)}, not images uint8 [n, 28, 28]"
         )
-    if "emnist" in path.name:  # EMNIST's images lie on their side
+    if "emnist" in path.name and not as_stored:
         array = array.transpose(0, 2, 1)
     return np.ascontiguousarray(array.reshape(len(array), -1))
 
@@ -112,7 +119,7 @@ def read_idx_set(folder: Path, name: str, part: str) -> Images:
     A `UserError` names files that are missing, broken, of the wrong kind, or of other sets.
     """
     images, labels = (_find(folder, name, part, what) for what in (_IMAGES, _LABELS))
-    x, y = read_images(images), read_idx(labels)
+    x, y = read_images(images, name.endswith("-as-stored")), read_idx(labels)
     if y.ndim == 2 and y.shape[1:] == (8,):  # QMNIST: the class, and where it was written
         y = y[:, 0]
     if y.ndim != 1 or y.dtype.kind not in "iu":

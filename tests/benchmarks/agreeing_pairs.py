@@ -124,7 +124,7 @@ def compare(one: ArrayRun, other: ArrayRun) -> list[float]:
     """Return three p-values, whether they are said to disagree, and the least effective counts."""
     densities = (density_of_run(one), density_of_run(other))
     found = samplers.compare_samplers(*densities)
-    inputs_p, *_ = samplers.compare_inputs((one, other), densities, found)
+    inputs_p, *_ = samplers.compare_inputs(([one], [other]), densities, found)
     spans = [slice(i, j) for i, j in zip(found.first_r, found.stop_r, strict=True)]
     least = min(joined_effective(d, span) for d in densities for span in spans)
     p_values = (found.p, samplers.largest_chance(found), inputs_p)

@@ -1,6 +1,7 @@
 """`init` on each of the repository's models: what its file costs, and whether the aim is met.
 
-    .venv/bin/python tests/benchmarks/init_table.py [--models toy digits-cnn] [--errors 0.2]
+    .venv/bin/python tests/benchmarks/init_table.py [--models toy digits-cnn]
+                                                       [--errors 0.2 | --hours 0.1]
 
 For each model: `init MODEL`, then the file that it wrote, unedited, on one rank, and a row of a
 table: the time that init, and that `--check` estimated, the time of the run, the typical error of
@@ -56,12 +57,12 @@ def seconds_in(text: str, before: str) -> float:
     return float(sum(int(number) * UNITS[unit] for number, unit in parts))
 
 
-def row(name: str, errors: float, seconds: float, folder: Path) -> str:
-    """Return a model's row."""
+def row(name: str, aim: list[str], seconds: float, folder: Path) -> str:
+    """Return a model's row; `aim` is init's own option."""
     model = PYTHON_MODEL if ":" in name else str(ROOT / "inputs/models" / name)
     stem = "python" if ":" in name else name
     text, pilot = called(
-        folder, "omniinput_hpc.init", model, "--errors", str(errors),
+        folder, "omniinput_hpc.init", model, *aim,
         "--seconds", str(seconds), "--output", f"{stem}.toml",
     )  # fmt: skip
     by_init = seconds_in(text, r"Cost, estimated by the pilot: ")
@@ -85,16 +86,22 @@ def main() -> None:
     models = sorted(path.name for path in (ROOT / "inputs/models").iterdir())
     parser.add_argument("--models", nargs="+", default=[*models, PYTHON_MODEL])
     parser.add_argument("--errors", type=float, default=0.2)
+    parser.add_argument("--hours", type=float, help="in place of errors")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each pilot")
     options = parser.parse_args()
-    print(f"Aim: errors of ln g of {options.errors:g}; pilots of {options.seconds:g} s.\n")
+    aim = (
+        ["--errors", str(options.errors)]
+        if options.hours is None
+        else ["--hours", str(options.hours)]
+    )
+    print(f"Aim: {' '.join(aim)}; pilots of {options.seconds:g} s.\n")
     print("| model | rungs | pilot, CPU s | by init, s | by --check, s | run, CPU s | run, s | "
           "error of ln g | converged |")  # fmt: skip
     print("| --- " * 9 + "|", flush=True)
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                print(row(name, options.errors, options.seconds, Path(folder)), flush=True)
+                print(row(name, aim, options.seconds, Path(folder)), flush=True)
             except RuntimeError as error:
                 print(f"| {name} | failed: {error} |", flush=True)
 

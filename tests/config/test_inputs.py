@@ -63,3 +63,10 @@ def test_every_row_of_the_papers_has_its_file():
     }  # fmt: skip
     olmo = input_file.load(ROOT / "inputs/olmo7b.toml", [])
     assert len(olmo.beta_k) == 64 and olmo.model.path == "allenai/OLMo-7B-hf"
+
+
+def test_the_preset_of_the_papers_sampler_is_what_they_describe():
+    config = input_file.load(ROOT / "inputs/presets/omniinput-paper.toml")
+    assert config.sampler.steps == 1000 and config.sampler.exchanges == 1
+    assert config.run.burn_in == 0 and not config.ladder.anchors and min(config.beta_k) > 0
+    assert 150 <= len(config.bins.edges) - 1 <= 600

@@ -21,9 +21,17 @@ def run(config, n_values, n_sites, output):
     output : function of a list of values, the model's z as a float
     """
     beta, w = list(config.ladder.beta_k), config.sampler.walkers
-    n_rungs, seed = len(beta), config.run.seed
+    n_rungs, seed, n_blocks = len(beta), config.run.seed, config.sampler.blocks
+    keys = [(b,) for b in range(n_blocks)] if n_blocks > 1 else [()]
+    size = (w // n_blocks, n_sites)
     x = [
-        rng.generator(seed, "start", k).integers(n_values, size=(w, n_sites)).tolist()
+        [
+            values
+            for key in keys
+            for values in rng.generator(seed, "start", k, *key)
+            .integers(n_values, size=size)
+            .tolist()
+        ]
         for k in range(n_rungs)
     ]
     z = [[output(x[k][i]) for i in range(w)] for k in range(n_rungs)]
@@ -50,9 +58,10 @@ def run(config, n_values, n_sites, output):
         accepted, swaps, trips = [0] * n_rungs, [[0, 0] for _ in beta[1:]], [0] * (w * n_rungs)
         for segment in range(config.sampler.exchanges):
             for k in range(n_rungs):
-                random = rng.generator(seed, "moves", k, round_, segment)
+                streams = [rng.generator(seed, "moves", k, round_, segment, *key) for key in keys]
                 for step in range(config.sampler.steps):
-                    site, shift, u = random.random(w), random.random(w), random.random(w)
+                    drawn = [[own.random(w // n_blocks) for _ in range(3)] for own in streams]
+                    site, shift, u = np.concatenate(drawn, axis=1)
                     for i in range(w):
                         s = int(site[i] * n_sites)
                         proposal = list(x[k][i])

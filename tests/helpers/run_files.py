@@ -65,6 +65,7 @@ def put_run(path, run, config, fingerprint, planned, committed=None):
         n_sites=run.n_sites,
         n_values=run.n_values,
         n_kernels=1,
+        log_q=run.log_q is not None,
     )
     attributes = {"config": config, "model_fingerprint": fingerprint}
     layout.create(path, g, layout.first_values(run.beta_k, run.edges), attributes)
@@ -77,6 +78,8 @@ def put_run(path, run, config, fingerprint, planned, committed=None):
             file["histogram/z_sum"][parity] = run.z_sum_kb()
         file["samples/x"][done] = run.x_rksd
         file["samples/z"][done] = run.z_rks
+        if run.log_q is not None:
+            file["samples/log_q"][done] = run.log_q
         file["progress/rounds_committed"][0] = run.rounds if committed is None else committed
 
 

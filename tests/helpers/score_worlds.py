@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import scipy.stats
 from lattice import Lattice, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -170,13 +171,43 @@ def one_sided(result):
     ])  # fmt: skip
 
 
+@cache
+def binomial_coverage(n, p):
+    """Return how often the two-sided mid-p interval of n right-or-wrong scores holds p, exactly.
+
+    It holds p if, for the number k of right ones, P(more) + P(k) / 2 and P(fewer) + P(k) / 2 are
+    both at least 2.5%; where none or all were right it is the one-sided bound of 95%.
+    """
+    k = np.arange(n + 1)
+    mass = scipy.stats.binom.pmf(k, n, p)
+    more, fewer = scipy.stats.binom.sf(k, n, p), scipy.stats.binom.cdf(k - 1, n, p)
+    holds = np.minimum(more, fewer) + 0.5 * mass >= 0.025
+    holds[0], holds[-1] = mass[0] >= 0.05, mass[-1] >= 0.05
+    return float(mass[holds].sum())
+
+
+def reference(world, result):
+    """Return what `binomial_coverage` is for as many equal scores as a run's are worth [4].
+
+    A sum over bins is worth (sum g)^2 / sum (g^2 / n) scores; the AUPR is the mean of precisions.
+    """
+    log_g_b, r_b = world.truth()
+    g_b = np.exp(log_g_b - log_g_b.max())
+    n_b = np.maximum(result.scores.count_b, 1.0)
+    n_t = np.cumsum(g_b) ** 2 / np.cumsum(g_b**2 / n_b)
+    p_t = np.cumsum(g_b * r_b) / np.cumsum(g_b)
+    of_b = [binomial_coverage(round(n), round(float(p), 4)) for n, p in zip(n_b, r_b, strict=True)]
+    of_t = [binomial_coverage(round(n), round(float(p), 4)) for n, p in zip(n_t, p_t, strict=True)]
+    return np.array([np.mean(of_b), np.mean(of_t), np.mean(of_t), np.mean(of_t)])
+
+
 def coverage(world, n_runs, seed=0, n_densities=None):
-    """Return shares [3, 4] of intervals that hold the truth: by the wrong law, by the program's;
-    and the shares that are one-sided.
+    """Return shares [4, 4] of intervals that hold the truth: by the wrong law, by the program's;
+    the shares that are one-sided; and what the binomial's own intervals hold of as many scores.
 
     Each run has its own density, unless `n_densities` take turns.
     """
-    found = np.zeros((3, len(QUANTITIES)))
+    found = np.zeros((4, len(QUANTITIES)))
     for i in range(n_runs):
         rng = np.random.default_rng([seed, i])
         scored = draw_scores(world, rng)
@@ -191,4 +222,5 @@ def coverage(world, n_runs, seed=0, n_densities=None):
         found[0] += held(world, result, jeffreys_in_every_bin(result, i))
         found[1] += held(world, result, new)
         found[2] += one_sided(result)
+        found[3] += reference(world, result)
     return found / n_runs

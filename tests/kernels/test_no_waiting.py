@@ -24,6 +24,7 @@ from omniinput_hpc.config.kernels import (
 )
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import UniformSampler
+from omniinput_hpc.kernels.parts.continuations import Continuations
 from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm, hf_decoder, sequence_classifier
@@ -41,7 +42,21 @@ KERNELS = {
     "lm-conditional": LmConditional(name="lm-conditional"),
 }
 PARTS = [{"name": "metropolis", "weight": 1.0}, {"name": "lm-conditional", "weight": 1.0}]
+KERNELS["looking ahead"] = LmConditional(name="lm-conditional", look_ahead=True)
 KERNELS["mixture"] = Mixture(name="mixture", parts=PARTS)
+ONE = np.ones(1)
+TABLE = Continuations(
+    1.5,
+    -0.5,
+    np.array([[-1, -1, 2, 3]]),
+    -ONE,
+    ONE,
+    0 * ONE,
+    np.array([0]),
+    np.array([3]),
+    -ONE,
+    ONE,
+)
 EDGES = np.linspace(0.0, 10.0, 101)
 
 
@@ -120,7 +135,10 @@ def test_every_kernel_of_the_table_is_moved_here():
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
     assert model._decoder is not None
-    state, moves = segment(model, kernels.build(KERNELS[kernel], model, W), ENSEMBLES[ensemble]())
+    built = kernels.build(KERNELS[kernel], model, W)
+    if kernel == "looking ahead":
+        built.tuned = TABLE.numbers()
+    state, moves = segment(model, built, ENSEMBLES[ensemble]())
     assert moves.z_tw.device == META
     assert (state.x.device, state.z.dtype) == (META, torch.float32)
     with pytest.raises(RuntimeError, match="meta tensor"):  # the one place where the host waits

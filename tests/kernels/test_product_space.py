@@ -20,6 +20,7 @@ from omniinput_hpc.sampling import exchange
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
+from omniinput_hpc.tempering.ladder import Block
 
 pytestmark = pytest.mark.slow
 
@@ -73,10 +74,11 @@ class Slot:
 
 
 class HeldRung:
-    def __init__(self, k, number_w, ensemble):
+    def __init__(self, k, lanes, number_w, ensemble):
         self.k, self.ensemble, w = k, ensemble, len(number_w)
-        self.walker_w = np.arange(k * w, (k + 1) * w, dtype=np.int32)
-        self.direction_w = np.zeros(w, dtype=np.int8)
+        number_w = number_w[lanes.start : lanes.stop]
+        self.walker_w = np.array(lanes, dtype=np.int32) + k * w
+        self.direction_w = np.zeros(len(lanes), dtype=np.int8)
         self.walkers = Slot(X[number_w], Z[number_w].astype(np.float32))
 
     @property
@@ -102,24 +104,32 @@ class Scripted:
         return np.arange(1, size + 1, dtype=dtype)
 
 
-def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch):
-    """Let walkers exchange once with given uniform numbers; return the rungs afterwards."""
+def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1):
+    """Let walkers exchange once with given uniform numbers; return theirs and their inputs."""
     w = number_kw.shape[1]
-    swapper = exchanger_type(Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD)
-    rungs = [HeldRung(k, number_kw[k], pair[k]) for k in range(2)]
+    swapper = exchanger_type(Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD, n_blocks)
+    held = [Block(k, b, n_blocks) for k in range(2) for b in range(n_blocks)]
+    rungs = [HeldRung(block.k, block.lanes(w), number_kw[block.k], pair[block.k]) for block in held]
     with monkeypatch.context() as patch:
         patch.setattr(exchange.rng, "generator", lambda *_: Scripted(u_w))
         swapper.swap(rungs, 0)
-    return rungs
+    walker_kw, to_kw = (
+        np.concatenate([getattr(rung, name) for rung in rungs]).reshape(2, w)
+        for name in ("walker_w", "number_w")
+    )
+    return walker_kw, to_kw
 
 
-def exchange_matrix(exchanger_type, pair, monkeypatch):
-    """Return the exchange's matrix over the product space, float64 [256, 256]."""
+def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1):
+    """Return the exchange's matrix over the product space, float64 [256, 256].
+
+    With two blocks the walkers of a state are in different ones.
+    """
     both = np.array(list(itertools.product(range(4), repeat=2))).T  # [2, 16]: a lane each
 
     def swaps(u):
-        rungs = exchanged(exchanger_type, pair, both, u.numpy(), monkeypatch)
-        return torch.from_numpy(rungs[0].walker_w >= both.shape[1])
+        walker_kw, _ = exchanged(exchanger_type, pair, both, u.numpy(), monkeypatch, n_blocks)
+        return torch.from_numpy(walker_kw[0] >= both.shape[1])
 
     accept = bisect(swaps, both.shape[1]).numpy().reshape(4, 4)
     taken_c2 = np.array(list(itertools.product((True, False), repeat=2)))
@@ -128,9 +138,13 @@ def exchange_matrix(exchanger_type, pair, monkeypatch):
     probability_sc = np.where(taken_c2, a_s12, 1 - a_s12).prod(axis=2)
     u_sc2 = np.where(taken_c2, a_s12 / 2, (1 + a_s12) / 2)
     # every state with every decision of its two lanes, side by side in one batch
-    number_kw = np.broadcast_to(number_sk2.transpose(1, 0, 2)[:, :, None], (2, *u_sc2.shape))
-    rungs = exchanged(exchanger_type, pair, number_kw.reshape(2, -1), u_sc2.ravel(), monkeypatch)
-    to_ksc2 = np.stack([rung.number_w for rung in rungs]).reshape(2, *u_sc2.shape)
+    number_ksc2 = np.broadcast_to(number_sk2.transpose(1, 0, 2)[:, :, None], (2, *u_sc2.shape))
+    number_kw, u_w = number_ksc2.reshape(2, -1), u_sc2.ravel()
+    order = np.arange(len(u_w)).reshape(-1, n_blocks).T.ravel()  # lanes by their blocks
+    _, to_kw = exchanged(
+        exchanger_type, pair, number_kw[:, order], u_w[order], monkeypatch, n_blocks
+    )
+    to_ksc2 = to_kw[:, np.argsort(order)].reshape(2, *u_sc2.shape)
     to_sc = np.tensordot(
         to_ksc2.transpose(1, 2, 0, 3).reshape(-1, 4, 4), 4 ** np.arange(4)[::-1], 1
     )
@@ -147,7 +161,7 @@ def metropolis(pi):
     return p + np.diag(1.0 - p.sum(axis=1))
 
 
-def check(exchanger_type, pair, monkeypatch):
+def check(exchanger_type, pair, monkeypatch, n_blocks=1):
     """Assert that moves and an exchange leave the joint distribution invariant, and exchange."""
     kernel = Metropolis(Options(), MODEL, 64)
     moves, laws = [], []
@@ -159,7 +173,7 @@ def check(exchanger_type, pair, monkeypatch):
             moves.append(metropolis(laws[-1]))
     move = np.kron(np.kron(moves[0], moves[0]), np.kron(moves[1], moves[1]))
     pi = np.kron(np.kron(laws[0], laws[0]), np.kron(laws[1], laws[1]))
-    swap = exchange_matrix(exchanger_type, pair, monkeypatch)
+    swap = exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks)
     assert np.abs(swap.sum(axis=1) - 1).max() < 1e-12
     both = move @ swap
     assert 0.5 * np.abs(pi @ both - pi).sum() < 1e-10, "the joint distribution is not invariant"
@@ -169,9 +183,10 @@ def check(exchanger_type, pair, monkeypatch):
     assert (np.linalg.matrix_power(step.astype(float), 16) > 0).all(), "not irreducible"
 
 
+@pytest.mark.parametrize("n_blocks", [1, 2])
 @pytest.mark.parametrize("name", PAIRS)
-def test_moves_and_an_exchange_leave_the_joint_law_as_it_is(name, monkeypatch):
-    check(Exchanger, PAIRS[name], monkeypatch)
+def test_moves_and_an_exchange_leave_the_joint_law_as_it_is(name, n_blocks, monkeypatch):
+    check(Exchanger, PAIRS[name], monkeypatch, n_blocks)
 
 
 class Reversed(Exchanger):
@@ -190,6 +205,17 @@ class OtherLane(Exchanger):
         super()._swap_pair(k, held, near, ensembles, exchange)
         swapped = held[k]["walker"] != before[k]["walker"]
         held[k] = np.where(swapped, np.roll(before[k + 1], 1), before[k])
+
+
+class OtherBlock(Exchanger):
+    """What comes is a walker of the other block."""
+
+    def _swap_pair(self, k, held, near, ensembles, exchange):
+        before = {key: value.copy() for key, value in held.items()}
+        super()._swap_pair(k, held, near, ensembles, exchange)
+        swapped = held[k]["walker"] != before[k]["walker"]
+        other = np.roll(before[k + 1], len(swapped) // 2)
+        held[k] = np.where(swapped, other, before[k])
 
 
 class OutputStays(Exchanger):
@@ -213,6 +239,12 @@ class Never(Exchanger):
 def test_wrong_exchanges_fail(wrong, monkeypatch):
     with pytest.raises(AssertionError):
         check(wrong, PAIRS["canonical"], monkeypatch)
+
+
+@pytest.mark.parametrize("wrong", [OtherBlock, Reversed])
+def test_wrong_exchanges_of_blocks_fail(wrong, monkeypatch):
+    with pytest.raises(AssertionError):
+        check(wrong, PAIRS["canonical"], monkeypatch, n_blocks=2)
 
 
 def test_one_decision_for_all_lanes_fails(monkeypatch):

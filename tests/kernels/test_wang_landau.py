@@ -76,3 +76,34 @@ def test_the_beta_outside_resumes_and_stays_where_walkers_are_inside():
     again.after_move(torch.full((16,), 140.0))
     again.after_segment()
     assert again.slope(z)[-1] == pytest.approx(1.5 * float(before))
+
+
+def drawn_betas(freeze, n=4000):
+    """Return the betas of many moves of a directional proposal."""
+    options = WangLandau(ln_f_first=0.005, proposal="directional", proposal_beta=[0.5, 3.0])
+    rung = WangLandauEnsemble(EDGES, (0, 700), options, CPU, 1)
+    own, shared = (rng.generator(4, purpose) for purpose in ("moves", "choices"))
+    stream, z = DeviceStream(own, CPU, 1 << 13, shared), torch.tensor([RANDOM])
+    rung.begin_segment(stream, 1)
+    rung.after_move(z)
+    if freeze:
+        rung.freeze()
+    else:
+        rung.after_move(z + 1.0)  # another bin begins: no bin is flat any more
+    found = []
+    for _ in range(n):
+        rung.begin_move(stream, z)
+        found.append(float(rung.slope(z)))
+    return np.array(found)
+
+
+def test_a_directional_proposal_has_both_signs_once_frozen():
+    """One sign alone is exact as well, and hardly ever goes the other way."""
+    beta = drawn_betas(freeze=True)
+    assert (np.abs(beta) >= 0.5).all() and (np.abs(beta) <= 3.0).all()
+    assert abs((beta > 0).mean() - 0.5) < 4.0 * 0.5 / np.sqrt(len(beta))
+    assert abs(np.abs(beta).mean() - 1.75) < 4.0 * 2.5 / np.sqrt(12.0 * len(beta))
+
+
+def test_where_a_bin_is_not_flat_the_proposal_leads_to_slightly_larger_outputs():
+    assert set(drawn_betas(freeze=False, n=20)) == {-0.1}  # beta > 0 leads to low z

@@ -8,6 +8,7 @@ from run_tools import assert_same
 from toy_models import lattice
 
 from omniinput_hpc.config import input_file as reader
+from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.runfile.reader import open_run
 
 SIZES = [1, 2, 4]
@@ -20,8 +21,35 @@ ON_SIZES = [pytest.param(n, marks=pytest.mark.mpi(min_size=n)) for n in SIZES]
     "n_ranks", [pytest.param(n, marks=pytest.mark.mpi(min_size=n)) for n in SIZES]
 )
 def test_equals_the_serial_oracle(n_ranks, writer, run_on, input_file, shared_folder):
-    assert run_on(n_ranks, input_file, "--set", f"run.writer={writer}") == 0
-    config = reader.load(input_file)
+    check_against_oracle(n_ranks, [f"run.writer={writer}"], run_on, input_file, shared_folder)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("n_ranks", "betas", "blocks", "writer"),
+    [
+        pytest.param(n, *case, marks=pytest.mark.mpi(min_size=n))
+        for n, *case in [
+            (1, "[-2.0, 0.0, 1.5, 4.0]", 4, "gather"),
+            (2, "[-1.0, 0.0, 1.0]", 8, "mpio"),  # two ladders side by side
+            (3, "[0.0, 1.0]", 6, "gather"),  # three
+            (4, "[-1.0, 1.0]", 2, "mpio"),  # two ladders of two ranks each
+            (4, "[-2.0, 0.0, 1.5, 4.0, 5.0, 6.0]", 2, "gather"),  # and of three rungs a rank
+        ]
+    ],
+)
+def test_blocks_equal_the_serial_oracle(
+    n_ranks, betas, blocks, writer, run_on, input_file, shared_folder
+):
+    changes = [f"run.writer={writer}", f"ladder.betas={betas}", f"sampler.blocks={blocks}"]
+    changes += ["sampler.walkers=24"]
+    check_against_oracle(n_ranks, changes, run_on, input_file, shared_folder)
+
+
+def check_against_oracle(n_ranks, changes, run_on, input_file, shared_folder):
+    """Run on some ranks, and compare with the walkers that the oracle moves one by one."""
+    assert run_on(n_ranks, input_file, *(w for c in changes for w in ("--set", c))) == 0
+    config = reader.parse(input_file.read_text(), str(input_file), changes)
     model = lattice("cpu")
     energy = model.energy.tolist()
     truth = oracle.run(config, 4, 6, lambda x: sum(energy[v] for v in x) * model.unit)
@@ -44,10 +72,11 @@ def test_equals_the_serial_oracle(n_ranks, writer, run_on, input_file, shared_fo
             for k in range(z.shape[1]):
                 counts = np.histogram(z[r, k], edges)[0]
                 np.testing.assert_array_equal(file["histogram/counts"][r, k], counts)
-        lanes = file["histogram/lane_counts"][last]  # [K, G, B]; W = 8: a group is one lane
-        for lane in range(config.sampler.walkers):
-            counts = np.histogram(z[:, 0, :, lane], edges)[0]
-            np.testing.assert_array_equal(lanes[0, lane], counts)
+        lanes = file["histogram/lane_counts"][last]  # [K, G, B]
+        group_w = lane_groups(config.sampler.walkers)
+        for group in range(group_w[-1] + 1):
+            counts = np.histogram(z[:, 0, :, group_w == group], edges)[0]
+            np.testing.assert_array_equal(lanes[0, group], counts)
         np.testing.assert_allclose(file["histogram/z_sum"][last].sum(), z.sum(), rtol=1e-12)
         assert not file["histogram/outside"][:].any()
 

@@ -110,6 +110,19 @@ def data_file(html, name):
     return base64.b64decode(link.split("base64,", 1)[1].split('"', 1)[0]).decode()
 
 
+def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside):
+    write_run(tmp_path / "one.h5", walkers=16, seed=1)
+    (tmp_path / "sets.csv").write_text("set,role,z\nmine,in,1.5\nmine,in,2.0\nmine,in,-40.0\n")
+    asked = ["--rule", "toy_rules:begins_with_zero", "--threshold", "2", "--threshold", "mine:0.5"]
+    asked += ["--test-sets", "sets.csv"]
+    assert inside("report.py", "one.h5", *asked)[0] == 0
+    _, words = problems_of((tmp_path / "one.report.html").read_text(encoding="utf-8"))
+    assert words.count("(95% bands)") == 2 and "(the bin edge nearest to 1.5): precision" in words
+    assert "warning: 33.3% of the 3 outputs of mine (the most confident at z = -40)" in words
+    code, _, err = inside("report.py", "one.h5", "one.h5", *asked)
+    assert code == 2 and "--threshold and --test-sets are for a report about one run" in err
+
+
 def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     run = write_run(tmp_path / "one.h5", walkers=16, seed=1)
     write_run(tmp_path / "two.h5", walkers=16, seed=2, rounds=6)

@@ -21,6 +21,9 @@ ALL = range(4)
     ("burn-in", "rung", -1, range(1, 2), (slice(1, 2),)),
     ("burn-in", "rung", 0, ALL, None),
     ("once", "rung", 0, ALL, None),
+    ("round", "rung", 3, range(0), None),
+    ("round", "bottom", 3, range(0), None),
+    ("burn-in", "rung", -1, range(0), None),
 ])  # fmt: skip
 def test_slabs(per, over, round_, rungs, expected):
     assert slab(Field((9, 4, 5), "f8", per, over), round_, rungs, 4) == expected

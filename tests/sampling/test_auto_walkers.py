@@ -27,7 +27,7 @@ class Alone:
 
 
 def search(
-    rate, others=(), peak=0, more=0, memory=np.inf, n_rungs=1, records=0.0,
+    rate, others=(), peak=0, more=0, memory=np.inf, n_batches=1, records=0.0,
     most=MAX_WALKERS, moves=0,
 ):  # fmt: skip
     """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
@@ -35,7 +35,7 @@ def search(
     def trial(n):
         return Trial(n, n / rate(n), peak * n, more * n)
 
-    budget = MemoryBudget(n_rungs, memory, memory, records)
+    budget = MemoryBudget(n_batches, memory, memory, records)
     return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, budget, most, moves)]
 
 
@@ -66,7 +66,7 @@ def test_one_disturbed_trial_does_not_end_it():
 
 def test_memory_ends_it():
     assert search(lambda n: n, peak=MIB, memory=100 * MIB) == [16, 32, 64]
-    assert search(lambda n: n, peak=MIB, more=MIB, memory=100 * MIB, n_rungs=3) == [16, 32]
+    assert search(lambda n: n, peak=MIB, more=MIB, memory=100 * MIB, n_batches=3) == [16, 32]
     assert search(lambda n: n, peak=MIB, memory=100 * MIB, records=MIB) == [16, 32]
     with pytest.raises(UserError, match="not even 16 walkers"):
         search(lambda n: n, peak=MIB, memory=15 * MIB)

@@ -86,6 +86,32 @@ def test_a_file_that_cannot_be_made_is_a_plain_message(tmp_path):
         build.prepare_file(built, identity_of(built), Existing(), {}, lambda: None)
 
 
+@pytest.mark.parametrize("kernel", ["discrete-langevin", "lm-conditional"])
+def test_trial_moves_where_segments_end_in_draws_of_the_model(tmp_path, kernel):
+    """A run's walkers are placed anew after each segment, and so are a trial's."""
+    config = config_of(
+        tmp_path, "model.factory=toy_models:normalized", "ladder.betas=[0.0, 2.0]",
+        "ladder.anchors=true", f"kernel.name={kernel}",
+    )  # fmt: skip
+    built = build.build(WORLD, config, None)
+    assert built.model_beta == 2.0
+    _, measured = build.try_moves(WORLD, built, ["a"], find=False)
+    assert measured is not None
+
+
+def test_walkers_are_found_for_a_block(tmp_path, monkeypatch):
+    """And a rung has so many times as many."""
+    monkeypatch.setattr(build.auto_walkers, "MAX_WALKERS", 32)
+    built = build.build(WORLD, config_of(tmp_path, "sampler.blocks=2"), None)
+    found, _ = build.try_moves(WORLD, built, ["a"], find=True)
+    assert found.config.sampler.block_walkers == found.trials[-1].n_walkers in (16, 32)
+    assert found.geometry.n_walkers == 2 * found.trials[-1].n_walkers
+    assert [(rung.k, rung.block.number) for rung in found.rungs] == [
+        (k, b) for k in range(4) for b in range(2)
+    ]
+    assert all(len(rung.walker_w) == found.trials[-1].n_walkers for rung in found.rungs)
+
+
 class BuildsMore(LatticeModel):
     """A model that builds a decoder at its first use, for which there is no memory."""
 

@@ -114,3 +114,10 @@ def test_the_time_in_words(tmp_path, device, words):
     config = config_of(tmp_path, "run.rounds=100", "run.burn_in=20", "sampler.exchanges=10")
     text = forecast.describe_time(config, seen(np.ones((4, 2)), seconds=0.6), 2, device)
     assert text.startswith(words)
+
+
+def test_a_resumed_run_is_told_what_is_left(tmp_path):
+    config = config_of(tmp_path, "run.rounds=100", "run.burn_in=20", "sampler.exchanges=10")
+    text = forecast.describe_time(config, seen(np.ones((4, 2)), seconds=0.6), 2, "cpu", done=70)
+    assert text.startswith("about 5 min for the rounds after the 70 in the file")
+    assert forecast.seconds_of_run(config, seen(np.ones((4, 2)), seconds=0.6), done=120) == 0

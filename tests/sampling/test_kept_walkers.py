@@ -36,6 +36,13 @@ def test_a_number_is_kept_for_its_setting_alone(setting, tmp_path):
         assert kept_walkers.find_kept(other) is None
 
 
+def test_the_number_of_a_rung_in_blocks_is_a_multiple_of_theirs(tmp_path):
+    setting = Setting(config_of(tmp_path, AUTO, "sampler.blocks=3"), "a model", ["cpu", "cpu"])
+    for number, kept in ((48, 48), (32, None), (64, None), (3 * 4096, 3 * 4096), (6 * 4096, None)):
+        kept_walkers.keep(setting, number)
+        assert kept_walkers.find_kept(setting) == kept
+
+
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "{}", '{"walkers": 64}', '{"walkers": "64", "found_for": "KEY"}',
     '{"walkers": 1e9, "found_for": "KEY"}', '{"walkers": true, "found_for": "KEY"}',

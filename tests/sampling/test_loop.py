@@ -42,8 +42,8 @@ def round_of(number, burn_in=2, rungs=range(4)):
     """Return the events of a round, as they must come."""
     expected = [f"begin_round {k}" for k in rungs]
     for exchange in range(2):
-        for k in rungs:
-            expected += [f"record {k}"] + [f"adapt {k}"] * (number < 0)
+        expected += [f"record {k}" for k in rungs]
+        expected += [f"adapt {k}" for k in rungs if number < 0]
         expected.append(f"swap {2 * (number + burn_in) + exchange}")
     if number == -1:
         expected += [f"freeze {k}" for k in rungs]

@@ -88,6 +88,40 @@ def test_ranks_share_the_rungs_equally(tmp_path):
         plan.check_shares(len(config.beta_k), 5)
 
 
+def test_blocks_let_more_ranks_share_the_work(tmp_path):
+    for blocks, sizes in ((1, (1, 2, 4)), (4, (1, 2, 4, 8, 16)), (2, (1, 2, 4, 8))):
+        for n_ranks in range(1, 20):
+            config = config_of(tmp_path, f"sampler.blocks={blocks}")
+            if n_ranks in sizes:
+                plan.check_ranks(config, n_ranks)
+            else:
+                with pytest.raises(UserError, match="numbers of ranks that fit: 1, 2, 4"):
+                    plan.check_ranks(config, n_ranks)
+
+
+@pytest.mark.parametrize(("changes", "n_ranks", "words"), [
+    ([], 16, r"16 ranks are more than the ladder's 4 rungs; .* fit: 1, 2, 4; or set "
+     r"sampler.blocks = 4, in a new run$"),
+    ([], 6, r"6 ranks .*; or set sampler.blocks = 3 and sampler.walkers = 9, in a new run$"),
+    (["sampler.blocks=2"], 16, r"16 ranks are more than the ladder's 4 rungs of 2 blocks each "
+     r"\(sampler.blocks\); .* fit: 1, 2, 4, 8; or set sampler.blocks = 4, in a new run$"),
+    (["sampler.blocks=2"], 3, r"3 ranks do not divide the ladder's 4 rungs of 2 blocks each"),
+    (["sampler.walkers='auto'"], 12, r"; or set sampler.blocks = 3, in a new run$"),
+    (["sampler.method=wang-landau", "run.burn_in=4"], 8, "8 ranks .* that fit: 1, 5$"),
+])  # fmt: skip
+def test_a_check_names_the_blocks_that_would_do(tmp_path, changes, n_ranks, words):
+    with pytest.raises(UserError, match=words):
+        plan.check_ranks(config_of(tmp_path, *changes), n_ranks)
+
+
+def test_the_plan_of_blocks(tmp_path):
+    ranks = {"devices": ["cpu"] * 8, "hosts": ["a"] * 8}
+    lines = lines_of(plan_of(tmp_path, "sampler.blocks=4", **ranks))
+    assert lines["ranks"].startswith("8 on 1 host(s), 2 of 4 blocks of 1 rung(s) each, ")
+    assert lines["walkers"] == "8 a rung, in 4 blocks of 2, each a batch; 32 in all"
+    assert lines["forwards"] == "240 a rank, of 2 inputs each"
+
+
 @pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
 def test_many_launches_of_one_rank_are_refused(monkeypatch, name):
     monkeypatch.setenv(name, "4")

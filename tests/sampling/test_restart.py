@@ -110,6 +110,27 @@ def test_what_makes_it_another_run(finished, change, words):
     assert "holds another run" in lines[0] and lines[1:] == [f"  {words}"]
 
 
+@pytest.mark.parametrize(("betas", "kept"), [
+    ([-2.0, 0.0, 1.5, 4.0, 6.0, 9.0], "[4.0, 6.0, 9.0]"),
+    ([-4.0, -2.0, 0.0, 1.5, 4.0], "[-4.0, -2.0]"),
+    ([-2.0, 0.0, 0.7, 1.5, 4.0], "[0.0, 0.7, 1.5]"),
+])  # fmt: skip
+def test_a_ladder_that_is_extended_gets_a_run_of_its_own(finished, betas, kept):
+    said = refusal(config_of(finished, *SMALL, f"ladder.betas={betas}"))
+    *_, how = said.splitlines()
+    assert "give it another run.output, another run.seed" in how and f"betas = {kept} " in how
+    file = finished / "run.h5"
+    assert f"reweight {file} {finished}/NEW.h5, and" in how
+    assert how.endswith(f"precision-recall {file}+{finished}/NEW.h5")
+    with_seed = config_of(finished, *SMALL, f"ladder.betas={betas}", "run.seed=8")
+    assert "further betas need" in refusal(with_seed)
+    # bins of another width cannot be joined, and other betas are another ladder
+    without = [beta for beta in betas if beta != 1.5]
+    for change in ("bins.width=0.125", f"ladder.betas={without}"):
+        other = config_of(finished, *SMALL, f"ladder.betas={betas}", change)
+        assert "further betas" not in refusal(other)
+
+
 def test_older_files_store_true_where_anchors_are_left_out(tmp_path):
     plain = LATTICE.replace("anchors = false\n", "").format(output=tmp_path / "run.h5")
     for there, here in [(["ladder.anchors=true"], []), ([], ["ladder.anchors=true"])]:

@@ -24,9 +24,9 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def z_scores(toml, seed):
+def z_scores(toml, seed, *more):
     path = toml.with_name(f"run-{seed}.h5")
-    changes = [*SETTINGS, f"run.seed={seed}", f"run.output={path}"]
+    changes = [*SETTINGS, f"run.seed={seed}", f"run.output={path}", *more]
     assert launch.main([str(toml), *(w for c in changes for w in ("--set", c))]) == 0
     with open_run(path) as run:
         density = density_of_run(run)
@@ -43,8 +43,8 @@ def rms(score):
     return np.sqrt(np.mean(score**2))
 
 
-def check_wrong(toml):
-    _, score, _ = z_scores(toml, 1)
+def check_wrong(toml, *more):
+    _, score, _ = z_scores(toml, 1, *more)
     assert len(score) >= 20
     assert rms(score) > 2
 
@@ -56,8 +56,9 @@ def toml(tmp_path, lattice_toml):
     return path
 
 
-def test_the_density_is_the_exact_one(toml):
-    runs = [z_scores(toml, seed) for seed in range(1, 6)]
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_the_density_is_the_exact_one(toml, blocks):
+    runs = [z_scores(toml, seed, f"sampler.blocks={blocks}") for seed in range(1, 6)]
     score = np.concatenate([score for _, score, _ in runs])
     assert len(score) >= 20 * len(runs)
     assert 0.7 < rms(score) < 1.4, f"rms z-score {rms(score):.2f}"
@@ -81,6 +82,24 @@ def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
         lambda a, b, x, y, u: np.ones(len(u), dtype=bool),
     )
     check_wrong(toml)
+
+
+def test_inputs_taken_from_the_next_block_fail(toml, monkeypatch):
+    """The decision is a lane's own; what comes is the configuration of the next block's lane."""
+    from omniinput_hpc.sampling.exchange import Exchanger
+
+    swap_pair = Exchanger._swap_pair
+
+    def shifted(self, k, held, near, ensembles, exchange):
+        before = {j: held[j].copy() for j in (k, k + 1)}
+        swap_pair(self, k, held, near, ensembles, exchange)
+        for j, other in ((k, k + 1), (k + 1, k)):
+            came = held[j]["walker"] != before[j]["walker"]
+            held[j] = np.where(came, np.roll(before[other], 8), before[j])
+
+    monkeypatch.setattr(Exchanger, "_swap_pair", shifted)
+    monkeypatch.setattr(Exchanger, "check", lambda self, imbalance_w: None)  # which notices it
+    check_wrong(toml, "sampler.blocks=4")
 
 
 def test_counting_accepted_moves_alone_fails(toml, monkeypatch):

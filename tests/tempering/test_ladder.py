@@ -17,6 +17,42 @@ def test_placement_shares_neighbouring_rungs():
         ladder.placement(8, 3, 0)
 
 
+@pytest.mark.parametrize(("n_rungs", "n_blocks"), [(4, 4), (1, 6), (6, 4), (5, 1), (3, 8)])
+def test_a_grid_of_ranks_holds_every_block_once(n_rungs, n_blocks):
+    for n_ranks in range(1, n_rungs * n_blocks + 1):
+        if n_rungs * n_blocks % n_ranks:
+            with pytest.raises(ValueError, match="do not divide"):
+                ladder.Grid(n_rungs, n_blocks, n_ranks)
+            continue
+        grid, held = ladder.Grid(n_rungs, n_blocks, n_ranks), []
+        for rank in range(n_ranks):
+            mine = list(itertools.product(grid.rungs(rank), grid.blocks(rank)))
+            assert len(mine) == n_rungs * n_blocks // n_ranks
+            held += mine
+            for k in range(n_rungs):
+                other = grid.owner(k, rank)
+                assert k in grid.rungs(other) and grid.blocks(other) == grid.blocks(rank)
+                assert (other == rank) == (k in grid.rungs(rank))
+            assert all(0 in grid.blocks(rank) for _ in grid.written(rank))
+        assert sorted(held) == list(itertools.product(range(n_rungs), range(n_blocks)))
+        written = [k for rank in range(n_ranks) for k in grid.written(rank)]
+        assert written == list(range(n_rungs)) and 0 in grid.rungs(0)
+
+
+def test_a_grid_without_blocks_is_the_placement():
+    for n_ranks in (1, 2, 4, 8):
+        grid = ladder.Grid(8, 1, n_ranks)
+        for rank in range(n_ranks):
+            assert grid.rungs(rank) == grid.written(rank) == ladder.placement(8, n_ranks, rank)
+
+
+def test_blocks_cut_the_lanes():
+    lanes = [w for b in range(3) for w in ladder.Block(5, b, 3).lanes(12)]
+    assert lanes == list(range(12))
+    assert ladder.Block(5).lanes(12) == range(12)
+    assert ladder.Block(5).key == () and ladder.Block(5, 2, 3).key == (2,)
+
+
 def test_pairs_alternate_and_never_overlap():
     for n_rungs in range(1, 9):
         even, odd = ladder.pairs(n_rungs, 4), ladder.pairs(n_rungs, 7)

@@ -36,6 +36,8 @@ def test_emnist_is_put_upright_and_qmnists_labels_have_eight_columns(tmp_path):
     (tmp_path / "emnist-byclass-test-labels-idx1-ubyte").write_bytes(idx(np.array([61, 4], "u1")))
     read = image_data.read_idx_set(tmp_path, "emnist", "test")
     assert read.x[0].reshape(28, 28)[20, 3] == 200 and list(read.y) == [61, 4]
+    as_stored = image_data.read_idx_set(tmp_path, "emnist-as-stored", "test")
+    assert as_stored.x[0].reshape(28, 28)[3, 20] == 200 and list(as_stored.y) == [61, 4]
     (tmp_path / "qmnist-test-images-idx3-ubyte").write_bytes(idx(x))
     labels = np.arange(16, dtype=">i4").reshape(2, 8)
     (tmp_path / "qmnist-test-labels-idx2-int").write_bytes(idx(labels))

@@ -31,8 +31,8 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
 
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
-        density = density_for(run, curve_options(options))
-        joined, result = curve_by_scores(run, density, curve_options(options))
+        density = density_for([run], curve_options(options))
+        joined, result = curve_by_scores([run], density, curve_options(options))
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run], [density])
         words = words_of(None, options.scores, other_side([run], options.side))

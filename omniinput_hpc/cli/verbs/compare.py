@@ -1,6 +1,7 @@
 """Compare the precision-recall curves of models, or the densities of two runs of one model.
 
-Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run.
+Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run. A
+run may be several of one model, joined by a plus sign, as in A1.h5+A2.h5 B.h5.
 """
 
 from __future__ import annotations
@@ -20,30 +21,32 @@ from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curves import density_for, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
+from omniinput_hpc.results.run_groups import group_of
 from omniinput_hpc.results.tables import describe_run, verdict_lines
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "compare.py") -> None:
     """Read, compare each run with the first, write, and print where the results are."""
     example = "runs/toy.h5 runs/toy-worse.h5 --rule omniinput_hpc.zoo.toy:is_valid"
-    files = "run files; the first is compared with each of the others"
+    files = "run files (A.h5, or A.h5+B.h5); the first is compared with each other one"
     parser = new_parser(program, __doc__, example, files, nargs="+")
     add_score_options(parser, rule=True, required=False)
     add_range(parser, "outputs that both models share, to normalize by")
     options = parser.parse_args(arguments)
     if len(options.run) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
-    names = names_of(options.run)
-    record = new_record(program, arguments, options, options.run[0])
+    given = [group_of(word) for word in options.run]
+    names = names_of([group.path for group in given])
+    record = new_record(program, arguments, options, given[0].path)
     with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
+        groups = [group.open(stack, options.on_damage) for group in given]
+        runs = [run for group in groups for run in group]
         comparison.require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         if not one_model and not (options.rule or options.scores):
             raise UserError("these are runs of different models: give --rule or --scores")
-        densities = [density_for(run, curve_options(options)) for run in runs]
-        lines = [describe_run(run) for run in runs]
+        densities = [density_for(group, curve_options(options)) for group in groups]
+        lines = [describe_run(*group) for group in groups]
         for run in runs:
             record.add_run(run)
         for name, density in zip(names, densities, strict=True):
@@ -51,16 +54,16 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             record.add_density(density, name)
         if one_model:
             about = ""
-            ending, two = "samplers", comparison.compare_two_samplers(runs, densities, names)
+            ending, two = "samplers", comparison.compare_two_samplers(groups, densities, names)
             pair, label = (names[0], names[1]), z_label(runs[0].config)
             figure = samplers_figure(densities[0], densities[1], two.found, pair, label)
             lines, columns = lines + two.lines, two.columns
         else:
             ending = "compared"
             by = curve_options(options)
-            curves = comparison.curves_of(runs, densities, by)
+            curves = comparison.curves_of(groups, densities, by)
             several = comparison.compare_with_first(
-                runs, densities, names, curves, options.range, by.recall_range
+                groups, densities, names, curves, options.range, by.recall_range
             )
             about = about_curve(curves[0].side.end, options.rule)
             absolute = all(density.absolute for density in densities)

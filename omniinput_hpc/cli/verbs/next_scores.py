@@ -48,7 +48,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
             by = replace(curve_options(options), scores=files)
-            results.append(curve_by_scores(run, density_for(run, by), by)[1])
+            results.append(curve_by_scores([run], density_for([run], by), by)[1])
     partner = [options.against.stem] if options.against else []
     name = claim_name(record, ".next.csv", [*partner, *words_of(None, options.scores)])
     found = allocate(results, options.budget, range_of(results))

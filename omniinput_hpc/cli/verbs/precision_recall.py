@@ -1,11 +1,13 @@
 """Draw the precision-recall curve of a model over its whole input space.
 
 What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.png and .roc.png; by a
-rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF.
+rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF. Several
+runs of one model are joined by a plus sign, A.h5+B.h5; the files are then A+B.pr.csv and so on.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from omniinput_hpc.cli.scripts import (
@@ -29,29 +31,32 @@ from omniinput_hpc.results.curves import (
     side_lines,
 )
 from omniinput_hpc.results.names import claim_name, words_of
-from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.results.run_groups import group_of
 
 
 def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     """Read, estimate, write, and print where the results are."""
-    parser = new_parser(program, __doc__, "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid")
+    example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
+    parser = new_parser(program, __doc__, example, "the run file, or several joined: A.h5+B.h5")
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
     add_threshold_options(parser)
     options = parser.parse_args(arguments)
     sets = tables.read_test_sets(options.test_sets) if options.test_sets else {}
     thresholds = chosen_thresholds(options.threshold, sets)
-    by = curve_options(options)
-    record = new_record(program, arguments, options, options.run)
+    by, group = curve_options(options), group_of(options.run)
+    record = new_record(program, arguments, options, group.path)
 
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
-        fine = density_for(run, by)
+    with ExitStack() as stack:
+        runs = group.open(stack, options.on_damage)
+        for run in runs:
+            record.add_run(run)
+        fine = density_for(runs, by)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
-        source, label = tables.describe_run(run), z_label(run.config)
-        found = curve_of(run, fine, by)
-        caption = caption_of([run], [fine], about_curve(found.side.end, found.by))
-        words = words_of(by.rule, by.scores, other_side([run], by.side))
+        source, label = tables.describe_run(*runs), z_label(runs[0].config)
+        found = curve_of(runs, fine, by)
+        caption = caption_of(runs, [fine], about_curve(found.side.end, found.by))
+        words = words_of(by.rule, by.scores, other_side(runs, by.side))
     name = claim_name(record, ".pr.csv", words)
     density, curve = found.density, found.curve
     notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
@@ -62,16 +67,16 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     about = curve_tables.describe_curve(curve, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
     columns = curve_tables.curve_columns(curve)
-    record.add_table(tables.beside(options.run, f".pr{name}.csv"), about, columns)
+    record.add_table(tables.beside(group.path, f".pr{name}.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        path = tables.beside(options.run, ending.replace(".png", f"{name}.png"))
+        path = tables.beside(group.path, ending.replace(".png", f"{name}.png"))
         save(figure, path, caption)
         record.files.append(str(path))
 
     record.notes = [source, *curve_tables.summarize_curve(density, curve, by.fewest), *notes]
     record.notes += [] if truth is None else [str(truth)]
-    record.add_density(density, options.run.stem)
-    record.add_curve(curve, options.run.stem)
+    record.add_density(density, group.path.stem)
+    record.add_curve(curve, group.path.stem)
     record.save()
     print("\n".join([*record.notes, *record.files]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from omniinput_hpc.cli.scripts import (
     add_score_options,
     add_shown_options,
+    add_threshold_options,
     check_output,
     curve_options,
     new_parser,
@@ -21,8 +22,9 @@ from omniinput_hpc.report.comparison import compared
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import section
+from omniinput_hpc.results.curves import chosen_thresholds
 from omniinput_hpc.results.names import claim_name, names_of, words_of
-from omniinput_hpc.results.tables import beside
+from omniinput_hpc.results.tables import beside, read_test_sets
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import write_atomically
 
@@ -34,6 +36,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     add_score_options(parser, rule=True, required=False)
     shown = "show these inputs (default: drawn from the run)"
     parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
+    add_threshold_options(parser)
     add_shown_options(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
@@ -41,9 +44,13 @@ def main(arguments: list[str], program: str = "report.py") -> None:
         raise UserError("--per-bin must be 1 or more")
     scores = options.scores or []
     check_output(options.output, [*options.run, *scores, options.key, options.tasks])
+    if len(options.run) > 1 and (options.threshold or options.test_sets):
+        raise UserError("--threshold and --test-sets are for a report about one run")
+    sets = read_test_sets(options.test_sets) if options.test_sets else {}
     report = ReportOptions(
         curve_options(options), options.tasks, options.range, options.width, options.per_bin,
         options.mask, options.render, one_run=len(options.run) == 1,
+        thresholds=chosen_thresholds(options.threshold, sets), test_sets=sets,
     )  # fmt: skip
 
     names = names_of(options.run)

@@ -1,7 +1,8 @@
 """Estimate how many inputs of the whole space get each output, from a run or several of one model.
 
 Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first; with
---bins RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png.
+--bins RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png; with --certified RUN.certified.csv and .png,
+too: bounds on the number of inputs up to each z, from an ancestral run.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
-from omniinput_hpc.estimators.density.density import density_of_runs
+from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
+from omniinput_hpc.estimators.density.density import Density, density_of_runs
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.plots.certified import certified_figure
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
+from omniinput_hpc.plots.style import Caption, caption_of, write_results, z_label
 from omniinput_hpc.results import tables
-from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.run_groups import RunGroup
+from omniinput_hpc.runfile import census_file
+from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
 def main(arguments: list[str], program: str = "reweight.py") -> None:
@@ -30,11 +38,18 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     add("--unbinned", action="store_true", help=mbar_help)
     bins = "count the recorded samples in these bins instead: fewer counts, larger errors"
     add("--bins", type=other_bins_of, metavar="LOWER:UPPER:WIDTH", help=bins)
+    certified = "bounds that hold for any number of independent draws (an ancestral run)"
+    add("--certified", action="store_true", help=certified)
+    census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
+    add("--census", type=Path, metavar="FILE", help=census)
     options = parser.parse_args(arguments)
-    if options.unbinned and len(options.run) > 1:
-        raise EstimateError("--unbinned takes one run file")
+    for name in ("unbinned", "certified"):
+        if getattr(options, name) and len(options.run) > 1:
+            raise EstimateError(f"--{name} takes one run file")
+    if options.census and not options.certified:
+        raise EstimateError("--census is for --certified")
 
-    joined = options.run[0].with_stem("+".join(path.stem for path in options.run))
+    joined = RunGroup(tuple(options.run)).path
     record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:
         files = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
@@ -47,8 +62,12 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = density_of_runs(runs)
         caption = caption_of(runs, [density])
-        constants = known_ratio.describe(density, runs[0])
+        constants = known_ratio.describe(density)
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
+        bounds: list[str] = []
+        more: list[str] = []
+        if options.certified:
+            bounds, more = _certify(files[0], options.census, density, record, label, caption)
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
 
     figure = density_figure(density, label, exact)
@@ -59,10 +78,36 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         record.parameters["bins"] = other_bins.name_of(options.bins)
     written = write_results(record, name, about, columns, figure, caption)
 
-    lines = [source, *tables.summarize_density(density), *constants, *without_bins]
+    lines = [source, *tables.summarize_density(density), *constants, *without_bins, *bounds]
     if exact is not None:
         lines += [str(compare_density(density, exact, fewest)) for fewest in (10_000, 1_000)]
     record.add_density(density, joined.stem)
     record.notes = lines
     record.save()
-    print("\n".join([*lines, *written]))
+    print("\n".join([*lines, *written, *more]))
+
+
+def _certify(
+    run: RunReader, census: Path | None, density: Density, record: Record, label: str,
+    caption: Caption,
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """Write the certified bounds; return what to say of them, and the files."""
+    known = _known_below(census, run) if census else None
+    found = certify(run, predicted_sites(run), known)
+    columns = tables.certified_columns(found)
+    about = tables.describe_certified(found)
+    files = write_results(
+        record, "certified", about, columns, certified_figure(found, density, label), caption
+    )
+    return [about[0], *tables.compare_certified(found, density)], files
+
+
+def _known_below(path: Path, run: RunReader) -> KnownBelow:
+    """Return what a census of a run's model knows; an EstimateError where it is of another."""
+    census = census_file.read(path)
+    if census.texts["model_fingerprint"] != run.fingerprint:
+        raise EstimateError(f"{path} is a census of another model than that of {run.path}")
+    numbers = census.numbers
+    least = np.nextafter(numbers["least_unlisted"], -np.inf)
+    complete = min(numbers["complete_below"], least)
+    return KnownBelow(float(complete), census.arrays["found/z"].astype(np.float64))

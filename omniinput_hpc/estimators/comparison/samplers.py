@@ -11,6 +11,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,8 +26,8 @@ from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_error,
     welch_degrees,
 )
-from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.estimators.run_data import RunData, outputs_by_round, samples_in_bins
+from omniinput_hpc.histogram import bin_of
 
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
@@ -194,17 +195,17 @@ def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
 
 
 def value_shares(
-    run: RunData, density: Density, edges: FloatArray
+    runs: Sequence[RunData], density: Density, edges: FloatArray
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return how often each class of values occurs at each site, by ranges of z and lane groups.
 
-    Samples are weighted to the uniform distribution within their range (see `Density.log_mixture`).
-    Values are sorted into at most 16 classes, value mod 16.
+    Samples are weighted to the uniform distribution within their range (see `Density.log_mixture`
+    and, of several runs, `run_scales`). Values are sorted into at most 16 classes, value mod 16.
 
     Parameters
     ----------
-    run : RunData
-    density : Density of it
+    runs : those of the density, in its order
+    density : Density of them
     edges : float64 [m + 1], ranges of z
 
     Returns
@@ -213,12 +214,11 @@ def value_shares(
     share_jmf : float64 [G + 1, m, D * C], likewise
     size_g : int64 [G], lanes per group
     """
-    n_groups, m = len(density.lanes_g), len(edges) - 1
-    classes = min(MAX_VALUE_CLASSES, run.n_values)
-    n_features = run.n_sites * classes
+    n_groups, m, first = len(density.lanes_g), len(edges) - 1, runs[0]
+    classes = min(MAX_VALUE_CLASSES, first.n_values)
+    n_features = first.n_sites * classes
     weight = np.zeros((n_groups, m))
     total = np.zeros((n_groups, m, n_features))
-    group_w = lane_groups(run.walkers)
     range_b = bin_of(0.5 * (density.edges[:-1] + density.edges[1:]), edges)
     # each of n counts in a range stands for g / n inputs, about: so that nothing overflows
     reference_m = np.array(
@@ -228,15 +228,20 @@ def value_shares(
             for r in range(m)
         ]
     )
-    site = np.arange(run.n_sites) * classes
-    for part in samples_in_bins(run, edges):
-        r_i, g_i = part.bin_i, group_w[part.lane_i]
-        w_i = np.exp(-density.log_mixture(part.z_i, part.log_q_ik) - reference_m[r_i])
-        np.add.at(weight, (g_i, r_i), w_i)
-        feature_id = part.x_id.astype(np.int64) % classes + site
-        cell = (g_i * m + r_i)[:, None] * n_features + feature_id
-        flat = np.bincount(cell.ravel(), np.repeat(w_i, run.n_sites), total.size)
-        total += flat.reshape(total.shape)
+    site = np.arange(first.n_sites) * classes
+    scale_rb = run_scales(runs, density)
+    for number, run in enumerate(runs):
+        group_w = density.parts[number].group_w
+        for part in samples_in_bins(run, edges):
+            r_i, g_i = part.bin_i, group_w[part.lane_i]
+            log_w_i = scale_rb[number, bin_of(part.z_i, density.edges)] - reference_m[r_i]
+            log_w_i -= density.log_mixture(part.z_i, part.log_q_ik, number)
+            w_i = np.exp(log_w_i)
+            np.add.at(weight, (g_i, r_i), w_i)
+            feature_id = part.x_id.astype(np.int64) % classes + site
+            cell = (g_i * m + r_i)[:, None] * n_features + feature_id
+            flat = np.bincount(cell.ravel(), np.repeat(w_i, first.n_sites), total.size)
+            total += flat.reshape(total.shape)
     keep = np.concatenate([1.0 - np.eye(n_groups), np.ones((1, n_groups))])
     weight_jm = keep @ weight
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -244,10 +249,40 @@ def value_shares(
     return weight_jm, share, density.lanes_g
 
 
+def run_scales(runs: Sequence[RunData], density: Density) -> FloatArray:
+    """Return ln of what each run's weights are multiplied by in each bin, [runs, B]; 0 of one run.
+
+    Of several runs one may have reached a part of a range alone: bin by bin, the weights of all
+    runs together add up to the density's g, and each run's to the share that its samples are worth
+    (see `precision_recall.from_rule.sum_scores_of_runs`).
+    """
+    n_bins = len(density.log_g_b)
+    log_w_rb, worth_rb = np.full((len(runs), n_bins), -np.inf), np.zeros((len(runs), n_bins))
+    if len(runs) == 1:
+        return np.zeros((1, n_bins))
+    for number, run in enumerate(runs):
+        count_b = np.zeros(n_bins, dtype=np.int64)
+        for z_i, log_q_ik in outputs_by_round(run):
+            bin_i = bin_of(z_i, density.edges)
+            inside = (bin_i >= 0) & (bin_i < n_bins)
+            log_q = None if log_q_ik is None else log_q_ik[inside]
+            log_w_i = -density.log_mixture(z_i[inside], log_q, number)
+            np.logaddexp.at(log_w_rb[number], bin_i[inside], log_w_i)
+            count_b += np.bincount(bin_i[inside], minlength=n_bins)
+        worth_rb[number] = np.minimum(count_b, density.parts[number].effective_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_share_rb = np.log(worth_rb) - np.log(worth_rb.sum(axis=0))
+        return np.where(worth_rb > 0, density.log_g_b + log_share_rb - log_w_rb, -np.inf)
+
+
 def compare_inputs(
-    runs: tuple[RunData, RunData], densities: tuple[Density, Density], found: SamplerComparison
+    groups: tuple[Sequence[RunData], Sequence[RunData]],
+    densities: tuple[Density, Density],
+    found: SamplerComparison,
 ) -> tuple[float, str, int]:
     """Compare the inputs that two samplers found in the groups of bins.
+
+    `groups` are the runs of each density: one each, or several that are joined.
 
     Every share of a class of values at a site in a group of bins is compared by its own standard
     error, the larger of the jackknife's and that of so many effective counts; the largest
@@ -264,8 +299,8 @@ def compare_inputs(
     limits = edges[bins]
     spans = [slice(i, j) for i, j in pairwise(bins)]
     parts, degrees, counts = [], [], []
-    for run, density in zip(runs, densities, strict=True):
-        _, share, size_g = value_shares(run, density, limits)
+    for runs, density in zip(groups, densities, strict=True):
+        _, share, size_g = value_shares(runs, density, limits)
         parts.append((share[-1], jackknife_deviations(share[-1], share[:-1], size_g)))
         degrees.append(len(size_g) - 1)
         counts.append(np.array([[joined_effective(density, span)] for span in spans]))
@@ -286,8 +321,9 @@ def compare_inputs(
     freedom = np.where(use, welch_degrees(variances[0], degrees[0], variances[1], degrees[1]), 1.0)
     p = np.where(use, 2.0 * stdtr(freedom, -t), 1.0)
     g, feature = np.unravel_index(int(np.argmin(p)), p.shape)
-    classes = min(MAX_VALUE_CLASSES, runs[0].n_values)
-    kind = "value" if classes == runs[0].n_values else f"values mod {MAX_VALUE_CLASSES} ="
+    n_values = groups[0][0].n_values
+    classes = min(MAX_VALUE_CLASSES, n_values)
+    kind = "value" if classes == n_values else f"values mod {MAX_VALUE_CLASSES} ="
     where = (
         f"{kind} {feature % classes} at site {feature // classes}, z {limits[g]:g} to "
         f"{limits[g + 1]:g}: {one[g, feature]:.3f} and {other[g, feature]:.3f}"

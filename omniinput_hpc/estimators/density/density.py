@@ -17,10 +17,22 @@ from omniinput_hpc.estimators.density.facts import (
     gaps,
     swaps_that_never_happened,
 )
+from omniinput_hpc.estimators.density.known_ratio import (
+    Ends,
+    ends_are_inside,
+    exact_difference,
+    log_constants_apart,
+)
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
 from omniinput_hpc.estimators.density.outside import NOT_KNOWN, Outside, outside_bins
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
-from omniinput_hpc.estimators.density.terms import DrawTerms, Terms, join_terms, not_widened
+from omniinput_hpc.estimators.density.terms import (
+    DrawTerms,
+    Terms,
+    join_terms,
+    not_widened,
+    pinned,
+)
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
@@ -51,6 +63,9 @@ class Density(Observed):
     outside : how many of all inputs lie outside the bins
     trusted_below : outputs below it are counted, although their rungs have not equilibrated, since
         that was asked for (see `trusting`); -inf if there are none
+    ends : of a language model whose log Z(m) is known, how far that lies from log Z(0) by a density
+        that does not make use of it; None where there is none
+    pinned : whether the density makes use of it
     """
 
     f_k: FloatArray
@@ -65,6 +80,8 @@ class Density(Observed):
     floor: float = -np.inf
     outside: Outside = NOT_KNOWN
     trusted_below: float = -np.inf
+    ends: Ends | None = None
+    pinned: bool = False
 
     def trusting(self) -> Density:
         """Return the density with all bins believed, those below the floor as well.
@@ -89,28 +106,36 @@ class Density(Observed):
         """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
         return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
 
-    def log_mixture(self, z_i: FloatArray, log_q_ik: FloatArray | None = None) -> FloatArray:
-        """Return log sum_k n_k p_k(x_i) [n], p_k the distribution of rung k over inputs.
+    def log_mixture(
+        self, z_i: FloatArray, log_q_ik: FloatArray | None = None, number: int | None = None
+    ) -> FloatArray:
+        """Return log sum_k n_k p_k(x_i) [n] over one run's rungs, p_k rung k's distribution.
 
         With weights exp(-log_mixture), samples pooled from all rungs represent the uniform
-        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9).
+        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9). The rungs' f_k
+        are those of this density, which all runs together have told.
 
         Parameters
         ----------
         z_i : float64 [n]
         log_q_ik : float64 [n, K], log q_k(x_i), of ancestral runs
+        number : which run the samples are of, from 0; needed where there are several
 
         Raises
         ------
         ValueError
-            Samples of an ancestral run without log_q_ik, or a density of several runs.
+            Samples of an ancestral run without log_q_ik, or of none of several runs.
         """
-        if self.rung_weights is None or (self.ancestral and log_q_ik is None):
+        if number is None and len(self.parts) > 1:
+            raise ValueError("the weights of samples are not known without their run's number")
+        part = self.parts[number or 0]
+        if part.ancestral and log_q_ik is None:
             raise ValueError("the distributions of the rungs at these samples are not known")
-        part = self.n_k > 0
-        log_w_ki = self.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
-        log_nf_k = np.log(self.n_k[part].astype(np.float64)) + self.f_k[part]
-        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[part], axis=0))
+        n_k, f_k = self.n_k[part.rungs], self.f_k[part.rungs]
+        log_w_ki = part.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
+        some = n_k > 0
+        log_nf_k = np.log(n_k[some].astype(np.float64)) + f_k[some]
+        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[some], axis=0))
 
 
 @dataclass(frozen=True)
@@ -173,20 +198,13 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         runs of different models or bins, or with the same seed.
     """
     observed = observe(runs)
-    lanes = observed.lanes
-    everything = np.ones(len(lanes[0].size_p), dtype=bool)
-    absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
-    problem = _Problem(observed.label_k, observed.weight_k, absolute)
-    log_g_b, f_k = problem.solve(lanes, everything)
-    log_g_jb, why = problem.without_each(lanes, f_k)
-    plain_log_g_jb = log_g_jb
-    if any(isinstance(part, DrawTerms) for part in lanes):
-        plain_log_g_jb, _ = problem.without_each(not_widened(lanes), f_k)
     below_b = observed.edges[:-1] < observed.cold.floor
+    solved = _solve(runs, observed, below_b)
+    log_g_b, log_g_jb, absolute = solved.log_g_b, solved.log_g_jb, solved.problem.absolute
     log_g_error_b, log_g_upper_b = errors_and_bounds(
         log_g_b, log_g_jb, observed, observed.effective_b, below_b
     )
-    block_error_b = _block_errors(problem, observed, f_k)
+    block_error_b = _block_errors(solved, observed)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
     facts = _facts(runs, observed, LogDensity(
         observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
@@ -203,23 +221,82 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rung_label_k,
         outside.reasons(observed.edges)
         + facts
-        + _what_is_missing(log_g_jb, why, observed)
-        + _too_wide(runs, observed, f_k, log_g_error_b),
+        + ([solved.ends.problem] if solved.ends and solved.ends.problem else [])
+        + _what_is_missing(log_g_jb, solved.why, observed)
+        + _too_wide(runs, observed, solved.f_k, log_g_error_b),
     )
     return Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
-        f_k=observed.rung_f_k(f_k),
+        f_k=observed.rung_f_k(solved.f_k),
         log_g_b=log_g_b,
         log_g_error_b=log_g_error_b,
         block_error_b=block_error_b,
         log_g_jb=log_g_jb,
-        plain_log_g_jb=plain_log_g_jb,
+        plain_log_g_jb=solved.plain_log_g_jb,
         absolute=absolute,
         verdict=verdict,
         log_g_upper_b=log_g_upper_b if verdict.converged else np.full(len(log_g_b), np.nan),
         floor=observed.cold.floor,
         outside=outside,
+        ends=solved.ends,
+        pinned=solved.pinned,
     )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """The equations' solution and its replicates; fields as in `Density`."""
+
+    problem: _Problem
+    pinned: bool
+    ends: Ends | None
+    log_g_b: FloatArray
+    f_k: FloatArray
+    log_g_jb: FloatArray
+    plain_log_g_jb: FloatArray
+    why: str  # why a replicate could not be solved
+
+    def terms(self, terms: Sequence[Terms]) -> Sequence[Terms]:
+        """Return terms as these equations take them."""
+        return pinned(terms) if self.pinned else terms
+
+
+def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) -> _Solved:
+    """Solve without a language model's own normalizer; with it, if both agree or it is the only.
+
+    below_b : bool [B], bins that are not believed, see `Density`
+    """
+    run = next((run for run in runs if np.isfinite(run.model_beta)), runs[0])
+    free, m = _solved(observed, False, None), run.model_beta
+    exact = exact_difference(run.config, m, run.n_values)
+    if not (np.isfinite(exact) and ends_are_inside(observed, m)):
+        return free
+    ends = None
+    if free.problem.absolute:
+        use_b = (observed.count_b > 0) & ~below_b
+        parts = (free.log_g_b, free.log_g_jb, observed.z_b, use_b, observed.lanes_g)
+        found = log_constants_apart(*parts, m)
+        ends = Ends(m, run.n_values, *found, exact, len(observed.lanes_g))
+    chains = any(not isinstance(part, DrawTerms) for part in observed.lanes)
+    if chains and (ends is None or ends.agree):
+        return _solved(observed, True, ends, free.f_k)
+    return replace(free, ends=ends)
+
+
+def _solved(
+    observed: Observations, use_model: bool, ends: Ends | None, start_k: FloatArray | None = None
+) -> _Solved:
+    """Solve the equations and their replicates; start_k : free energies to start from."""
+    lanes = pinned(observed.lanes) if use_model else observed.lanes
+    everything = np.ones(len(lanes[0].size_p), dtype=bool)
+    absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
+    problem = _Problem(observed.label_k, observed.weight_k, absolute)
+    log_g_b, f_k = problem.solve(lanes, everything, start_k)
+    log_g_jb, why = problem.without_each(lanes, f_k)
+    plain_log_g_jb = log_g_jb
+    if any(isinstance(part, DrawTerms) for part in lanes):
+        plain_log_g_jb, _ = problem.without_each(not_widened(lanes), f_k)
+    return _Solved(problem, use_model, ends, log_g_b, f_k, log_g_jb, plain_log_g_jb, why)
 
 
 def _facts(
@@ -236,13 +313,13 @@ def _facts(
     return reasons
 
 
-def _block_errors(problem: _Problem, observed: Observations, f_k: FloatArray) -> FloatArray:
+def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
     """Return the standard errors of log g over blocks of rounds [B]; inf with too few rounds."""
     if not observed.blocks:
         return np.full(len(observed.count_b), np.inf)
-    one_n = np.ones(observed.n_blocks, dtype=np.int64)
-    blocks_b, _ = problem.solve(observed.blocks, one_n > 0, f_k)
-    return jackknife_error(blocks_b, problem.without_each(observed.blocks, f_k)[0], one_n)
+    one_n, blocks = np.ones(observed.n_blocks, dtype=np.int64), solved.terms(observed.blocks)
+    blocks_b, _ = solved.problem.solve(blocks, one_n > 0, solved.f_k)
+    return jackknife_error(blocks_b, solved.problem.without_each(blocks, solved.f_k)[0], one_n)
 
 
 def errors_and_bounds(

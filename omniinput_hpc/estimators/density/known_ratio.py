@@ -2,22 +2,68 @@
 
 At beta = 0 all V^D inputs weigh the same; at beta = m, the number of predicted tokens, the weight
 exp(-m z) is the model's own probability of them. So log Z(0) - log Z(m) = m log V exactly, and a
-density that is scaled to log Z(0) alone shows whether the ladder in between is right.
+density that is scaled to log Z(0) alone shows whether the ladder in between is right. Where it is,
+log Z(m) = (D - m) log V is made use of as well, and errors near beta = m no longer add up from
+beta = 0 on (`density`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 
 if TYPE_CHECKING:
     from omniinput_hpc.estimators.density.density import Density
+    from omniinput_hpc.estimators.density.observations import Observed
     from omniinput_hpc.estimators.run_data import RunData
+
+MAX_OUTSIDE = 1e-3
+"""The share of an end's moves that may lie outside the bins: its log Z is off by as many nats."""
+FALSE_ALARMS = 0.001
+"""How often the ends of a right ladder may be taken for wrong by chance."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """log Z(0) - log Z(m) of a language model, found and exact, in nats.
+
+    Attributes
+    ----------
+    beta : m
+    n_values : V
+    value, error : of a density that is scaled at beta = 0 alone; its standard error over the lanes
+    exact : m log V
+    n_groups : of lanes
+    """
+
+    beta: float
+    n_values: int
+    value: float
+    error: float
+    exact: float
+    n_groups: int
+
+    @property
+    def agree(self) -> bool:
+        """Whether both are equal within errors, but for 1 in 1,000 right ones."""
+        most = t_quantile(self.n_groups, 1.0 - FALSE_ALARMS) * self.error
+        return bool(np.isfinite(most) and abs(self.value - self.exact) <= most)
+
+    @property
+    def problem(self) -> str:
+        """A sentence for the verdict, empty where both agree or the error is not known."""
+        if self.agree or not np.isfinite(self.error):
+            return ""
+        return (
+            f"impossible: log Z(0) - log Z({self.beta:g}) = {self.value:.4f} +- {self.error:.4f} "
+            f"(standard error), and it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}"
+        )
 
 
 def exact_difference(config: dict[str, Any], model_beta: float, n_values: int) -> float:
@@ -30,36 +76,66 @@ def exact_difference(config: dict[str, Any], model_beta: float, n_values: int) -
     return model_beta * float(np.log(n_values)) if every else float("nan")
 
 
-def log_constants_apart(density: Density, beta: float) -> tuple[float, float]:
+def model_log_z(run: RunData) -> float:
+    """Return log Z(m) of a run's language model, (D - m) log V; NaN where it is not known."""
+    apart = exact_difference(run.config, run.model_beta, run.n_values)
+    return float(run.n_sites * np.log(run.n_values) - apart)
+
+
+def ends_are_inside(observed: Observed, beta: float) -> bool:
+    """Return whether nearly all moves at beta = 0, and at `beta`, lie inside the bins.
+
+    Where they do not, sums over the bins are not Z(0) and Z(beta).
+    """
+    end_k = (observed.beta_k == 0.0) | (observed.beta_k == beta)
+    outside_k, moves_k = observed.outside_k2.sum(axis=1), observed.n_k
+    return bool((outside_k[end_k] <= MAX_OUTSIDE * np.maximum(moves_k[end_k], 1)).all())
+
+
+def log_constants_apart(
+    log_g_b: FloatArray,
+    log_g_jb: FloatArray,
+    z_b: FloatArray,
+    use_b: BoolArray,
+    lanes_g: IntArray,
+    beta: float,
+) -> tuple[float, float]:
     """Return log Z(0) - log Z(beta) of a density, and its standard error over lane groups.
 
     Z(beta) is the sum over bins of g exp(-beta z), z being a bin's mean output.
+
+    Parameters
+    ----------
+    log_g_b, log_g_jb : float64 [B], [G, B], the density and its replicates
+    z_b : float64 [B], mean outputs
+    use_b : bool [B], bins with counts that are believed
+    lanes_g : int64 [G]
 
     Returns
     -------
     float, float
         In nats; the error is inf where a replicate is not known.
     """
-    bins = np.flatnonzero(density.believed_b)
-    weight_b = -beta * density.z_b[bins]
+    bins = np.flatnonzero(use_b)
+    weight_b = -beta * z_b[bins]
 
     def apart(log_g: FloatArray) -> FloatArray:
         of_all, weighted = log_g[..., bins], log_g[..., bins] + weight_b
         return np.asarray(logsumexp(of_all, axis=-1) - logsumexp(weighted, axis=-1))
 
-    value = apart(density.log_g_b)
-    return float(value), float(jackknife_error(value, apart(density.log_g_jb), density.lanes_g))
+    value = apart(log_g_b)
+    return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))
 
 
-def describe(density: Density, run: RunData) -> list[str]:
+def describe(density: Density) -> list[str]:
     """Return a line that compares a run's constants with the exact ones; none if not known."""
-    exact = exact_difference(run.config, run.model_beta, run.n_values)
-    if not np.isfinite(exact) or not density.absolute:
+    ends = density.ends
+    if ends is None:
         return []
-    value, error = log_constants_apart(density, run.model_beta)
-    interval = t_quantile(len(density.lanes_g)) * error
-    within = "inside" if abs(value - exact) <= interval else "NOT inside"
+    interval = t_quantile(ends.n_groups) * ends.error
+    within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
+    used = "; the density is scaled by both" if density.pinned else ""
     return [
-        f"log Z(0) - log Z({run.model_beta:g}) = {value:.4f}, 95% interval +- {interval:.4f}; "
-        f"exact {run.model_beta:g} ln {run.n_values} = {exact:.4f}, {within} the interval"
+        f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- {interval:.4f}; "
+        f"exact {ends.beta:g} ln {ends.n_values} = {ends.exact:.4f}, {within} the interval{used}"
     ]

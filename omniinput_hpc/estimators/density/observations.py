@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.known_ratio import model_log_z
 from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
@@ -49,6 +50,26 @@ class _RunRead:
 
 
 @dataclass(frozen=True)
+class RunPart:
+    """One run among those of a density.
+
+    Attributes
+    ----------
+    rungs : which of all runs' rungs are its own
+    rung_weights : RungWeights
+    ancestral : whether its samples are independent draws from normalized distributions
+    group_w : int64 [W], which of the density's groups each of its lanes belongs to
+    effective_b : float64 [B], effective number of its independent counts, in the runs' own bins
+    """
+
+    rungs: slice
+    rung_weights: RungWeights
+    ancestral: bool
+    group_w: IntArray
+    effective_b: FloatArray
+
+
+@dataclass(frozen=True)
 class Observed:
     """What one run, or several of one model, counted; rungs of several runs follow one another.
 
@@ -64,8 +85,7 @@ class Observed:
     lanes_g : int64 [G], lanes per group
     share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
     log_inputs : log of the number of inputs of the whole space
-    rung_weights : RungWeights of a run; None for several runs
-    ancestral : whether the run's samples are independent draws from normalized distributions
+    parts : one RunPart a run, in the order in which the runs were given
     """
 
     edges: FloatArray
@@ -78,8 +98,17 @@ class Observed:
     lanes_g: IntArray
     share_inside: float
     log_inputs: float
-    rung_weights: RungWeights | None
-    ancestral: bool
+    parts: tuple[RunPart, ...]
+
+    @property
+    def rung_weights(self) -> RungWeights | None:
+        """RungWeights of a single run; None for several runs."""
+        return self.parts[0].rung_weights if len(self.parts) == 1 else None
+
+    @property
+    def ancestral(self) -> bool:
+        """Whether there is one run alone, and its samples are independent draws."""
+        return len(self.parts) == 1 and self.parts[0].ancestral
 
 
 @dataclass(frozen=True)
@@ -142,12 +171,11 @@ def observe(runs: Sequence[RunData]) -> Observations:
     n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
     n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k) for r in reads)
     cuts = [_cut(r, z_b, n_groups, n_blocks, log_inputs) for r in reads]
-    effective_b, fewest_b, fewest_block_b = np.zeros(n_bins), *np.zeros((2, n_bins), np.int64)
-    for read, (lanes, _, fewest) in zip(reads, cuts, strict=True):
+    fewest_b, fewest_block_b = np.zeros((2, n_bins), np.int64)
+    for read, (_, _, fewest) in zip(reads, cuts, strict=True):
         fewest_block_b += fewest
         fewest_b += _groups(read, n_groups).sum(axis=1).min(axis=0)
-        effective_b += _effective(read, lanes, n_groups)
-    one = reads[0] if len(reads) == 1 else None
+    parts = _parts(reads, [lanes for lanes, _, _ in cuts], n_groups)
     return Observations(
         edges=edges,
         beta_k=np.concatenate([r.rung_weights.beta_k for r in reads]),
@@ -167,15 +195,25 @@ def observe(runs: Sequence[RunData]) -> Observations:
         n_blocks=n_blocks,
         z_b=z_b,
         count_b=count_b,
-        effective_b=effective_b,
+        effective_b=np.sum([part.effective_b for part in parts], axis=0),
         fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
         share_inside=_share_inside(reads),
         log_inputs=log_inputs,
-        rung_weights=one.rung_weights if one else None,
-        ancestral=bool(one and one.ancestral),
+        parts=parts,
         rows_k=_rows(reads),
         cold=max((_cold(r, z_b) for r in reads), key=lambda cold: cold.floor),
     )
+
+
+def _parts(reads: Sequence[_RunRead], lanes: Sequence[Terms], n_groups: int) -> tuple[RunPart, ...]:
+    """Return what belongs to each run; `lanes` are the runs' terms in groups of lanes."""
+    parts, first = [], 0
+    for read, terms in zip(reads, lanes, strict=True):
+        rungs = slice(first, first + len(read.rung_weights.beta_k))
+        group_w, effective_b = _lanes(read, n_groups), _effective(read, terms, n_groups)
+        parts.append(RunPart(rungs, read.rung_weights, read.ancestral, group_w, effective_b))
+        first = rungs.stop
+    return tuple(parts)
 
 
 def _rows(reads: Sequence[_RunRead]) -> IntArray:
@@ -239,7 +277,8 @@ def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
     if read.ancestral:
         return ColdRungs()
     run, trips = read.run, int(read.run.round_trips_v().sum())
-    return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, run.model_beta, trips)
+    parts = (run.model_beta, trips, run.cold_starts)
+    return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, *parts)
 
 
 def _weights(read: _RunRead) -> FloatArray:
@@ -256,10 +295,14 @@ def _group(read: _RunRead, n_groups: int) -> IntArray:
     return np.asarray(np.arange(own) * n_groups // own)
 
 
+def _lanes(read: _RunRead, n_groups: int) -> IntArray:
+    """Return which group of all runs' each lane of this run belongs to [W]."""
+    return np.asarray(_group(read, n_groups)[lane_groups(read.run.walkers)])
+
+
 def _sizes(read: _RunRead, n_groups: int) -> IntArray:
     """Return the lanes in each group [G]."""
-    group_w = _group(read, n_groups)[lane_groups(read.run.walkers)]
-    return np.asarray(np.bincount(group_w, minlength=n_groups))
+    return np.asarray(np.bincount(_lanes(read, n_groups), minlength=n_groups))
 
 
 def _groups(read: _RunRead, n_groups: int) -> IntArray:
@@ -281,12 +324,14 @@ def _cut(
         return _sum_draws(read, size_g, n_blocks)
     log_w_kb = read.rung_weights.at_bins(z_b)
     space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
-    lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, log_w_kb, space_f_k)
+    model_f_k = np.where(read.rung_weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
+    known = (log_w_kb, space_f_k, model_f_k)
+    lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, *known)
     if not n_blocks:
         return lanes, None, np.zeros(len(z_b), dtype=np.int64)
     used_k = read.total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
     counts_nkb = run.counts_nkb(n_blocks)
-    blocks = ChainTerms(counts_nkb, used_k, one_n, log_w_kb, space_f_k)
+    blocks = ChainTerms(counts_nkb, used_k, one_n, *known)
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
 
 
@@ -297,7 +342,7 @@ def _sum_draws(
     run, n_bins = read.run, read.counts_kb.shape[1]
     log_share_k = np.log(read.total_k / read.total_k.sum())
     lane_sums, block_sums = DrawSums(len(size_g), n_bins), DrawSums(max(n_blocks, 1), n_bins)
-    group_w = _group(read, len(size_g))[lane_groups(run.walkers)]
+    group_w = _lanes(read, len(size_g))
     length = run.rounds // n_blocks if n_blocks else 0
     first = run.rounds - length * n_blocks
     seen_b = np.zeros(n_bins, dtype=np.int64)

@@ -39,6 +39,10 @@ class RungWeights:
         rounding = ROUNDING * np.abs(self.beta_k[np.isfinite(self.beta_k)]).max(initial=0.0)
         return np.asarray((np.abs(self.beta_k) <= rounding) & (self.kappa_k == 0.0))
 
+    def is_canonical(self, beta: float) -> BoolArray:
+        """Return which rungs weigh inputs by exp(-beta z), bool [K]; none for NaN."""
+        return np.asarray((self.beta_k == beta) & (self.kappa_k == 0.0))
+
     @property
     def label_k(self) -> list[str]:
         """The rungs' names for messages."""

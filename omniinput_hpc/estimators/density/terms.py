@@ -5,7 +5,8 @@ again without one of them. Two kinds enter one system of equations (`wham`), a r
 
 **Chains** (`ChainTerms`): histograms n_kb of rung k, whose distribution is known up to its
 normalizer. That of a uniform rung is known, too: f = -log n_values^D, moves outside the bins
-included.
+included. So is that of a language model's own distribution (`known_ratio`), which is made use of
+where both ends, each solved without the other, agree.
 
 **Independent draws** (`DrawTerms`): N inputs x_i, N_j of them from the normalized distribution
 q_j(x), which need not be a function of z. With q(x) = sum_j (N_j / N) q_j(x), every bin
@@ -84,6 +85,9 @@ class ChainTerms:
     size_p : int64 [P]
     log_w_kb : float64 [K, B]
     space_f_k : float64 [K], known normalizers over the whole space, NaN where not known
+    model_f_k : float64 [K], that of a language model's own distribution, NaN elsewhere; None: there
+        is none
+    pinned : whether the latter are taken as known, too
     """
 
     counts_pkb: IntArray
@@ -91,6 +95,8 @@ class ChainTerms:
     size_p: IntArray
     log_w_kb: FloatArray
     space_f_k: FloatArray
+    model_f_k: FloatArray | None = None
+    pinned: bool = False
 
     def equations(self, keep_p: BoolArray) -> Equations:
         """Return the histograms of some parts; each part holds its share of a rung's total."""
@@ -98,8 +104,10 @@ class ChainTerms:
         total_k = self.total_k * (self.size_p[keep_p].sum() / self.size_p.sum())
         inside_k = counts_kb.sum(axis=1)
         seen = inside_k > 0
-        known = np.full(len(seen), np.nan)
-        known[seen] = self.space_f_k[seen] + np.log(total_k[seen] / inside_k[seen])
+        known, space_f_k = np.full(len(seen), np.nan), self.space_f_k
+        if self.pinned and self.model_f_k is not None:
+            space_f_k = np.where(np.isfinite(space_f_k), space_f_k, self.model_f_k)
+        known[seen] = space_f_k[seen] + np.log(total_k[seen] / inside_k[seen])
         return Equations(counts_kb, self.log_w_kb, known)
 
 
@@ -217,6 +225,11 @@ class DrawSums:
 def not_widened(terms: Sequence[Terms]) -> Sequence[Terms]:
     """Return the same terms, those of draws as they differ from part to part by themselves."""
     return [replace(t, widened=False) if isinstance(t, DrawTerms) else t for t in terms]
+
+
+def pinned(terms: Sequence[Terms]) -> Sequence[Terms]:
+    """Return the same terms, those of chains with a language model's own normalizer as known."""
+    return [replace(t, pinned=True) if isinstance(t, ChainTerms) else t for t in terms]
 
 
 def join_terms(terms: Sequence[Terms], keep_p: BoolArray) -> Equations:

@@ -4,28 +4,32 @@ Errors come from groups of lanes, and a second time from blocks of rounds, which
 only if they are much longer than the autocorrelation time. Where both disagree, or lanes sample
 different distributions (R-hat), the run has not converged.
 
-A language model's rungs colder than the model itself start in two halves: lanes from the model's
-own sequences and lanes from repetitions of one token. Swap rates cannot show a barrier that no
-walker crosses; halves that still differ at the end do.
+A language model's rungs colder than the model itself start in three parts: lanes from the model's
+own sequences, from repetitions of one or two tokens, and from texts that a search found. Swap rates
+cannot show a barrier that no walker crosses; parts that still differ at the end do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
+from omniinput_hpc.histogram import parts_of_groups
 
 MAX_ERROR_RATIO = 1.5
 MAX_BLOCKS = 16
 MIN_BLOCKS = 4
 MIN_BLOCK_TIMES = 10.0  # length of a block in autocorrelation times
 WELL_FILLED = 10  # counts in every group and in every block
-MAX_HALF_DISTANCE = 5.0
-"""Standard errors between the halves' means from which on the halves count as different."""
+MAX_DISTANCE = 5.0
+"""Standard errors between two parts' means from which on the parts count as different."""
+STARTS = ("the model's own text", "repetitions", "texts found by a search")
+"""What the parts of the lanes started from; where there are two, the first two."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,11 @@ def check_convergence(
     use &= (lane_error_b > 0) & (block_error_b > 0)
     n_bins = int(use.sum())
     if n_blocks == 0:
-        longest = np.nanmax(tau_k) if np.isfinite(tau_k).any() else np.nan
-        time = f" (z stays correlated for {longest:.2g} rounds)" if np.isfinite(longest) else ""
+        time = ""
+        if np.isfinite(tau_k).any():
+            longest = np.nanmax(tau_k)
+            wanted = MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))
+            time = f" (z stays correlated for {longest:.2g} rounds: about {wanted} would do)"
         reasons.append(
             f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times{time}, so the "
             "errors could not be checked"
@@ -114,31 +121,43 @@ def check_convergence(
     return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
 
 
-def half_distances(counts_kgb: IntArray, z_b: FloatArray) -> FloatArray:
-    """Return how many standard errors the mean outputs of the lanes' halves are apart, float64 [K].
+def part_distances(counts_kgb: IntArray, z_b: FloatArray, n_parts: int) -> FloatArray:
+    """Return how many standard errors the mean outputs of parts of the lanes are apart.
 
-    The error comes from the spread of the groups of lanes within each half (Welch, Biometrika 34,
+    The error comes from the spread of the groups of lanes within each part (Welch, Biometrika 34,
     28 (1947)); it is taken to be at least a thousandth of the spread of all rungs' outputs, so that
-    halves without any spread do not differ by rounding. NaN where a half has fewer than 2 groups.
+    parts without any spread do not differ by rounding.
 
     Parameters
     ----------
-    counts_kgb : int64 [K, G, B], per group of lanes; the first G / 2 groups are one half
+    counts_kgb : int64 [K, G, B], per group of lanes, see `histogram.parts_of_groups`
     z_b : float64 [B], output of each bin; NaN without counts
+    n_parts : P
+
+    Returns
+    -------
+    float64 [K, pairs of parts], in the order of `itertools.combinations`; NaN where a part has
+    fewer than 2 groups.
     """
     n_rungs, n_groups, _ = counts_kgb.shape
-    half = n_groups // 2
-    if half < 2:
-        return np.full(n_rungs, np.nan)
+    pairs = list(combinations(range(n_parts), 2))
+    part_g = parts_of_groups(n_groups, n_parts)
+    if np.bincount(part_g, minlength=n_parts).min() < 2:
+        return np.full((n_rungs, len(pairs)), np.nan)
     z = np.where(np.isfinite(z_b), z_b, 0.0)
     number_kg = counts_kgb.sum(axis=2)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean_kg = counts_kgb @ z / number_kg
-    one, other = mean_kg[:, :half], mean_kg[:, n_groups - half :]
-    variance = (one.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / half
     least = 1e-3 * float(np.ptp(z_b[np.isfinite(z_b)])) if np.isfinite(z_b).any() else 0.0
-    error_k = np.sqrt(variance + max(least**2, np.finfo(np.float64).tiny))
-    return np.asarray(np.abs(one.mean(axis=1) - other.mean(axis=1)) / error_k)
+    of_part = [mean_kg[:, part_g == part] for part in range(n_parts)]
+    variance_pk = [means.var(axis=1, ddof=1) / means.shape[1] for means in of_part]
+    least = max(least**2, np.finfo(np.float64).tiny)
+    columns = [
+        np.abs(of_part[i].mean(axis=1) - of_part[j].mean(axis=1))
+        / np.sqrt(variance_pk[i] + variance_pk[j] + least)
+        for i, j in pairs
+    ]
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -156,31 +175,39 @@ class ColdRungs:
 
 
 def check_cold_rungs(
-    counts_kgb: IntArray, z_b: FloatArray, beta_k: FloatArray, model_beta: float, round_trips: int
+    counts_kgb: IntArray,
+    z_b: FloatArray,
+    beta_k: FloatArray,
+    model_beta: float,
+    round_trips: int,
+    n_parts: int,
 ) -> ColdRungs:
     """Return below which output a ladder's cold rungs have not equilibrated.
 
-    That is the mean output of the warmest rung above `model_beta` whose halves are apart, or, where
+    That is the mean output of the warmest rung above `model_beta` whose parts are apart, or, where
     no walker has made a round trip, of the warmest rung above it.
 
     Parameters
     ----------
-    counts_kgb, z_b : see `half_distances`
+    counts_kgb, z_b, n_parts : see `part_distances`
     beta_k : float64 [K], ascending
-    model_beta : the model's own beta: rungs above it started from two phases. NaN: there is none
+    model_beta : the model's own beta: lanes above it started apart. NaN: there is none
     round_trips : of all walkers
     """
     cold_k = np.flatnonzero(beta_k > model_beta)
     cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
     if cold_k.size == 0 or np.isnan(model_beta):
         return ColdRungs()
-    apart_k = cold_k[half_distances(counts_kgb[cold_k], z_b) > MAX_HALF_DISTANCE]
-    if not apart_k.size and round_trips:
+    apart_kp = part_distances(counts_kgb[cold_k], z_b, n_parts) > MAX_DISTANCE
+    apart = np.flatnonzero(apart_kp.any(axis=1))
+    if not apart.size and round_trips:
         return ColdRungs()
-    k = apart_k[0] if round_trips else cold_k[0]
+    k = cold_k[apart[0]] if apart.size and round_trips else cold_k[0]
     why = "no walker has made a round trip of the ladder"
-    if apart_k.size:
-        why = "lanes that started from repetitions and from the model's own text still differ"
+    if apart.size:
+        pairs = list(combinations(STARTS[:n_parts], 2))
+        one, other = pairs[int(np.argmax(apart_kp[apart[0]]))]
+        why = f"lanes that started from {one} and from {other} still differ"
     counts_b = counts_kgb[k].sum(axis=0)
     floor = float(np.average(np.where(counts_b > 0, z_b, 0.0), weights=counts_b))
     return ColdRungs(

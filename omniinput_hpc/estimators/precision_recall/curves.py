@@ -78,6 +78,7 @@ class BinMeans:
     interpolated_b : bool [B], r_b comes from the neighbours: the bin has no scored samples
     thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
     inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
+    worth_b : float64 [B], how many independent right-or-wrong scores the mean is worth, 0 if none
     """
 
     r_b: FloatArray
@@ -88,6 +89,7 @@ class BinMeans:
     thin_b: BoolArray
     inputs_b: IntArray
     lanes_b: IntArray
+    worth_b: FloatArray
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from omniinput_hpc.estimators.errors.jackknife import (
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
-from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.plugins import load_function
 
 Rule = Callable[[IntArray], FloatArray]
@@ -96,28 +95,82 @@ class ScoreSums:
 def sum_scores(
     run: RunData, density: Density, rule: Rule, counted: int = curves.FEWEST_INPUTS
 ) -> ScoreSums:
-    """Score every recorded sample of a run inside its bins, a round and a rung at a time.
+    """Score every recorded sample of a run inside its bins: see `sum_scores_of_runs`."""
+    return sum_scores_of_runs([run], density, rule, counted)
+
+
+def sum_scores_of_runs(
+    runs: Sequence[RunData],
+    density: Density,
+    rule: Rule,
+    counted: int = curves.FEWEST_INPUTS,
+) -> ScoreSums:
+    """Score every recorded sample of a density's runs, a round and a rung at a time.
+
+    Sample i of run r has the weight w_i = 1 / sum_k n_k p_k(x_i), k over the rungs of *its own*
+    run. Rung k draws n_k inputs from p_k, so that the expectation of sum_i w_i h(x_i) over a run's
+    samples in bin b is the sum of h(x) sum_k n_k p_k(x) / sum_k n_k p_k(x) = h(x) over all inputs
+    of the bin, whatever rungs the run has (times the share of moves that are recorded). So every
+    run by itself gives r_b, as R_rb / W_rb with R_rb = sum w_i r_i and W_rb = sum w_i; and so does
+
+        r_b = sum_r a_rb R_rb / sum_r a_rb W_rb
+
+    with any factors a_rb > 0. Here a_rb = m_rb / W_rb: each run's mean counts by m_rb, its recorded
+    samples in the bin, or its effective number of independent counts where that is less (draws of
+    uneven weights, chains that hardly move). The factors' own errors enter in second order,
+    d r_b / d ln a_rb being proportional to R_rb / W_rb - r_b, which is an error itself: replicates
+    keep them. With the weights of another run, or with one weight for all, sum_k n_k p_k would not
+    cancel, and a hot and a cold run would give the mean of neither's inputs.
 
     Weights are relative to those at the bin's mean z, so that nothing over- or underflows. A bin's
-    distinct inputs are counted as far as `counted`.
+    distinct inputs are counted as far as `counted`; lanes of different runs are different ones.
+
+    Parameters
+    ----------
+    runs : those of the density, in its order
+    density : in the runs' own bins
 
     Raises
     ------
     EstimateError
         No samples inside the bins.
     """
+    distinct: list[set[bytes]] = [set() for _ in density.count_b]
+    each = [
+        _sums_of_run(run, density, number, rule, distinct, counted)
+        for number, run in enumerate(runs)
+    ]
+    if not any(sums.count_gb.any() for sums in each):
+        names = " and ".join(str(run.path) for run in runs)
+        have = "has" if len(runs) == 1 else "have"
+        raise EstimateError(f"{names} {have} no recorded samples inside the bins")
+    if len(each) > 1:
+        each = [_scaled(s, part.effective_b) for s, part in zip(each, density.parts, strict=True)]
+    return ScoreSums(
+        np.sum([sums.weight_gb for sums in each], axis=0),
+        np.sum([sums.score_gb for sums in each], axis=0),
+        np.sum([sums.count_gb for sums in each], axis=0),
+        np.array([len(inputs) for inputs in distinct]),
+        np.sum([sums.lanes_b for sums in each], axis=0),
+    )
+
+
+def _sums_of_run(
+    run: RunData, density: Density, number: int, rule: Rule, distinct: list[set[bytes]],
+    counted: int,
+) -> ScoreSums:  # fmt: skip
+    """Return the sums over one run's samples; their inputs are added to the bins' sets."""
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
     # each of n counts in a bin stands for g / n inputs, about
     reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
-    group_w = lane_groups(run.walkers)
+    group_w = density.parts[number].group_w
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
     count = np.zeros(size, dtype=np.int64)
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
-    distinct: list[set[bytes]] = [set() for _ in range(n_bins)]
     for part in samples_in_bins(run, density.edges):
         r_i = rule(part.x_id.astype(np.int64))
-        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
         w_i = np.exp(log_w_i - reference_b[part.bin_i])
         cell_i = group_w[part.lane_i] * n_bins + part.bin_i
         weight += np.bincount(cell_i, w_i, size)
@@ -125,16 +178,21 @@ def sum_scores(
         count += np.bincount(cell_i, minlength=size)
         seen_bw[part.bin_i, part.lane_i] = True
         _note_inputs(distinct, part.x_id, part.bin_i, counted)
-    if not count.any():
-        raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     shape = (n_groups, n_bins)
     return ScoreSums(
         weight.reshape(shape),
         score.reshape(shape),
         count.reshape(shape),
-        np.array([len(inputs) for inputs in distinct]),
+        np.zeros(n_bins, dtype=np.int64),  # of all runs together: see `distinct`
         seen_bw.sum(axis=1),
     )
+
+
+def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
+    """Return a run's sums with weights that add up to what its samples are worth in each bin."""
+    worth_b = np.minimum(sums.count_gb.sum(axis=0), effective_b)
+    factor_b = worth_b / np.maximum(sums.weight_gb.sum(axis=0), 1e-300)
+    return replace(sums, weight_gb=sums.weight_gb * factor_b, score_gb=sums.score_gb * factor_b)
 
 
 def _note_inputs(
@@ -172,7 +230,7 @@ def rule_curve(
 
     Parameters
     ----------
-    density, sums : of the same run
+    density, sums : of the same run, or of the same runs
     side : "low" or "high"
     fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
     whole : whether all bins with counts are taken; by default the range ends with the last bin on
@@ -189,13 +247,9 @@ def rule_curve(
     if not whole and (used_b & enough_b).any():
         used_b = curves.counted_bins(used_b, enough_b)
     bins, sizes = np.flatnonzero(used_b), density.lanes_g
-    z_b, n_groups = density.z_b, len(sizes)
+    z_b = density.z_b
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
-    r_jb = np.full((n_groups, len(used_b)), np.nan)
-    for j in range(n_groups if n_groups > 1 else 0):
-        rest = np.arange(n_groups) != j
-        weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
-        r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
+    r_jb = _without_each(sums, z_b, used_b)
     values = curves.trace(density.log_g_b[bins], r_b[bins], side)
     ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
     errors = _curve_errors(density, bins, (values, r_b, r_jb), side, recall_range and ends)
@@ -204,7 +258,8 @@ def rule_curve(
     alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
     r_jb[seen_gb & alone_b] = np.nan
     count_b = sums.count_gb.sum(axis=0)
-    low_b, high_b = _r_band(r_b, r_jb, sizes, np.minimum(density.effective_b, count_b))
+    worth_b = np.minimum(density.effective_b, count_b)
+    low_b, high_b = _r_band(r_b, r_jb, sizes, worth_b)
     means = curves.BinMeans(
         r_b=r_b,
         r_error_b=jackknife_error(r_b, r_jb, sizes),
@@ -214,8 +269,20 @@ def rule_curve(
         thin_b=used_b & ~enough_b,
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
+        worth_b=worth_b,
     )
     return curves.build_curve(density.edges, used_b, side, values, means, errors, recall_range)
+
+
+def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatArray:
+    """Return the mean scores without each group of lanes, [G, B]; NaN where there is but one."""
+    n_groups = len(sums.weight_gb)
+    r_jb = np.full((n_groups, len(used_b)), np.nan)
+    for j in range(n_groups if n_groups > 1 else 0):
+        rest = np.arange(n_groups) != j
+        weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
+        r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
+    return r_jb
 
 
 def _curve_errors(

@@ -139,9 +139,12 @@ def bin_scores(scored: Scored) -> BinScores:
     effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
     effective_b = kish_b / effect
     inner_b = per_bin(w_i * (s_i - r_b[bin_i]) ** 2)
-    # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more; 1/4 (the
-    # spread of one tossed coin) on both sides, since 40 equal scores are no certainty
-    worth_b = np.maximum(1.0, (kish_b * r_b * (1.0 - r_b) + 0.25) / (kish_b * inner_b + 0.25))
+    # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more: as much as
+    # in all bins together, and in a bin of many scores as much as there. 1/4 is the spread of one
+    # tossed coin, since 40 equal scores are no certainty
+    tossed_b, inner_b = (np.where(n_b > 0, kish_b * v, 0.0) for v in (r_b * (1.0 - r_b), inner_b))
+    worth = (tossed_b.sum() + 0.25) / (inner_b.sum() + 0.25)
+    worth_b = np.maximum(1.0, (tossed_b + 0.25 * worth) / (inner_b + 0.25))
     shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
     variance_b = shrunk_b * (1.0 - shrunk_b) / worth_b
     lanes = np.unique(np.stack([bin_i, scored.lane_i]), axis=1)
@@ -290,6 +293,7 @@ def _bin_means(
         thin_b=used_b & ~enough_b,
         inputs_b=scores.inputs_b,
         lanes_b=scores.lanes_b,
+        worth_b=scores.count_b,
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Trace
 
@@ -107,3 +109,42 @@ def unreached(curve: Curve, edges: FloatArray, z_n: FloatArray) -> Unreached:
     before, after = sign * z_n < sign * first, sign * z_n > sign * last
     extreme = float(z_n.min() if curve.side == "low" else z_n.max())
     return Unreached(len(z_n), first, last, float(before.mean()), float(after.mean()), extreme)
+
+
+@dataclass(frozen=True)
+class NoneRight:
+    """The far end of a curve, where inputs were scored and none of them was right.
+
+    Attributes
+    ----------
+    first : output at which it begins, the edge of its first bin on the confident side
+    n_bins : bins with scores there
+    log_most : ln of the 95% upper bound of the number of right inputs in them
+    """
+
+    first: float
+    n_bins: int
+    log_most: float
+
+
+def none_right(curve: Curve, density: Density) -> NoneRight | None:
+    """Return the far end of a curve where no right input was seen; None where there is none.
+
+    A bin's g inputs stand behind n scores, each for g / n of them. With R right inputs in all, the
+    chance of none among the scores is at most exp(-R / max(g / n)), so that ln 20 max(g / n) is an
+    upper bound in 95%: the rule of three for unequal weights.
+    """
+    seen_t = np.nan_to_num(curve.r_b[curve.bin_t]) > 0
+    last = int(np.flatnonzero(seen_t).max(initial=-1))
+    beyond = curve.bin_t[last + 1 :]
+    scored = beyond[curve.worth_b[beyond] > 0]
+    if not scored.size or last < 0:
+        return None
+    log_g_b = density.log_g_b[scored]
+    log_most = float(np.max(log_g_b - np.log(curve.worth_b[scored]) + np.log(np.log(20.0))))
+    side = 0 if curve.side == "low" else 1
+    return NoneRight(
+        float(density.edges[beyond[0] + side]),
+        int(scored.size),
+        min(log_most, float(logsumexp(log_g_b))),
+    )

@@ -7,7 +7,7 @@ Where the model offers a KV cache, only what follows the first changed site is e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -59,6 +59,48 @@ class FullPasses:
 
     def _rows(self, begin: int, end: int) -> torch.Tensor:
         return self._conditional_logits(self._x)[1][:, begin:end]
+
+
+class ByPrefixes:
+    """By the model's ``begin`` and ``extend``: prefixes from the first site on, without a KV cache.
+
+    Parameters
+    ----------
+    offers : with `prefixes`
+    x : int64 [W, D], of which only the shape counts
+    """
+
+    def __init__(self, offers: Offers, x: torch.Tensor) -> None:
+        assert offers.prefixes is not None
+        self._offers, self._first = offers.prefixes, offers.predicted_from
+        self._x, self._t = torch.zeros_like(x), 0
+        self._prefixes: Any = None
+
+    def row(self) -> torch.Tensor:
+        """Return row t of l, [W, n_values]; site t must be predicted."""
+        row: torch.Tensor = self._begun().log_p
+        return row
+
+    def extend(self, values: torch.Tensor) -> None:
+        """Append one value, int64 [W]."""
+        if self._t < self._first:
+            self._x[:, self._t] = values
+        else:
+            self._prefixes = self._offers.extend(self._begun(), values)
+        self._t += 1
+
+    def _begun(self) -> Any:
+        if self._prefixes is None:
+            self._prefixes = self._offers.begin(self._x[:, : self._first])
+        return self._prefixes
+
+
+def begin_anew(offers: Offers, x: torch.Tensor) -> ByPrefixes | FullPasses:
+    """Return the conditionals of W empty prefixes, given int64 [W, D], without a KV cache."""
+    if offers.prefixes is not None:
+        return ByPrefixes(offers, x)
+    assert offers.conditional_logits is not None
+    return FullPasses(offers.conditional_logits, x, 0)
 
 
 def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCache | None:

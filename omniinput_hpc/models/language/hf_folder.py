@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
-from omniinput_hpc.models.language import hf_checks, tokenizer
+from omniinput_hpc.models.language import gguf_file, hf_checks, tokenizer
 from omniinput_hpc.models.language.hf_architectures import check_architecture
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
 from omniinput_hpc.models.language.tokenizer import Vocabulary
@@ -28,6 +28,7 @@ DOWNLOADED_FILES = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
 MADE_BY = {
     "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
     "english": "python -m omniinput_hpc.zoo.english",
+    "smollm2-135m": "python -m omniinput_hpc.zoo.smollm2",
     "toy": "python -m omniinput_hpc.zoo.toy",
 }
 """The commands that make the folders of inputs/models."""
@@ -37,9 +38,12 @@ BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`)."""
     folder = resolve(options.path)
+    if gguf_file.is_gguf(folder) and options.kind != "causal-lm":
+        raise UserError(f'model.path = {folder}: GGUF files are read as model.kind = "causal-lm"')
     config, tensors, weights = check(folder, options.path)
-    check_architecture(config["model_type"], options.kind, folder / "config.json")
-    n_values = hf_checks.vocabulary_size(config, folder / "config.json")
+    settings = settings_file(folder)
+    check_architecture(config["model_type"], options.kind, settings)
+    n_values = hf_checks.vocabulary_size(config, settings)
     words = tokenizer.read(folder)
     check_vocabulary(words, folder, n_values)
     n_before = 0
@@ -50,7 +54,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
     else:
         fixed_ids(folder, words)
         n_sites = options.length - 2
-        n_classes = hf_checks.number_of_classes(config, folder / "config.json")
+        n_classes = hf_checks.number_of_classes(config, settings)
         check_class(options, n_classes, folder)
     positions = config.get("n_positions", config.get("max_position_embeddings"))
     if isinstance(positions, int) and n_before + options.length > positions:
@@ -60,7 +64,7 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
             f"{folder}"
         )
     return {
-        "fingerprint": fingerprint([folder / "config.json", *weights]),
+        "fingerprint": fingerprint([settings, *(w for w in weights if w != settings)]),
         "n_values": n_values,
         "n_sites": n_sites,
         "bytes": sum(t.n_numbers for t in tensors.values()) * BYTES_PER_NUMBER[options.dtype],
@@ -71,9 +75,13 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
 def resolve(path: str, key: str = "model.path") -> Path:
     """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
 
-    Where neither is there, a `UserError` names the path by its key.
+    A GGUF file, named or alone in a folder, is returned in its place. Where nothing is there, a
+    `UserError` names the path by its key.
     """
     folder = Path(path).expanduser()
+    gguf = gguf_file.find(folder)
+    if gguf is not None:
+        return gguf
     if os.path.isdir(folder):
         return folder
     reason = f"{key} = {path}: no such folder (it must hold config.json and *.safetensors)"
@@ -107,9 +115,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     A `UserError` says that the file is missing or broken, that the model requires custom code, or
     that a number in it is too large (see `hf_checks.check_settings`).
     """
-    config = read_settings(folder, "config.json")
-    hf_checks.check_settings(config, folder / "config.json")
+    if gguf_file.is_gguf(folder):
+        config = gguf_file.read_config(folder)
+    else:
+        config = read_settings(folder, "config.json")
+    hf_checks.check_settings(config, settings_file(folder))
     return config
+
+
+def settings_file(folder: Path) -> Path:
+    """Return the file that holds a model's settings: config.json, or the GGUF file itself."""
+    return folder if gguf_file.is_gguf(folder) else folder / "config.json"
 
 
 def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[Path]]:
@@ -118,11 +134,15 @@ def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[P
     Returns its config.json, the tensors of its weights, and their files. A `UserError` names a file
     that is missing, broken, no regular file, or does not fit the others.
     """
-    hf_checks.check_files(folder)
-    config = read_config(folder)
-    weights = weight_files(folder, path)
-    tensors = hf_checks.read_tensors(weights)
-    hf_checks.check_sizes(config, tensors, folder / "config.json")
+    if gguf_file.is_gguf(folder):
+        config, weights = read_config(folder), [folder]
+        tensors: Tensors = gguf_file.read_tensors(folder)
+    else:
+        hf_checks.check_files(folder)
+        config = read_config(folder)
+        weights = weight_files(folder, path)
+        tensors = hf_checks.read_tensors(weights)
+    hf_checks.check_sizes(config, tensors, settings_file(folder))
     return config, tensors, weights
 
 
@@ -210,7 +230,7 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
 def display(options: CausalLm | SequenceClassifier) -> Display:
     """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
     folder = resolve(options.path)
-    n_vocab = hf_checks.vocabulary_size(read_config(folder), folder / "config.json")
+    n_vocab = hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
     words = tokenizer.read(folder)
     note = f"decoded by the tokenizer in {folder}"
     if isinstance(options, SequenceClassifier):
@@ -232,7 +252,7 @@ def encoder(options: CausalLm | SequenceClassifier) -> Callable[[str], list[int]
     """
     folder = resolve(options.path)
     words = tokenizer.require(tokenizer.read(folder), folder, "a text")
-    n_vocab = hf_checks.vocabulary_size(read_config(folder), folder / "config.json")
+    n_vocab = hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
     tokens = (
         site_tokens(options, folder, n_vocab, words)
         if isinstance(options, CausalLm)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.device import free_bytes
-from omniinput_hpc.models.language import hf_checks, hf_folder
+from omniinput_hpc.models.language import gguf_file, hf_checks, hf_folder
 from omniinput_hpc.text import first_line
 
 
@@ -30,18 +32,23 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     hf_logging.disable_progress_bar()
     where = f"model.path = {folder}"
     settings, tensors, _ = hf_folder.check(folder)
+    place = folder
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    if gguf_file.is_gguf(folder):
+        place, options["gguf_file"] = folder.parent, folder.name
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(place, **options)
         _check_size(kind, config, tensors, settings, folder)
-        model, report = kind.from_pretrained(
-            folder,
-            config=config,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=getattr(torch, dtype),
-            output_loading_info=True,
-        )
+        # a GGUF file's bars of progress, which cannot be turned off
+        with contextlib.redirect_stderr(io.StringIO()):
+            model, report = kind.from_pretrained(
+                place,
+                config=config,
+                use_safetensors=True,
+                dtype=getattr(torch, dtype),
+                output_loading_info=True,
+                **options,
+            )
     except UserError:
         raise
     except Exception as error:  # a config.json may make transformers' classes raise anything
@@ -57,12 +64,28 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     for name, weights in model.named_parameters():
         if not bool(weights.isfinite().all()):
             raise UserError(f"{where}: weights of {name} are NaN or infinite in {dtype}")
+    if gguf_file.is_gguf(folder):
+        _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
     model = to_device(model, device, where)
     _try_out(model, device, where)
     if kind is AutoModelForCausalLM:
         _check_causal(model, where)
     return model
+
+
+def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None:
+    """Make a model that was read from a GGUF file one of plain weights, which it is by now.
+
+    A `UserError` says that transformers read another vocabulary than the file's header has.
+    """
+    model.config.__dict__.pop("quantization_config", None)
+    n_vocab = int(model.get_output_embeddings().weight.shape[0])
+    if n_vocab != settings["vocab_size"]:
+        raise UserError(
+            f"{where}: transformers reads {n_vocab} tokens, and its tensors have "
+            f"{settings['vocab_size']}"
+        )
 
 
 def _check_size(

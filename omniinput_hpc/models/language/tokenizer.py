@@ -1,13 +1,13 @@
 """A model folder's tokenizer, read without torch: which tokens there are, and the text of inputs.
 
 ``tokenizer.json`` is read, else ``vocab.txt`` (WordPiece), else ``vocab.json`` with ``merges.txt``
-(byte-level BPE).
+(byte-level BPE); of a GGUF file the tokenizer that is in it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import gguf_file
 from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import irregular, read_bytes
 from omniinput_hpc.untrusted.parsing import parse_json
@@ -35,14 +36,22 @@ class Vocabulary:
     special : ids of the special tokens
     """
 
-    def __init__(self, folder: Path, tokenizer: Any) -> None:
-        self.folder, self.tokenizer = folder, tokenizer
+    def __init__(self, folder: Path, tokenizer: Any, no_encoding: str | None = None) -> None:
+        self.folder, self.tokenizer, self._no_encoding = folder, tokenizer, no_encoding
         self.ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         added = tokenizer.get_added_tokens_decoder()
         self.special = {token_id for token_id, token in added.items() if token.special}
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without the special tokens that a model puts around it."""
+        """Return the ids of a text, without the special tokens that a model puts around it.
+
+        A `UserError` says that this tokenizer can only decode.
+        """
+        if self._no_encoding:
+            raise UserError(
+                f"{self.folder}: texts cannot be turned into tokens, since {self._no_encoding}; "
+                "give token ids, or a folder with the model's tokenizer.json"
+            )
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -64,32 +73,41 @@ class Vocabulary:
 
 def read(folder: Path) -> Vocabulary | None:
     """Return the vocabulary of a folder, None without a file of one; a `UserError` if broken."""
+    if gguf_file.is_gguf(folder):
+        tokenizer = _made(folder, gguf_file.read_tokenizer)
+        no_encoding = None if tokenizer is None else gguf_file.no_encoding(folder)
+        return None if tokenizer is None else Vocabulary(folder, tokenizer, no_encoding)
+    present = [name for name in FILES if os.path.isfile(folder / name) or irregular(folder / name)]
+    return Vocabulary(folder, _made(folder / present[0], _of_file)) if present else None
+
+
+def _of_file(file: Path) -> Any:
+    """Return the tokenizer that one of `FILES` holds."""
     from tokenizers import Tokenizer
     from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
-    present = [name for name in FILES if os.path.isfile(folder / name) or irregular(folder / name)]
-    if not present:
-        return None
-    file = folder / present[0]
-    data = read_bytes(file, "tokenizer", MAX_BYTES)
-    tokenizer: Any
+    folder, data = file.parent, read_bytes(file, "tokenizer", MAX_BYTES)
+    if file.name == "tokenizer.json":
+        return Tokenizer.from_buffer(data)
+    if file.name == "vocab.txt":
+        lower = _read(folder / "tokenizer_config.json").get("do_lower_case", True)
+        return BertWordPieceTokenizer(str(file), lowercase=lower)._tokenizer
+    read_bytes(folder / "merges.txt", "tokenizer's merges", MAX_BYTES)
+    tokenizer = ByteLevelBPETokenizer(str(file), str(folder / "merges.txt"))._tokenizer
+    tokenizer.add_special_tokens(_special_tokens(folder))
+    return tokenizer
+
+
+def _made(file: Path, make: Callable[[Path], Any]) -> Any:
+    """Return the tokenizer that is made of a file; a `UserError` where it cannot be."""
     try:
-        if present[0] == "tokenizer.json":
-            tokenizer = Tokenizer.from_buffer(data)
-        elif present[0] == "vocab.txt":
-            lower = _read(folder / "tokenizer_config.json").get("do_lower_case", True)
-            tokenizer = BertWordPieceTokenizer(str(file), lowercase=lower)._tokenizer
-        else:
-            read_bytes(folder / "merges.txt", "tokenizer's merges", MAX_BYTES)
-            tokenizer = ByteLevelBPETokenizer(str(file), str(folder / "merges.txt"))._tokenizer
-            tokenizer.add_special_tokens(_special_tokens(folder))
+        return make(file)
     except UserError:
         raise
     except BaseException as error:  # what tokenizers raises is a bare Exception, or a Rust panic
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{file} cannot be read as a tokenizer: {first_line(error)}") from None
-    return Vocabulary(folder, tokenizer)
 
 
 def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:

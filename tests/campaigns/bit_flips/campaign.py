@@ -100,7 +100,7 @@ def numbers(path):
         lines += diagnosis.table(found) + diagnosis.advice(found)
         columns = [*tables.density_columns(density).values(), *diagnosis.columns(found).values()]
         by = CurveOptions("toy_rules:begins_with_zero", [], None, "low", (1, 1))
-        curve = curve_of(there, density, by).curve
+        curve = curve_of([there], density, by).curve
         columns += curve_tables.curve_columns(curve).values()
         samples = [part for pair in there.samples() for part in pair]
         about = [there.fingerprint, there.config_toml, *map(str, there.config.items())]

@@ -23,8 +23,8 @@ from omniinput_hpc.runfile.reader import open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for all readers
 
-MEGABYTES, SECONDS = 600, 8.0
-"""Of all readers of all files in one process; of one reader on one file."""
+MEGABYTES, SECONDS = 300, 8.0
+"""Of all readers of all files in one process, beyond what the whole one takes; of one reading."""
 
 
 def make_good(folder):

@@ -17,8 +17,9 @@ from omniinput_hpc.estimators.comparison.samplers import (
     describe,
     judged_ranges,
     largest_chance,
+    value_shares,
 )
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 
 N_RUNS = 40
 
@@ -26,7 +27,7 @@ N_RUNS = 40
 def compare(one, other):
     densities = density_of_run(one), density_of_run(other)
     found = compare_samplers(*densities)
-    p, where, n = compare_inputs((one, other), densities, found)
+    p, where, n = compare_inputs(([one], [other]), densities, found)
     return type(found)(**{**vars(found), "inputs_p": p, "inputs_where": where, "n_features": n})
 
 
@@ -102,6 +103,41 @@ def test_independent_draws_are_compared_with_chains():
     found = compare(chain, ancestral(2))
     assert min(found.p, found.inputs_p) > 1e-3 and found.n_features > 100
     assert compare(chain, ancestral(2, wrong=1.0)).inputs_p < 1e-4
+
+
+def halves(seed, moves=40):
+    """Return a hot and a cold run, which reach other outputs, and their joint density."""
+    runs = [draw("worse", part, 10 * seed + i, moves=moves, walkers=16 - 4 * i)
+            for i, part in enumerate((ABSOLUTE[:3], ABSOLUTE[2:]))]  # fmt: skip
+    return runs, density_of_runs(runs)
+
+
+def test_groups_of_runs_are_compared():
+    """Also where inputs of one of the four runs are wrong: the densities do not show it."""
+    one, other = halves(1), halves(2)
+    groups, densities = (one[0], other[0]), (one[1], other[1])
+    found = compare_samplers(*densities)
+    p, _, n = compare_inputs(groups, densities, found)
+    assert min(found.p, p) > 1e-3 and n > 100
+    stuck = other[0][1].x_rksd.copy()
+    stuck[:, :, np.arange(stuck.shape[2]) % 7 < 3, 2] = 1  # in all lanes alike
+    other[0][1].x_rksd = stuck
+    assert compare_inputs(groups, densities, found)[0] < 1e-4
+
+
+def test_shares_of_joined_runs_are_those_of_all_inputs():
+    """In one range of all outputs, of which each run has reached a part: exact, within 4 sigmas."""
+    runs, density = halves(3)
+    edges = EDGES[[0, -1]]
+    _, share_jmf, size_g = value_shares(runs, density, edges)
+    z = model_pair.table("worse")
+    inside = model_pair.X_ID[(z >= edges[0]) & (z <= edges[1])]
+    values = np.arange(model_pair.N_VALUES)
+    exact_f = (inside[:, :, None] == values).mean(axis=0).ravel()
+    share_jf = share_jmf[:, 0]
+    spread_f = np.sqrt(((share_jf[:-1] - share_jf[:-1].mean(axis=0)) ** 2).sum(axis=0))
+    assert len(size_g) == 12 and (spread_f > 0).all()
+    assert (np.abs(share_jf[-1] - exact_f) / spread_f).max() < 4.0
 
 
 def test_what_cannot_be_compared():

@@ -7,10 +7,11 @@ from lattice import Lattice
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import (
+    MAX_DISTANCE,
     check_cold_rungs,
     check_convergence,
-    half_distances,
     number_of_blocks,
+    part_distances,
 )
 
 EDGES = (np.arange(len(Lattice().z_l()) + 1) - 0.5) * Lattice().unit
@@ -47,7 +48,9 @@ def test_verdict():
     bad = verdict(rhat=(1.0, 1.2))
     assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]
     assert "beta = 0" not in bad.reasons[0]
-    assert "too few rounds" in verdict(n_blocks=0).reasons[0]
+    few = verdict(n_blocks=0).reasons[0]
+    assert "too few rounds" in few and "about 20 would do" in few  # 4 blocks of 10 x 0.5
+    assert number_of_blocks(20, np.array([0.3, 0.5])) and not number_of_blocks(19, np.array([0.5]))
     assert "no bin" in verdict(bins=0).reasons[0]
     assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
     assert len(verdict(lane=3.0, rhat=(2.0, 2.0)).reasons) == 2
@@ -63,20 +66,39 @@ def counts(means_kg, n=4000, seed=1):
     return out
 
 
-def means(gap_of_coldest=0.0, gap_of_next=0.0):
+def means(gap_of_coldest=0.0, gap_of_next=0.0, lanes=slice(8, None)):
     m = np.repeat(np.array([8.0, 6.0, 5.0, 4.0, 3.0])[:, None], 16, axis=1)
-    m[4, 8:] += gap_of_coldest
-    m[3, 8:] += gap_of_next
+    m[4, lanes] += gap_of_coldest
+    m[3, lanes] += gap_of_next
     return m
 
 
-def test_halves_of_one_law_are_not_apart():
-    apart = np.concatenate([half_distances(counts(means(), seed=s), Z_B) for s in range(20)])
-    assert np.percentile(apart, 99) < 5 and 0.3 < np.median(apart) < 1.2
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_parts_of_one_law_are_not_apart(n_parts):
+    apart = [part_distances(counts(means(), seed=s), Z_B, n_parts) for s in range(20)]
+    assert np.shape(apart) == (20, 5, 1 if n_parts == 2 else 3)
+    assert np.percentile(apart, 99) < MAX_DISTANCE and 0.3 < np.median(apart) < 1.2
 
 
-def floor(counts_kgb, model_beta=24.0, round_trips=10):
-    return check_cold_rungs(counts_kgb, Z_B, BETA_K, model_beta, round_trips).floor
+def floor(counts_kgb, model_beta=24.0, round_trips=10, n_parts=2):
+    return check_cold_rungs(counts_kgb, Z_B, BETA_K, model_beta, round_trips, n_parts).floor
+
+
+@pytest.mark.parametrize(("lanes", "words"), [
+    (slice(0, 6), "the model's own text and from repetitions"),
+    (slice(6, 11), "the model's own text and from repetitions"),
+    (slice(11, 16), "the model's own text and from texts found by a search"),
+])  # fmt: skip
+def test_a_third_that_is_apart_is_named(lanes, words):
+    apart = counts(means(1.5, lanes=lanes))
+    assert floor(apart, n_parts=3) < 5 and floor(counts(means()), n_parts=3) == -np.inf
+    assert words in check_cold_rungs(apart, Z_B, BETA_K, 24.0, 10, 3).reason
+
+
+def test_two_halves_would_not_tell_thirds():
+    """Why the file says how many parts there are."""
+    apart = counts(means(0.45, lanes=slice(6, 11)))
+    assert floor(apart, n_parts=3) < 5 and floor(apart, n_parts=2) == -np.inf
 
 
 def test_a_cold_ladder_whose_halves_disagree_is_marked_from_there_on():
@@ -84,12 +106,12 @@ def test_a_cold_ladder_whose_halves_disagree_is_marked_from_there_on():
     assert floor(both) == pytest.approx(4.5, abs=0.1)
     assert floor(counts(means(1.5))) == pytest.approx(3.75, abs=0.1)
     assert floor(counts(means())) == -np.inf
-    assert "repetitions" in check_cold_rungs(both, Z_B, BETA_K, 24.0, 10).reason
+    assert "repetitions" in check_cold_rungs(both, Z_B, BETA_K, 24.0, 10, 2).reason
 
 
 def test_without_a_round_trip_no_cold_rung_is_believed():
     assert floor(counts(means()), round_trips=0) == pytest.approx(4, abs=0.1)
-    assert "round trip" in check_cold_rungs(counts(means()), Z_B, BETA_K, 24.0, 0).reason
+    assert "round trip" in check_cold_rungs(counts(means()), Z_B, BETA_K, 24.0, 0, 2).reason
 
 
 def test_warm_ladders_are_left_alone():

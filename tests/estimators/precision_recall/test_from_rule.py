@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
+from run_tools import loaded
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_curve
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
@@ -21,6 +22,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     mean_scores,
     rule_curve,
     sum_scores,
+    sum_scores_of_runs,
 )
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.curve_tables import thin_lines
@@ -329,6 +331,69 @@ def test_coverage_of_the_95_percent_intervals():
     for name, got in zip(names, share, strict=True):
         assert abs(got - 0.95) < 3.5 * sigma, f"{name}: {got:.3f}"
     assert narrow.mean() < 0.85  # the test can fail: one standard error does not cover 95%
+
+
+def test_one_run_of_several_is_that_run():
+    run = independent_run(MODEL, BETA_K, WIDE_EDGES, walkers=16, seed=21)
+    density = density_of_run(run)
+    one, same = (f(r, density, first_is_zero) for f, r in (
+        (sum_scores, run), (sum_scores_of_runs, [run])))  # fmt: skip
+    for name, value in vars(one).items():
+        np.testing.assert_array_equal(value, getattr(same, name))
+
+
+def test_joined_runs_count_by_what_their_samples_are_worth():
+    """By hand: each run's mean by its own rungs; groups of lanes, inputs and lanes of both."""
+    hot = independent_run(MODEL, BETA_K[:4], WIDE_EDGES, walkers=16, seed=22)
+    cold = independent_run(MODEL, BETA_K[4:], WIDE_EDGES, walkers=12, rounds=8, seed=23)
+    density = density_of_runs([hot, cold])
+    sums = sum_scores_of_runs([hot, cold], density, first_is_zero)
+    assert len(density.lanes_g) == 12 and set(density.lanes_g) == {2, 3}
+    mean_rb, worth_rb = np.zeros((2, 2, len(WIDE_EDGES) - 1))
+    for r, (run, rungs) in enumerate([(hot, slice(0, 4)), (cold, slice(4, 7))]):
+        z = run.z_rks.astype(float).ravel()
+        n_k, f_k = density.n_k[rungs], density.f_k[rungs]
+        w_i = 1.0 / (n_k * np.exp(f_k - np.outer(z, run.beta_k))).sum(axis=1)
+        bin_i, right_i = bin_of(z, WIDE_EDGES), first_is_zero(run.x_rksd.reshape(len(z), -1))
+        total_b = np.bincount(bin_i, w_i, len(mean_rb[r]))
+        mean_rb[r] = np.bincount(bin_i, w_i * right_i, len(mean_rb[r])) / np.maximum(total_b, 1e-9)
+        effective_b = density.parts[r].effective_b
+        worth_rb[r] = np.minimum(np.bincount(bin_i, minlength=len(mean_rb[r])), effective_b)
+    expected_b = (worth_rb * mean_rb).sum(axis=0) / worth_rb.sum(axis=0)
+    weight_b, score_b = sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0)
+    np.testing.assert_allclose(score_b / weight_b, expected_b, rtol=1e-9)
+    np.testing.assert_allclose(weight_b, worth_rb.sum(axis=0), rtol=1e-9)
+    counts = [run.lane_counts_kgb().sum(axis=(0, 1)) for run in (hot, cold)]
+    np.testing.assert_array_equal(sums.count_gb.sum(axis=0), counts[0] + counts[1])
+    alone = [sum_scores(run, density_of_run(run), first_is_zero) for run in (hot, cold)]
+    np.testing.assert_array_equal(sums.lanes_b, alone[0].lanes_b + alone[1].lanes_b)
+    assert (sums.inputs_b[0] < alone[0].inputs_b[0] + alone[1].inputs_b[0]).all()  # 17 inputs
+
+
+def test_a_run_whose_rungs_share_no_bin_may_be_joined():
+    """Its gap is filled by the other run: alone, neither has a density of all bins."""
+    gap = independent_run(MODEL, [-40.0, 40.0], LEVEL_EDGES, walkers=16, seed=24)
+    middle = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=25)
+    with pytest.raises(EstimateError, match="share no bin"):
+        density_of_run(gap)
+    density = density_of_runs([gap, middle])
+    curve = rule_curve(
+        density, sum_scores_of_runs([gap, middle], density, first_is_zero), whole=True
+    )
+    exact = exact_values(LEVEL_EDGES)
+    good = curve.r_error_b > 0
+    z_score = (curve.r_b - exact.r_b)[good] / curve.r_error_b[good]
+    assert good.sum() > 10 and np.abs(z_score).max() < 4.3
+
+
+@pytest.mark.slow
+def test_the_curves_of_joined_runs_are_honest_and_with_wrong_weights_they_are_not():
+    """The short form of tests/benchmarks/joined_coverage.py."""
+    bench = loaded("tests/benchmarks/joined_coverage.py")
+    for kind, (_, _, must_fail) in bench.KINDS.items():
+        assert bench.is_honest(kind, bench.campaign(kind, 30), 30), kind
+        for name, wrong in (bench.WRONG if must_fail else {}).items():
+            assert not bench.is_honest(kind, bench.campaign(kind, 8, wrong=wrong), 8), name
 
 
 def test_a_rule_is_loaded_by_its_name(tmp_path, monkeypatch):

@@ -192,8 +192,11 @@ def test_coverage_of_the_95_percent_bands(options):
 @pytest.mark.parametrize("r", [0.02, 0.99])
 def test_coverage_where_nearly_nothing_or_nearly_everything_is_right(r):
     """A short form of tests/benchmarks/score_coverage.py; the wrong law must fail it."""
-    wrong, now, _ = coverage_of(World(np.full(N_LEVELS, r)), n_runs=60, seed=3, n_densities=6)
+    world = World(np.full(N_LEVELS, r))
+    wrong, now, _, binomial = coverage_of(world, n_runs=60, seed=3, n_densities=6)
     assert (now > 0.89).all(), dict(zip(QUANTITIES, now, strict=True))
+    too_wide = now[:3] > np.maximum(0.98, binomial[:3]) + 0.015  # many values in each run
+    assert not too_wide.any(), dict(zip(QUANTITIES, now, strict=True))
     assert wrong[3] < 0.8 and wrong[1] < 0.87  # half a right and half a wrong score in every bin
 
 

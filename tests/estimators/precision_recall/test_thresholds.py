@@ -2,12 +2,18 @@
 
 import numpy as np
 import pytest
-from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
+from lattice import BETA_K, LEVEL_EDGES, MODEL, Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, ends_of, unreached
+from omniinput_hpc.estimators.precision_recall.thresholds import (
+    at_thresholds,
+    ends_of,
+    none_right,
+    unreached,
+)
+from omniinput_hpc.results.curve_tables import none_right_lines
 
 ASKED = (1.0, 2.0, 3.5)
 
@@ -85,3 +91,48 @@ def test_shares_of_test_data_beyond_the_ends():
         assert (found.before, found.after, found.extreme) == pytest.approx(shares)
         inside = unreached(curve, edges, np.array([edges[0], 2.0, edges[-1]]))
         assert (inside.before, inside.after, inside.n) == (0.0, 0.0, 3)
+
+
+N_ZERO = 4
+
+
+def first_are_zero(x):
+    """Score by the first sites: right inputs thin out towards high outputs."""
+    return (x[:, :N_ZERO] == 0).all(axis=1).astype(float)
+
+
+def right_beyond(z):
+    """Return how many inputs of z or more are right by `first_are_zero`."""
+    rest = Lattice(MODEL.n_sites - N_ZERO).count_l()
+    return rest[np.arange(len(rest)) * MODEL.unit >= z].sum()
+
+
+def far_ends(rule, seeds, side="low"):
+    for seed in seeds:
+        run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=4, rounds=4, seed=seed)
+        density = density_of_run(run)
+        found = rule_curve(density, sum_scores(run, density, rule), side, whole=True)
+        yield found, none_right(found, density), density
+
+
+@pytest.mark.slow
+def test_where_none_was_right_the_bound_holds():
+    """In 95% of runs; the number that the curve counts there, none, is wrong in most."""
+    bounds = [(e, c) for c, e, _ in far_ends(first_are_zero, range(80)) if e is not None]
+    truth = np.array([right_beyond(end.first) for end, _ in bounds])
+    held = truth <= np.exp([end.log_most for end, _ in bounds])
+    assert len(bounds) > 40 and held.mean() > 0.95 and (truth > 0).mean() > 0.5
+    # a hundredth of it would not hold: it is no bound of anything
+    low = truth <= 0.01 * np.exp([end.log_most for end, _ in bounds])
+    assert low.mean() < 0.9
+
+
+def test_the_line_says_where_none_was_right():
+    curve, found, density = next(iter(far_ends(first_are_zero, [1])))
+    (line,) = none_right_lines(density, curve)
+    assert f"no right input was seen above z = {found.first:.6g}" in line
+    for side in ("low", "high"):  # half of all inputs are right everywhere
+        curve, _, density = next(iter(far_ends(lambda x: x[:, 0] % 2, [1], side)))
+        assert none_right_lines(density, curve) == []  # but in the lowest bin, of one input
+    nothing = next(iter(far_ends(lambda x: np.zeros(len(x)), [1])))
+    assert nothing[1] is None  # said by the AUPR's own line

@@ -1,0 +1,125 @@
+"""What is estimated of a run, or of several runs of one model joined: density and curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.api import results
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import density_of_runs
+from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    Rule,
+    call_rule,
+    check_scores,
+    rule_curve,
+    sum_scores_of_runs,
+)
+from omniinput_hpc.models.table import z_label
+from omniinput_hpc.results import curves, tables
+from omniinput_hpc.runfile.reader import RunReader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Estimates:
+    """The density and the curve of some opened runs of one model.
+
+    Attributes
+    ----------
+    readers : list of `runfile.reader.RunReader`
+    """
+
+    def __init__(self, readers: Sequence[RunReader]) -> None:
+        self.readers = list(readers)
+        self._density: results.Density | None = None
+
+    def density(self) -> results.Density:
+        """Return how many inputs have which output, with errors and the verdict.
+
+        Raises
+        ------
+        EstimateError
+            No committed round, no counts inside the bins, or rungs that share no bin; several runs
+            of other models, other bins, or with the same seed.
+        """
+        if self._density is None:
+            found = density_of_runs(self.readers)
+            self._density = results.Density(found, self._label(), self._source())
+        return self._density
+
+    def precision_recall(
+        self,
+        rule: str | Callable[[NDArray[np.int64]], object] | None = None,
+        scores: Sequence[str | Path] = (),
+        key: str | Path | None = None,
+        side: curves.Side | None = None,
+        fewest_inputs: int = FEWEST_INPUTS,
+        fewest_lanes: int = FEWEST_LANES,
+        recall_range: tuple[float, float] | None = None,
+    ) -> results.PrecisionRecall:
+        """Return precision and recall over all inputs, by a rule or by score files.
+
+        Parameters
+        ----------
+        rule : a function from inputs, int64 [n, D], to scores [n] in [0, 1], or its name
+            "module:function"
+        scores, key : score files of one or several annotators, and the key of their tasks
+            (default: beside them)
+        side : the model's confident outputs, "low" or "high" (default: what the run says of it)
+        fewest_inputs, fewest_lanes : that a bin must have
+        recall_range : of ln recall, that the AUPR is over (default: the curve's own ends)
+
+        Raises
+        ------
+        UserError, EstimateError
+            Neither rule nor scores, or both; a rule that fails; score files of another run; runs
+            of different sides.
+        """
+        if (rule is None) == (not scores):
+            raise UserError("precision_recall takes a rule or score files: give one of them")
+        density, fewest = self.density().estimate, (fewest_inputs, fewest_lanes)
+        if callable(rule):
+            name = getattr(rule, "__qualname__", type(rule).__name__)
+            checked = _checked(rule, name)
+            sums = sum_scores_of_runs(self.readers, density, checked, fewest_inputs)
+            its_side = curves.joint_side(self.readers, side)
+            curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
+            found = curves.RunCurve(curve, density, name, its_side, fewest=fewest)
+        else:
+            files, key = [Path(path) for path in scores], None if key is None else Path(key)
+            by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
+            found = curves.curve_of(self.readers, density, by)
+        return results.PrecisionRecall(found, self._label(), self._source())
+
+    def plot(self) -> Figure:
+        """Return the picture of the density."""
+        return self.density().plot()
+
+    def _label(self) -> str:
+        return z_label(self.readers[0].config)
+
+    def _source(self) -> str:
+        return tables.describe_run(*self.readers)
+
+
+class JoinedRuns(Estimates):
+    """Several runs of one model, as one: see `omniinput_hpc.join`. The runs stay open."""
+
+    def __repr__(self) -> str:
+        """Return the runs, a line each."""
+        names = [
+            f"  {run.path}: {run.rounds} of {run.rounds_planned} rounds" for run in self.readers
+        ]
+        return "\n".join(["Joined runs", *names])
+
+
+def _checked(rule: Callable[[NDArray[np.int64]], object], name: str) -> Rule:
+    """Return a rule whose mistakes are named, and whose scores are checked."""
+    return lambda x: check_scores(call_rule(rule, x, name, "rule"), len(x), name)

@@ -1,0 +1,244 @@
+"""Bounds on how many inputs have outputs up to Z that hold for any number of draws, however uneven.
+
+An ancestral run's draws x are independent, with known probabilities q_k(x) on every rung k. One of
+each rung makes a group; with q their mean over the K rungs, y = mean of 1{z <= Z} / q(x) over a
+group has the mean N(z <= Z), and groups are independent and alike. Probabilities are bounded below,
+
+    q_k(x) >= V^-f exp(-b_k m z) V^(-m max(0, 1 - b_k))        (b_k >= 0)
+
+since rows of probabilities to the power b sum to at most 1 for b >= 1 and at most V^(1 - b) below
+(f sites are uniform, m are predicted). So y lies between 0 and M = K / sum_k of that at z = Z.
+
+For independent numbers in [0, 1] of mean mu, a gambler who bets a share s on each being above mu
+owns prod_j (1 + s (y_j - mu)), 1 on average: that it is 20 or more has a probability of at most 5%
+(Markov). The means that leave the average over some shares below that are the interval
+(Waudby-Smith & Ramdas, J. R. Stat. Soc. B 86, 1 (2024)). No chain and no large number enters. The
+lower bound needs y >= 0 alone; the upper one is wide where M is: between b = 0 and 1, whose rows'
+sums are far below V^(1 - b).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.errors.jackknife import LEVEL
+from omniinput_hpc.estimators.run_data import RunData
+
+MAX_THRESHOLDS = 250
+ROUNDING = 1e-3
+"""By what share the bound M is raised: probabilities are summed in float32."""
+_BISECTIONS = 50
+_MOST = 0.99  # of what a gambler owns, staked on one draw
+_CHUNK = 1 << 22  # numbers in memory at once
+
+
+@dataclass(frozen=True)
+class KnownBelow:
+    """Outputs that are all known up to some Z, from a census.
+
+    Attributes
+    ----------
+    complete_below : all inputs with z up to this are known
+    z_i : float64 [n], the outputs of those
+    """
+
+    complete_below: float
+    z_i: FloatArray
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Numbers of inputs with z <= Z, for thresholds Z.
+
+    Attributes
+    ----------
+    z_t : float64 [T], the thresholds
+    log_n_t : float64 [T], ln of the estimate from the draws; -inf where none is up to there
+    low_t, high_t : float64 [T], ln of bounds; each pair holds in 95% by itself
+    exact_t : bool [T], known from a census
+    n_groups : J, groups of draws
+    apart : how far z was below the loss by the draws' own probabilities, at most (rounding)
+    """
+
+    z_t: FloatArray
+    log_n_t: FloatArray
+    low_t: FloatArray
+    high_t: FloatArray
+    exact_t: np.ndarray
+    n_groups: int
+    apart: float
+
+
+def certify(
+    run: RunData,
+    n_predicted: int,
+    known: KnownBelow | None = None,
+    z_t: FloatArray | None = None,
+    level: float = LEVEL,
+) -> Certified:
+    """Return bounds on the number of inputs with outputs up to some thresholds.
+
+    Parameters
+    ----------
+    run : an ancestral run
+    n_predicted : m, sites whose values are predicted
+    known : outputs that a census found, all up to some Z; counted exactly
+    z_t : float64 [T], ascending thresholds (default: upper ends of the run's bins)
+    level : of each pair of bounds
+
+    Raises
+    ------
+    EstimateError
+        No ancestral run, or draws less likely than the model's probabilities allow.
+    """
+    log_q_jkk, z_jk = _groups_of_draws(run)
+    b_k = run.beta_k / n_predicted
+    n_free = run.n_sites - n_predicted
+    log_v_jk = np.log(log_q_jkk.shape[2]) - logsumexp(log_q_jkk, axis=2)
+    apart = _apart(log_q_jkk, z_jk, b_k, n_predicted, n_free * np.log(run.n_values))
+    z_t = _thresholds(run.edges) if z_t is None else z_t
+    log_most_t = _log_most(z_t + apart, b_k, n_predicted, n_free, np.log(run.n_values))
+    log_own = _log_most(z_jk + apart, b_k, n_predicted, n_free, np.log(run.n_values))
+    if (log_v_jk > log_own).any():
+        raise EstimateError(
+            f"{run.path}: draws are less likely than a model's whose probabilities add up to at "
+            "most 1: no bounds can be given"
+        )
+    below = -np.inf if known is None else known.complete_below
+    counted_jk = z_jk > below
+    z_known_i = np.zeros(0) if known is None else np.sort(known.z_i[known.z_i <= below])
+    log_known_t = _log(np.searchsorted(z_known_i, z_t, side="right").astype(float))
+    log_n_t, low_t, high_t = (np.full(len(z_t), -np.inf) for _ in range(3))
+    per_chunk = max(1, _CHUNK // max(z_jk.size, 1))
+    for start in range(0, len(z_t), per_chunk):
+        part = slice(start, start + per_chunk)
+        inside_tjk = (z_jk <= z_t[part, None, None]) & counted_jk
+        log_y_tjk = np.where(inside_tjk, log_v_jk - log_most_t[part, None, None], -np.inf)
+        y_tj = np.exp(log_y_tjk).mean(axis=2)
+        low, high = mean_bounds(y_tj, 1.0 - level)
+        for found_t, value_t in ((log_n_t, y_tj.mean(axis=1)), (low_t, low), (high_t, high)):
+            found_t[part] = np.logaddexp(_log(value_t) + log_most_t[part], log_known_t[part])
+    exact_t = z_t <= below
+    log_all = run.n_sites * np.log(run.n_values)
+    for found_t in (log_n_t, low_t, high_t):
+        found_t[exact_t] = log_known_t[exact_t]
+    return Certified(
+        z_t, log_n_t, np.minimum(low_t, log_all), np.minimum(high_t, log_all), exact_t,
+        len(z_jk), apart,
+    )  # fmt: skip
+
+
+def mean_bounds(y_tj: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper bounds [T] of the mean of independent numbers in [0, 1], y [T, J].
+
+    Both hold together with a probability of at least 1 - alpha, whatever the numbers' law. The
+    lower one needs no largest number: what the first tenth of them tells is the scale of its bets.
+    """
+    n = y_tj.shape[1]
+    tenth = -(-n // 10)
+    scale_t = y_tj[:, :tenth].mean(axis=1)
+    scale_t = np.where(scale_t > 0, scale_t, 1.0 / n)
+    rest_tj = y_tj[:, tenth:] / scale_t[:, None]
+    low_t = scale_t * _refuted(rest_tj, _shares(0), alpha / 2.0)
+    # a number may be 1, so that nobody stakes more than what it takes to lose all by it
+    high_t = 1.0 - _refuted(1.0 - y_tj, _shares(np.log2(n) / 2.0), alpha / 2.0)
+    return low_t, high_t
+
+
+def _shares(more: float) -> FloatArray:
+    """Return shares that are bet, each twice the one before: one is near the best."""
+    return np.asarray(2.0 ** np.arange(-8.0 - np.ceil(more / 2.0), 1.0))
+
+
+def _refuted(y_tj: FloatArray, share_s: FloatArray, alpha: float) -> FloatArray:
+    """Return the largest mean [T] that bets on more refute; what they own falls with the mean."""
+    refuted_t, open_t = np.zeros(len(y_tj)), y_tj.max(axis=1)
+    for _ in range(_BISECTIONS):
+        # in proportion at first, since means may be tiny
+        middle_t = np.where(refuted_t > 0, np.sqrt(refuted_t * open_t), open_t * 1e-3)
+        near = refuted_t > 0.1 * open_t
+        middle_t = np.where(near, 0.5 * (refuted_t + open_t), middle_t)
+        refuted = _log_owned(y_tj, middle_t, share_s) >= -np.log(alpha)
+        refuted_t = np.where(refuted, middle_t, refuted_t)
+        open_t = np.where(refuted, open_t, middle_t)
+    return refuted_t
+
+
+def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> FloatArray:
+    """Return ln of what a gambler owns [T] who has spread his money over some shares."""
+    log_owned_st = np.empty((len(share_s), len(mean_t)))
+    for s, share in enumerate(share_s):
+        stake_t = np.minimum(share, _MOST / np.maximum(mean_t, 1e-300))
+        log_owned_st[s] = np.log1p(stake_t[:, None] * (y_tj - mean_t[:, None])).sum(axis=1)
+    return np.asarray(logsumexp(log_owned_st, axis=0) - np.log(len(share_s)))
+
+
+def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
+    """Return log q [J, K, K] and z [J, K] of all draws, one of each rung in a group."""
+    log_q = run.samples_log_q()
+    if log_q is None:
+        raise EstimateError(
+            f'{run.path}: only independent draws can be certified (sampler.method = "ancestral")'
+        )
+    log_q_jkk = np.concatenate([np.swapaxes(of_round, 0, 1) for of_round in log_q])
+    z_rks = run.samples_z().astype(np.float64)
+    return log_q_jkk, np.swapaxes(z_rks, 1, 2).reshape(-1, z_rks.shape[1])
+
+
+def _apart(
+    log_q_jkk: FloatArray, z_jk: FloatArray, b_k: FloatArray, m: int, log_free: float
+) -> float:
+    """Return how far z lies below the mean loss -(log q + log_free) / m at b = 1, at most.
+
+    By rounding alone: where rows sum to less than 1, z lies above it.
+    """
+    one = np.flatnonzero(np.isclose(b_k, 1.0))
+    if not one.size:
+        return 0.0
+    loss_jk = -(log_q_jkk[:, :, one[0]] + log_free) / m
+    return float(np.maximum(loss_jk - z_jk, 0.0).max())
+
+
+def _log_most(
+    z: FloatArray, b_k: FloatArray, n_predicted: int, n_free: int, log_values: float
+) -> FloatArray:
+    """Return ln of the largest 1 / q of inputs with outputs up to z, of z's shape."""
+    usable_k = b_k >= 0.0
+    if not usable_k.any():
+        raise EstimateError("no rung has beta >= 0: the draws' probabilities have no lower bound")
+    least = -n_free * log_values - n_predicted * log_values * np.maximum(0.0, 1.0 - b_k)
+    log_least = least - n_predicted * np.multiply.outer(z, b_k)
+    log_sum = logsumexp(np.where(usable_k, log_least, -np.inf), axis=-1)
+    return np.asarray(np.log(len(b_k)) - log_sum + np.log1p(ROUNDING))
+
+
+def _thresholds(edges: FloatArray) -> FloatArray:
+    """Return upper ends of bins, at most MAX_THRESHOLDS of them, evenly spaced."""
+    every = -(-(len(edges) - 1) // MAX_THRESHOLDS)
+    return edges[::-1][: len(edges) - 1 : every][::-1].copy()
+
+
+def _log(value: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(value))
+
+
+def predicted_sites(run: RunData) -> int:
+    """Return m, the sites of a run's model whose values are predicted.
+
+    An EstimateError says that it is not known.
+    """
+    model = run.config.get("model", {})
+    if model.get("kind") == "causal-lm":
+        return run.n_sites - (0 if model.get("prefix") else 1)
+    found = [m for m in (run.n_sites, run.n_sites - 1) if np.isclose(run.beta_k, m).any()]
+    if len(found) != 1:
+        raise EstimateError(
+            f"{run.path}: it is not known how many sites of its model are predicted; let the "
+            "ladder hold beta = that number"
+        )
+    return found[0]

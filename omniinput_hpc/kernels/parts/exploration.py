@@ -1,0 +1,161 @@
+"""Texts drawn to find where a language model's probability lies: memorized, repetitive, ordinary.
+
+They are only learned from, so that nothing need be exact. A memorized text is rarely begun and then
+nearly certain. So many short beginnings with an unlikely step are tried, and those after which the
+model is surest are gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.kernels import CONTEXT_LENGTH
+from omniinput_hpc.kernels.parts.categorical import pick
+from omniinput_hpc.kernels.parts.continuations import Continuations, Texts
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
+
+IntArray = NDArray[np.int64]
+
+N_BATCHES = 8
+"""Batches of whole texts."""
+N_SHORT_BATCHES = 64
+"""Batches of beginnings, CONTEXT_LENGTH values each."""
+N_KINDS = 16
+"""Kinds of whole texts: see `Explorer.texts`."""
+
+
+class Prefixes(Protocol):
+    """W prefixes of one length t."""
+
+    def row(self) -> torch.Tensor:
+        """Return row t of l, [W, n_values]."""
+
+    def extend(self, values: torch.Tensor) -> None:
+        """Append one value, int64 [W]."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Draws texts from a model at exponent b.
+
+    Attributes
+    ----------
+    begin : returns the conditionals of W empty prefixes, given int64 [W, D]
+    like : int64 [W, D], the walkers
+    n_values, first : V, and the first predicted site
+    b : exponent of the rung
+    stream : random numbers
+    """
+
+    begin: Callable[[torch.Tensor], Prefixes]
+    like: torch.Tensor
+    n_values: int
+    first: int
+    b: float
+    stream: DeviceStream
+
+    def texts(self, known: Continuations | None) -> Texts:
+        """Return `N_BATCHES` times W texts.
+
+        Number i is of kind i % `N_KINDS`. The first half: first values are spread evenly, 0 to 3
+        hot steps take what is rare, and the rest is drawn as at b (kinds 0 to 3) or far colder. The
+        second half begins with the end of a context that is known to lead somewhere, or with one of
+        the beginnings after which the model was surest.
+        """
+        n_sites, device = self.like.shape[1], self.like.device
+        ends = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
+        if known is not None:
+            ends = known.seeds(n_sites)
+        surest = torch.from_numpy(self.surest()).to(device)
+        seeds = torch.from_numpy(ends).to(device) if len(ends) else surest
+        found = [self._batch(i, seeds, surest) for i in range(N_BATCHES)]
+        x, log_p, log_z = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+        return Texts(x, log_p, log_z, np.arange(len(x)) % N_KINDS == 0)
+
+    def surest(self) -> IntArray:
+        """Return W beginnings after whose hot steps the rows are sharpest, [W, CONTEXT_LENGTH]."""
+        found = [self._beginnings(i) for i in range(N_SHORT_BATCHES)]
+        x, sure = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+        values, first = np.unique(x, axis=0, return_index=True)
+        best = np.argsort(-sure[first], kind="stable")
+        return np.asarray(values[np.resize(best, len(self.like))])
+
+    def _beginnings(self, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return W beginnings, and the sums of ln Z after their hot steps, float64 [W]."""
+        x = torch.zeros_like(self.like)
+        number = torch.arange(len(x), device=x.device) + batch * len(x)
+        sure = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        hot = 0.5 * self.b * self.stream.uniform(len(x)) * (number % 2)
+        own = torch.full_like(hot, self.b)
+        prefixes = self.begin(x)
+        for t in range(CONTEXT_LENGTH):
+            u = self.stream.uniform(len(x))
+            if t < self.first:
+                x[:, t] = self._first_value(t, number, N_SHORT_BATCHES, u)
+            else:
+                row = prefixes.row()
+                x[:, t], _ = draw_scaled(row, hot if t == self.first else 2.0 * own, u)
+                if t > self.first:
+                    sure += log_sums(row, own)
+            if t + 1 < CONTEXT_LENGTH:
+                prefixes.extend(x[:, t])
+        return x[:, :CONTEXT_LENGTH], sure
+
+    def _first_value(
+        self, t: int, number: torch.Tensor, n_batches: int, u: torch.Tensor
+    ) -> torch.Tensor:
+        """Return values of a site that is not predicted, spread evenly at the first."""
+        even = (number + u) / (n_batches * len(u)) if t == 0 else u
+        return (even * self.n_values).long()
+
+    def _batch(
+        self, batch: int, seeds: torch.Tensor, surest: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return W texts, l at them, and ln Z at b, float64 [W, D] each."""
+        x = torch.zeros_like(self.like)
+        n_walkers, n_sites = x.shape
+        log_p = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+        log_z = torch.zeros_like(log_p)
+        number = torch.arange(n_walkers, device=x.device) + batch * n_walkers
+        kind = number % N_KINDS
+        hot = 0.5 * self.b * self.stream.uniform(n_walkers)
+        own = torch.full_like(hot, self.b)
+        cold = torch.where(kind < 4, own, 2.0 * own)
+        begun, begins = self._begins(kind, seeds, surest)
+        prefixes = self.begin(x)
+        for t in range(n_sites):
+            u = self.stream.uniform(n_walkers)
+            row = prefixes.row() if t >= self.first else None
+            if row is None:
+                x[:, t] = self._first_value(t, number, N_BATCHES, u)
+            else:
+                is_hot = (t - self.first < kind % 4) & (begun == 0)
+                x[:, t], _ = draw_scaled(row, torch.where(is_hot, hot, cold), u)
+            if t < CONTEXT_LENGTH:
+                x[:, t] = torch.where(t < begun, begins[:, t], x[:, t])
+            if row is not None:
+                log_p[:, t], log_z[:, t] = pick(row, x[:, t]), log_sums(row, own)
+            if t + 1 < n_sites:
+                prefixes.extend(x[:, t])
+        return x, log_p, log_z
+
+    def _begins(
+        self, kind: torch.Tensor, seeds: torch.Tensor, surest: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return with how many given values texts begin, [W], and these, [W, CONTEXT_LENGTH]."""
+        length = 1 + (CONTEXT_LENGTH * self.stream.uniform(len(kind))).long()
+        of_seed = seeds[(self.stream.uniform(len(kind)) * len(seeds)).long()]
+        of_surest = surest[(self.stream.uniform(len(kind)) * len(surest)).long()]
+        at = torch.arange(CONTEXT_LENGTH, device=kind.device) - length[:, None]
+        ends = of_seed.gather(1, at % CONTEXT_LENGTH)  # the last `length` values come first
+        sure = kind >= 3 * N_KINDS // 4
+        begun = torch.where(sure, CONTEXT_LENGTH, length)
+        begun = torch.where(kind < N_KINDS // 2, 0, begun)
+        return begun, torch.where(sure[:, None], of_surest, ends)

@@ -1,0 +1,80 @@
+"""Rows of an autoregressive model's conditionals to a power b: their sums, and draws from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum
+from omniinput_hpc.kernels.parts.look_ahead import Twist
+
+CPU_CHUNK_ELEMENTS = 1 << 17
+"""Elements, half a megabyte of float32, that are processed at once on a CPU."""
+
+
+def needs_mask(b: torch.Tensor) -> bool:
+    """Whether b l, b [W], must be set to -inf where l is: with b <= 0 it is not so by itself.
+
+    On a GPU the answer is always yes, since a look at b would synchronize.
+    """
+    return not b.is_cpu or bool((b <= 0).any())
+
+
+def scaled_scores(rows: torch.Tensor, b: torch.Tensor, mask: bool) -> torch.Tensor:
+    """Return b l, [R, n], for l and b [R]; `mask` as `needs_mask` says."""
+    scores = rows * b.to(rows.dtype)[:, None]
+    return scores.masked_fill_(rows == -torch.inf, -torch.inf) if mask else scores
+
+
+def log_sums(rows: torch.Tensor, b: torch.Tensor, twist: Twist | None = None) -> torch.Tensor:
+    """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows [..., W, V].
+
+    With a `twist` of these rows, that of exp(b l) psi.
+    """
+    flat, mask = rows.reshape(-1, rows.shape[-1]), needs_mask(b)
+    b = b.expand(rows.shape[:-1]).reshape(-1)
+    parts = [log_sum(_scores(flat, b, mask, twist, some)) for some in _slices(flat)]
+    return torch.cat(parts).view(rows.shape[:-1])
+
+
+def draw_scaled(
+    row: torch.Tensor, b: torch.Tensor, u: torch.Tensor, twist: Twist | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw values from exp(b l) / Z; return them, int64 [W], and ln Z, float64 [W].
+
+    With a `twist` of the rows, from exp(b l) psi / Z'.
+    """
+    mask = needs_mask(b)
+    kept: list[torch.Tensor] = []
+
+    def sums_of(some: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = _scores(row, b, mask, twist, some)
+        if twist is not None:
+            kept.append(scores)
+        return block_sums(scores)
+
+    sums, largest = (torch.cat(p) for p in zip(*map(sums_of, _slices(row)), strict=True))
+
+    def scores_at(index: torch.Tensor) -> torch.Tensor:
+        if twist is not None:
+            return torch.cat(kept).gather(1, index)
+        return scaled_scores(row.gather(1, index), b, mask)
+
+    return draw_by_blocks(sums, largest, u, row.shape[1], scores_at)
+
+
+def _scores(
+    rows: torch.Tensor, b: torch.Tensor, mask: bool, twist: Twist | None, some: slice
+) -> torch.Tensor:
+    """Return b l, or b l + ln psi, of some rows."""
+    scores = scaled_scores(rows[some], b[some], mask)
+    return scores if twist is None else twist.rows(some).add_to(scores)
+
+
+def _slices(rows: torch.Tensor) -> Iterator[slice]:
+    """Yield runs of rows [n, V] that stay in a CPU's cache from one operation to the next."""
+    n, n_values = rows.shape
+    width = max(1, CPU_CHUNK_ELEMENTS // n_values) if rows.is_cpu else n
+    for begin in range(0, n, width):
+        yield slice(begin, begin + width)

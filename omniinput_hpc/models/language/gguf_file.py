@@ -1,0 +1,228 @@
+"""Language models in one GGUF file (llama.cpp's format): its settings, tensors and tokenizer.
+
+Read without torch, from the file's checked header. The weights are read by transformers, which
+dequantizes them: what is sampled is the model of these dequantized weights.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted import gguf_header
+from omniinput_hpc.untrusted.gguf_header import GgufHeader
+from omniinput_hpc.untrusted.safetensors_header import Tensor
+
+SUFFIX = ".gguf"
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+"""Those whose outputs have been compared with those of the same weights from safetensors."""
+_SIZES = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "feed_forward_length": "intermediate_size",
+}
+"""GGUF's names (behind the architecture's) of what config.json says in a folder."""
+_EMBEDDING = "token_embd.weight"
+_CONTROL, _USER_DEFINED = 3, 4
+"""Kinds of tokens, as GGUF numbers them: special ones, and further ones that a text may hold."""
+_DIGITS = r"\p{N}{1,3}"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How texts are cut into words before their bytes are merged, in the models' own tokenizer.json."""
+
+
+def find(path: Path) -> Path | None:
+    """Return the GGUF file that a path is, or that a folder without config.json holds, or None.
+
+    A `UserError` says that a folder holds several.
+    """
+    if path.suffix == SUFFIX and not os.path.isdir(path):
+        return path if os.path.exists(path) else None
+    if not os.path.isdir(path) or os.path.exists(path / "config.json"):
+        return None
+    found = sorted(path.glob(f"*{SUFFIX}"))
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found[:4])
+        raise UserError(
+            f"model.path = {path}: it holds {len(found)} GGUF files ({names}); name one"
+        )
+    return found[0] if found else None
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a model's path, as `hf_folder.resolve` returned it, is a GGUF file."""
+    return path.suffix == SUFFIX and not os.path.isdir(path)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the settings of a file by the names that config.json has, unchecked.
+
+    A `UserError` says that the file is broken, or of an architecture that is not read.
+    """
+    header = _header(path)
+    architecture = header.settings.get("general.architecture")
+    if architecture not in ARCHITECTURES:
+        raise UserError(
+            f"{path}: its architecture is {str(architecture)[:60]!r}; of GGUF files "
+            f"{', '.join(ARCHITECTURES)} are read (of others a folder with safetensors)"
+        )
+    config: dict[str, Any] = {"model_type": architecture, "architectures": ["CausalLM"]}
+    for name, key in _SIZES.items():
+        value = header.settings.get(f"{architecture}.{name}")
+        if value is not None:
+            if type(value) is not int or value < 1:
+                raise UserError(f"{path}: {architecture}.{name} is no usable number")
+            config[key] = value
+    if _EMBEDDING not in header.tensors:
+        raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
+    config["vocab_size"] = header.tensors[_EMBEDDING].shape[0]
+    return config
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, whose data it holds; a `UserError` where it does not.
+
+    A `UserError` names the packages that are missing, too.
+    """
+    try:
+        import accelerate  # noqa: F401  # transformers needs it for these files
+        from gguf.constants import GGML_QUANT_SIZES
+    except ImportError as error:
+        raise UserError(
+            f"model.path = {path}: the package {error.name} is missing, which GGUF files need: "
+            "python -m pip install gguf accelerate"
+        ) from None
+    header = _header(path)
+    sizes = {int(kind): size for kind, size in GGML_QUANT_SIZES.items()}
+    try:
+        header.check_places(sizes)
+    except ValueError as error:
+        raise gguf_header.refusal(path, str(error)) from None
+    return {name: Tensor("GGUF", tensor.shape) for name, tensor in header.tensors.items()}
+
+
+def read_tokenizer(path: Path) -> Any:
+    """Return the file's tokenizer (tokenizers.Tokenizer), None where it has none.
+
+    Raises whatever a broken one makes the library raise.
+    """
+    settings = _header(path).settings
+    tokens = settings.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not tokens:
+        return None
+    if len(set(map(str, tokens))) < len(tokens):
+        raise ValueError("a token occurs twice")
+    ids = {str(token): i for i, token in enumerate(tokens)}
+    kind = settings.get("tokenizer.ggml.model")
+    if kind not in _MAKERS:
+        raise ValueError(f"tokenizers of the kind {str(kind)[:40]!r} are not read")
+    tokenizer = _MAKERS[kind](ids, settings)
+    _add_tokens(tokenizer, tokens, settings.get("tokenizer.ggml.token_type"))
+    return tokenizer
+
+
+def no_encoding(path: Path) -> str | None:
+    """Return why texts cannot be encoded by a file's tokenizer; None where they can.
+
+    Its texts can be shown all the same.
+    """
+    settings = _header(path).settings
+    kind = settings.get("tokenizer.ggml.model")
+    if kind != "gpt2":
+        return f"its tokenizer is of the kind {str(kind)[:40]!r}"
+    name = settings.get("tokenizer.ggml.pre")
+    known = isinstance(name, str) and name in _splitters()
+    return None if known else f"how it cuts texts into words ({str(name)[:40]!r}) is not known here"
+
+
+@lru_cache(maxsize=2)
+def _read_header(path: Path, _changed: tuple[int, int]) -> GgufHeader:
+    return gguf_header.read_header(path)
+
+
+def _header(path: Path) -> GgufHeader:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    return _read_header(path, (found.st_mtime_ns, found.st_size))
+
+
+def _byte_level(ids: dict[str, int], settings: dict[str, Any]) -> Any:
+    """Return a byte-level BPE tokenizer (GPT-2's kind)."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    merges: list[tuple[str, str]] = []
+    for merge in settings.get("tokenizer.ggml.merges", []):
+        first_token, space, second_token = str(merge).partition(" ")
+        if not space or " " in second_token:
+            raise ValueError("a merge is none of two tokens")
+        merges.append((first_token, second_token))
+    name = settings.get("tokenizer.ggml.pre")
+    # llama-bpe takes a word that is a token as it is, merges or not
+    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=name == "llama-bpe"))
+    first, by_words = _splitters().get(str(name), (None, True))
+    bytes_last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=by_words)
+    parts = [bytes_last] if first is None else [first, bytes_last]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _splitters() -> dict[str, tuple[Any, bool]]:
+    """Return what comes before the bytes, and whether GPT-2's words are cut then; by name."""
+    from tokenizers import Regex, pre_tokenizers
+
+    def cut(digits: str) -> tuple[Any, bool]:
+        return pre_tokenizers.Split(Regex(_WORDS % digits), "isolated"), False
+
+    return {
+        "gpt-2": (None, True),
+        "smollm": (pre_tokenizers.Digits(individual_digits=True), True),
+        "llama-bpe": cut(_DIGITS),
+        "qwen2": cut(r"\p{N}"),
+    }
+
+
+def _sentencepiece(ids: dict[str, int], settings: dict[str, Any]) -> Any:
+    """Return what decodes SentencePiece's tokens; it does not encode (see `no_encoding`)."""
+    from tokenizers import Tokenizer, decoders, models
+
+    tokenizer = Tokenizer(models.BPE(ids, []))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    return tokenizer
+
+
+_MAKERS: dict[Any, Callable[[dict[str, int], dict[str, Any]], Any]] = {
+    "gpt2": _byte_level, "llama": _sentencepiece,
+}  # fmt: skip
+
+
+def _add_tokens(tokenizer: Any, tokens: list[Any], kinds: Any) -> None:
+    """Tell a tokenizer which of its tokens are special, and which stand in texts as they are."""
+    from tokenizers import AddedToken
+
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        return
+    named = list(zip(map(str, tokens), kinds, strict=True))
+    tokenizer.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False) for t, kind in named if kind == _CONTROL]
+    )
+    tokenizer.add_tokens(
+        [
+            AddedToken(t, special=False, normalized=False)
+            for t, kind in named
+            if kind == _USER_DEFINED
+        ]
+    )

@@ -1,0 +1,39 @@
+"""The number of inputs up to z, drawn: certified bounds, and what the density says beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from omniinput_hpc.estimators.density.certified import Certified
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.plots import style
+
+
+@style.styled
+def certified_figure(found: Certified, density: Density, label: str) -> Figure:
+    """Return log10 of the number of inputs up to z, above how far the bounds are apart.
+
+    `label` is that of the output z, with its unit.
+    """
+    figure, (top, bottom) = style.panels([3.4, 1.8])
+    z_t, low_t, high_t = found.z_t, found.low_t / style.LN10, found.high_t / style.LN10
+    floor = min(0.0, float(np.min(low_t[np.isfinite(low_t)], initial=0.0)))
+    shown_t = np.where(np.isfinite(low_t), low_t, floor)  # none found: from a single input on
+    top.fill_between(z_t, shown_t, high_t, color=style.SKY, alpha=0.45, linewidth=0,
+                     label="certified 95% bounds")  # fmt: skip
+    exact = found.exact_t & np.isfinite(low_t)
+    if exact.any():
+        top.plot(z_t[exact], low_t[exact], color=style.EXACT, label="all known, by a census")
+    if density.absolute:
+        upto_b = np.logaddexp.accumulate(density.log_g_b) / style.LN10
+        seen = np.isfinite(upto_b)
+        top.plot(density.edges[1:][seen], upto_b[seen], color=style.SAMPLED,
+                 label="by the density")  # fmt: skip
+    top.set_ylabel("$\\log_{10}$ number of inputs\nwith an output up to z")
+    top.legend(loc="lower right")
+    apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)
+    bottom.plot(z_t, apart, color=style.SAMPLED)
+    bottom.set(ylabel="$\\log_{10}$ of upper\nover lower bound", xlabel=label)
+    bottom.set_ylim(bottom=0.0)
+    return figure

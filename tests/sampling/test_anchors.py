@@ -1,0 +1,73 @@
+"""Where rungs colder than a language model itself start."""
+
+import numpy as np
+import pytest
+import torch
+
+from omniinput_hpc.histogram import lane_groups, starting_parts
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.sampling.anchors import COLD_STARTS, Anchors, found_texts, try_rows
+from omniinput_hpc.zoo.exact import markov
+from omniinput_hpc.zoo.passages import PlantedPassages
+
+RARE = PlantedPassages(12, 64, n_passages=6, enter_bits=9, n_rare=1, leave_bits=6, seed=2)
+"""Whose passages begin with a step of probability 1 / 512."""
+
+
+def like(model, n_walkers):
+    return torch.zeros((n_walkers, model.n_sites), dtype=torch.int64)
+
+
+def stream(n_walkers=16):
+    return DeviceStream(np.random.default_rng(5), torch.device("cpu"), n_walkers * 64)
+
+
+def anchors_of(model, n_walkers):
+    rows = try_rows(model, n_walkers, "cpu")
+    return Anchors(model, n_walkers, "cpu", True, rows, None)
+
+
+@pytest.mark.parametrize("n_walkers", [6, 16, 48, 100])
+def test_parts_are_whole_groups_of_lanes(n_walkers):
+    part_w, group_w = starting_parts(n_walkers, COLD_STARTS), lane_groups(n_walkers)
+    assert np.unique(part_w).tolist() == [0, 1, 2] and (np.diff(part_w) >= 0).all()
+    assert len(np.unique(np.stack([part_w, group_w]), axis=1).T) == len(np.unique(group_w))
+    assert np.bincount(part_w).min() >= n_walkers // 3 - n_walkers // 16 - 1
+
+
+def test_a_search_finds_passages_that_the_model_itself_hardly_ever_draws():
+    own = anchors_of(RARE, 48).cold_start(14.0, np.random.default_rng(1), range(16), 48)
+    assert (RARE.in_passage(own) < 6).all()  # the first lanes: the model's own texts
+    found = found_texts(RARE, like(RARE, 48), 14.0 / 11.0, 16, stream(48))
+    ends = found[RARE.in_passage(found) >= 6, -1]
+    assert len(ends.unique()) >= 2
+
+
+def test_the_drawn_half_is_resampled_to_the_target():
+    """Means over many draws are those of the target, and not those of the proposal."""
+    model, b = markov("cpu"), 3.0
+    m = model.n_sites - 1
+    x = torch.cat([found_texts(model, like(model, 512), b, 256, stream(512))[:128]])
+    target = model.exact_distribution(b * m)
+    z_all = model.output(model.all_inputs()).numpy()
+    mean, sd = target @ z_all, np.sqrt(target @ z_all**2 - (target @ z_all) ** 2)
+    z = model.output(x).numpy()
+    # of 256 weighted draws, resampled: some three times the error of independent ones
+    assert abs(z.mean() - mean) < 4 * 3 * sd / np.sqrt(len(z))
+
+
+def test_each_third_is_in_its_place_and_blocks_have_theirs():
+    anchors = anchors_of(RARE, 48)
+    start = anchors.cold_start
+    x = start(14.0, np.random.default_rng(1), range(48), 48)
+    part_w = starting_parts(48, COLD_STARTS)
+    repeated = x[torch.from_numpy(part_w == 1)]
+    assert all(len(row.unique()) <= 2 for row in repeated)
+    assert any(len(row.unique()) > 2 for row in x[torch.from_numpy(part_w == 2)])
+    halves = [
+        anchors_of(RARE, 24).cold_start(14.0, np.random.default_rng(1), lanes, 48)
+        for lanes in (range(24), range(24, 48))
+    ]
+    blocks = torch.cat(halves)
+    assert torch.equal(blocks[torch.from_numpy(part_w == 1)], repeated)
+    assert start(11.0, np.random.default_rng(1), range(48), 48) is None  # the model's own rung

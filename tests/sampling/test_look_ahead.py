@@ -1,0 +1,113 @@
+"""Whole runs that look ahead: the density is exact, bits are those of any number of ranks."""
+
+import numpy as np
+import pytest
+import run_tools
+from language_folders import save_decoder
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.config import input_file
+from omniinput_hpc.parallel.stopping import StopRun
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import loop
+
+INPUT = """
+[run]
+output = "{output}"
+seed = 5
+rounds = 2
+burn_in = 4
+[model]
+kind = "python"
+factory = "omniinput_hpc.zoo.passages:planted_passages"
+options = {{ n_sites = 9, n_values = 24, n_passages = 3, enter_bits = 10 }}
+[sampler]
+walkers = 8
+steps = 3
+exchanges = 2
+[ladder]
+betas = [0.0, 4.0, 6.0, 8.0, 9.6, 12.0]
+[kernel]
+name = "lm-conditional"
+look_ahead = true
+[bins]
+lower = -0.01
+upper = 19.99
+width = 0.2
+[samples]
+every = 3
+"""
+
+
+def write(tmp_path, name="run"):
+    toml = tmp_path / f"{name}.toml"
+    toml.write_text(INPUT.format(output=tmp_path / f"{name}.h5"))
+    return toml, tmp_path / f"{name}.h5"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    toml, path = write(tmp_path_factory.mktemp("whole"))
+    assert launch.main([str(toml)]) == 0
+    return path
+
+
+def test_cold_rungs_learn_and_keep_what_they_learned(whole):
+    with open_run(whole) as run:
+        stored = np.array([rung.tuned for rung in run.checkpoint(range(6)).rungs])
+    config = input_file.parse(INPUT.format(output="run.h5"), "input")
+    assert stored.shape == (6, config.kernel.n_tuned)
+    assert (stored[:4] == 0).all(), "at b <= 1 nothing is learned"
+    assert (stored[4:, 2] > 0).all(), "contexts"
+    np.testing.assert_allclose(stored[4:, 0], [1.2, 1.5])
+
+
+@pytest.mark.parametrize("change", ["sampler.blocks = 2", "run.burn_in = 3"])
+def test_what_cannot_learn_is_refused(tmp_path, capsys, change):
+    toml, path = write(tmp_path)
+    assert launch.main([str(toml), "--set", change.replace(" ", "")]) == 2
+    assert change in capsys.readouterr().err
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("stop_after", [2, 5])
+def test_a_run_that_stopped_and_went_on_is_equal(whole, tmp_path, monkeypatch, stop_after):
+    """Stopped in burn-in, between two learnings, and among the counted rounds."""
+    toml, path = write(tmp_path)
+    commit, done = loop.commit, []
+
+    def stopping(run):
+        if len(done) == stop_after:
+            raise StopRun("stopped here")
+        done.append(run.next_round)
+        return commit(run)
+
+    monkeypatch.setattr(loop, "commit", stopping)
+    assert launch.main([str(toml)]) == 75
+    monkeypatch.setattr(loop, "commit", commit)
+    assert launch.main([str(toml)]) == 0
+    run_tools.assert_same(path, whole)
+
+
+@pytest.mark.slow
+def test_a_decoder_learns_on_its_kv_cache(tmp_path):
+    """The run itself compares its outputs with new evaluations."""
+    save_decoder("gpt2", tmp_path / "model")
+    toml, path = write(tmp_path)
+    text = toml.read_text()
+    begin, end = text.index("[model]"), text.index("[sampler]")
+    model = f'[model]\nkind = "causal-lm"\npath = "{tmp_path}/model"\nlength = 9\n'
+    toml.write_text(text[:begin] + model + text[end:])
+    assert launch.main([str(toml)]) == 0
+    with open_run(path) as run:
+        stored = run.checkpoint(range(6)).rungs[-1].tuned
+    assert stored[2] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not run_tools.LAUNCHER, reason="no MPI launcher")
+def test_ranks_change_no_bit(whole, tmp_path):
+    toml, path = write(tmp_path)
+    done = run_tools.run(toml, ranks=2)
+    assert done.returncode == 0, done.stderr
+    run_tools.assert_same(path, whole)
