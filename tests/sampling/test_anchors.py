@@ -71,3 +71,13 @@ def test_each_third_is_in_its_place_and_blocks_have_theirs():
     blocks = torch.cat(halves)
     assert torch.equal(blocks[torch.from_numpy(part_w == 1)], repeated)
     assert start(11.0, np.random.default_rng(1), range(48), 48) is None  # the model's own rung
+
+
+@pytest.mark.parametrize("n_sites", [2, 3, 4, 5])
+def test_spaces_of_few_sites_are_searched_too(n_sites):
+    model = markov("cpu", n_sites=n_sites)
+    x = anchors_of(model, 48).cold_start(2.0 * n_sites, np.random.default_rng(1), range(48), 48)
+    assert x.shape == (48, n_sites)
+    z_all = model.output(model.all_inputs())
+    found = x[torch.from_numpy(starting_parts(48, COLD_STARTS) == 2)]
+    assert model.output(found).min() == z_all.min()

@@ -2,7 +2,7 @@
 
 They are only learned from, so that nothing need be exact. A memorized text is rarely begun and then
 nearly certain. So many short beginnings with an unlikely step are tried, and those after which the
-model is surest are gone on with.
+model is surest are extended to whole texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IntArray = NDArray[np.int64]
 N_BATCHES = 8
 """Batches of whole texts."""
 N_SHORT_BATCHES = 64
-"""Batches of beginnings, CONTEXT_LENGTH values each."""
+"""Batches of beginnings, as long as a context each (`Explorer.context`)."""
 N_KINDS = 16
 """Kinds of whole texts: see `Explorer.texts`."""
 
@@ -61,6 +61,11 @@ class Explorer:
     b: float
     stream: DeviceStream
 
+    @property
+    def context(self) -> int:
+        """CONTEXT_LENGTH, or all of a shorter input."""
+        return min(CONTEXT_LENGTH, self.like.shape[1])
+
     def texts(self, known: Continuations | None) -> Texts:
         """Return `N_BATCHES` times W texts.
 
@@ -70,8 +75,8 @@ class Explorer:
         the beginnings after which the model was surest.
         """
         n_sites, device = self.like.shape[1], self.like.device
-        ends = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
-        if known is not None:
+        ends = np.zeros((0, self.context), dtype=np.int64)
+        if known is not None and self.context == CONTEXT_LENGTH:
             ends = known.seeds(n_sites)
         surest = torch.from_numpy(self.surest()).to(device)
         seeds = torch.from_numpy(ends).to(device) if len(ends) else surest
@@ -80,7 +85,7 @@ class Explorer:
         return Texts(x, log_p, log_z, np.arange(len(x)) % N_KINDS == 0)
 
     def surest(self) -> IntArray:
-        """Return W beginnings after whose hot steps the rows are sharpest, [W, CONTEXT_LENGTH]."""
+        """Return W beginnings after whose hot steps the rows are sharpest, [W, context]."""
         found = [self._beginnings(i) for i in range(N_SHORT_BATCHES)]
         x, sure = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         values, first = np.unique(x, axis=0, return_index=True)
@@ -95,7 +100,7 @@ class Explorer:
         hot = 0.5 * self.b * self.stream.uniform(len(x)) * (number % 2)
         own = torch.full_like(hot, self.b)
         prefixes = self.begin(x)
-        for t in range(CONTEXT_LENGTH):
+        for t in range(self.context):
             u = self.stream.uniform(len(x))
             if t < self.first:
                 x[:, t] = self._first_value(t, number, N_SHORT_BATCHES, u)
@@ -104,9 +109,9 @@ class Explorer:
                 x[:, t], _ = draw_scaled(row, hot if t == self.first else 2.0 * own, u)
                 if t > self.first:
                     sure += log_sums(row, own)
-            if t + 1 < CONTEXT_LENGTH:
+            if t + 1 < self.context:
                 prefixes.extend(x[:, t])
-        return x[:, :CONTEXT_LENGTH], sure
+        return x[:, : self.context], sure
 
     def _first_value(
         self, t: int, number: torch.Tensor, n_batches: int, u: torch.Tensor
@@ -138,7 +143,7 @@ class Explorer:
             else:
                 is_hot = (t - self.first < kind % 4) & (begun == 0)
                 x[:, t], _ = draw_scaled(row, torch.where(is_hot, hot, cold), u)
-            if t < CONTEXT_LENGTH:
+            if t < self.context:
                 x[:, t] = torch.where(t < begun, begins[:, t], x[:, t])
             if row is not None:
                 log_p[:, t], log_z[:, t] = pick(row, x[:, t]), log_sums(row, own)
@@ -149,13 +154,13 @@ class Explorer:
     def _begins(
         self, kind: torch.Tensor, seeds: torch.Tensor, surest: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return with how many given values texts begin, [W], and these, [W, CONTEXT_LENGTH]."""
-        length = 1 + (CONTEXT_LENGTH * self.stream.uniform(len(kind))).long()
+        """Return with how many given values texts begin, [W], and these, [W, context]."""
+        length = 1 + (self.context * self.stream.uniform(len(kind))).long()
         of_seed = seeds[(self.stream.uniform(len(kind)) * len(seeds)).long()]
         of_surest = surest[(self.stream.uniform(len(kind)) * len(surest)).long()]
-        at = torch.arange(CONTEXT_LENGTH, device=kind.device) - length[:, None]
-        ends = of_seed.gather(1, at % CONTEXT_LENGTH)  # the last `length` values come first
+        at = torch.arange(self.context, device=kind.device) - length[:, None]
+        ends = of_seed.gather(1, at % self.context)  # the last `length` values come first
         sure = kind >= 3 * N_KINDS // 4
-        begun = torch.where(sure, CONTEXT_LENGTH, length)
+        begun = torch.where(sure, self.context, length)
         begun = torch.where(kind < N_KINDS // 2, 0, begun)
         return begun, torch.where(sure[:, None], of_surest, ends)
