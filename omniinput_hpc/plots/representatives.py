@@ -65,7 +65,7 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
 def _texts(found: Representatives, side: Side, label: str) -> Figure:
     blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
     for b in found.bins(side):
-        texts = [(_caption(item), _wrapped(item.shown)) for item in found.of_bin(b)]
+        texts = [(_caption(item), _first_lines(item.shown)) for item in found.of_bin(b)]
         blocks.append((_range(found, b), texts))
     lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
     height = LINE_HEIGHT * (lines + 3.0)
@@ -95,16 +95,20 @@ def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
     return y + LINE_HEIGHT
 
 
-def _wrapped(text: str) -> list[str]:
-    """Return a text in lines, with what the font lacks or does not draw as its code."""
-    lines = _lines("".join(_drawable(character) for character in text)) or ["(no text)"]
+def _first_lines(text: str) -> list[str]:
+    lines = wrapped(text, FULL_WIDTH - TEXT_LEFT - 0.1)
     return lines if len(lines) <= MAX_TEXT_LINES else [*lines[: MAX_TEXT_LINES - 1], "[...]"]
 
 
-def _lines(text: str) -> list[str]:
+def wrapped(text: str, width: float) -> list[str]:
+    """Return a text in lines of `width` inches, with what the font lacks as its code."""
+    return _lines("".join(_drawable(character) for character in text), width) or ["(no text)"]
+
+
+def _lines(text: str, inches: float) -> list[str]:
     """Return a text in lines that fit, broken at blanks where there are any."""
     # pixels round each character's width: up to 4% at 150 dots per inch
-    most, lines = 0.96 * 72.0 * (FULL_WIDTH - TEXT_LEFT - 0.1), []
+    most, lines = 0.96 * 72.0 * inches, []
     while text:
         width, end, blank = 0.0, 0, 0
         while end < len(text):

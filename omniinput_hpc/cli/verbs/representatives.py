@@ -1,5 +1,7 @@
 """Show some inputs of each bin of the output: RUN.representatives.csv, .png and .pdf.
 
+RUN.density_with_inputs.png and .pdf: the density, with one of these inputs beside each bin.
+
 They are drawn in proportion to how many inputs of the space each recorded sample stands for.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 from omniinput_hpc.cli.scripts import add_shown_options, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
 from omniinput_hpc.plots.representatives import representatives_figure
 from omniinput_hpc.plots.style import caption_of, save, z_label
 from omniinput_hpc.results.curves import confident_side
@@ -42,7 +45,9 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     columns = columns_of(found, with_values=not options.mask)
     record.add_table(table, [f"representative inputs: {found.how_drawn}", source], columns)
     save(representatives_figure(found, side, label), picture, caption)
-    record.files.append(str(picture))
+    both = beside(options.run, ".density_with_inputs.png")
+    save(density_with_inputs_figure(density, found, side, label), both, caption)
+    record.files += [str(picture), str(both)]
     record.notes = [source, f"{found.note}; {found.how_drawn}"]
     record.add_density(density, options.run.stem)
     record.save()

@@ -1,0 +1,99 @@
+"""The density of outputs, drawn upright, with a representative input beside each of its bins."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.patches import ConnectionPatch
+
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.precision_recall.curves import Side
+from omniinput_hpc.plots import style
+from omniinput_hpc.plots.representatives import wrapped
+from omniinput_hpc.results.representatives import Representative, Representatives
+
+ROW_HEIGHT, IMAGE_HEIGHT = 0.48, 0.62  # inches
+CURVE_WIDTH = 2.5  # inches
+MAX_LINES = 2
+TEXT_WIDTH = 4.5  # inches, of letters of the size that `wrapped` measures; they are drawn smaller
+
+
+@style.styled
+def density_with_inputs_figure(
+    density: Density, found: Representatives, side: Side, label: str
+) -> Figure:
+    """Draw log10 of the number of inputs against z, upwards to the confident end, and inputs.
+
+    One input of each bin of `found`, the first drawn, stands to the right of the curve, joined by a
+    line to its own z. `label` is that of z, with its unit.
+    """
+    items = [found.of_bin(b)[0] for b in found.bins(side)]
+    height = (ROW_HEIGHT if found.kind == "text" else IMAGE_HEIGHT) * len(items)
+    figure = style.blank(style.FULL_WIDTH, max(3.0, height + 0.9))
+    left, right = figure.subplots(
+        1, 2, gridspec_kw={"width_ratios": [CURVE_WIDTH, style.FULL_WIDTH - CURVE_WIDTH]}
+    )
+    _curve(left, density, label)
+    lowest, highest = min(item.z for item in items), max(item.z for item in items)
+    room = 0.06 * max(highest - lowest, float(np.diff(density.edges).max()))
+    left.set_ylim(lowest - room, highest + room)
+    if side == "low":
+        left.invert_yaxis()
+    right.set(xlim=(0.0, 1.0), ylim=(len(items), 0.0))
+    right.set_axis_off()
+    for place, (item, log10_g) in enumerate(zip(items, _log10_at(density, items), strict=True)):
+        figure.add_artist(ConnectionPatch(
+            (log10_g, item.z), (0.0, place + 0.5), "data", "data", axesA=left, axesB=right,
+            color=style.FAINT, linewidth=0.6, zorder=1,
+        ))  # fmt: skip
+        left.plot(log10_g, item.z, "o", color=style.EXACT, markersize=4, zorder=5)
+        show = _text if found.kind == "text" else _image
+        show(right, place, item)
+    return figure
+
+
+def _curve(axes: Axes, density: Density, label: str) -> None:
+    """Draw the density with z upright; its bars are one standard error."""
+    bins = density.count_b > 0
+    z, log10_g = style.middles(density.edges)[bins], density.log_g_b[bins] / style.LN10
+    error = np.where(np.isfinite(density.log_g_error_b), density.log_g_error_b, 0.0) / style.LN10
+    axes.errorbar(
+        log10_g, z, xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7, capsize=0.0,
+        color=style.SAMPLED, zorder=3,
+    )  # fmt: skip
+    axes.set(xlabel=style.inputs_label(density.absolute), ylabel=label)
+    axes.xaxis.label.set_fontsize(9)
+
+
+def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatArray:
+    """Return log10 of the number of inputs in the bin of each input's output."""
+    bins = np.searchsorted(density.edges, [item.z for item in items], side="right") - 1
+    log_g_b = density.log_g_b[np.clip(bins, 0, len(density.log_g_b) - 1)]
+    return np.asarray(log_g_b / style.LN10)
+
+
+def _text(axes: Axes, place: int, item: Representative) -> None:
+    """Write an input's z, and its first lines."""
+    lines = wrapped(item.shown.strip(), TEXT_WIDTH)
+    if len(lines) > MAX_LINES:
+        lines = [*lines[: MAX_LINES - 1], lines[MAX_LINES - 1] + " \N{HORIZONTAL ELLIPSIS}"]
+    axes.text(0.015, place + 0.5, f"{item.z:.3g}", fontsize=8, color=style.NOTE, va="center")
+    axes.text(
+        0.12, place + 0.5, "\n".join(lines), fontsize=7.5, va="center", parse_math=False,
+        linespacing=1.15,
+    )  # fmt: skip
+
+
+def _image(axes: Axes, place: int, item: Representative) -> None:
+    """Draw an input's picture beside its z."""
+    pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
+    axes.text(0.015, place + 0.5, f"{item.z:.3g}", fontsize=8, color=style.NOTE, va="center")
+    inset = axes.inset_axes((0.12, place + 0.04, 0.14, 0.92), transform=axes.transData)
+    inset.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+    inset.set_axis_off()

@@ -1,0 +1,72 @@
+"""The density with an input beside each bin: what stands where."""
+
+import base64
+import io
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.image import imsave
+from matplotlib.patches import ConnectionPatch
+from normalized_chain import NormalizedChain
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
+from omniinput_hpc.plots.style import save
+from omniinput_hpc.results.representatives import Representative, Representatives, edges_for
+
+MODEL = NormalizedChain(0, sharpness=1.5, spread=0.5)
+DENSITY = density_of_run(MODEL.ancestral_run((0.0, 0.5, 1.0), 1))
+
+
+def found_with(kind, shown_of):
+    """Return two inputs of each bin, of which the second must not be drawn."""
+    edges = edges_for(DENSITY)
+    items = []
+    for b in range(len(edges) - 1):
+        inside = (DENSITY.z_b >= edges[b]) & (DENSITY.z_b < edges[b + 1]) & (DENSITY.count_b > 0)
+        for number, z in enumerate(DENSITY.z_b[inside][:2]):
+            items.append(Representative(b, float(z), shown_of(b, number), 1, np.arange(3)))
+    return Representatives(kind, None, "a note", "a law", edges, items)
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_texts_stand_from_the_confident_end_down_and_points_on_the_curve(side, tmp_path):
+    texts = found_with(
+        "text", lambda b, number: f"  bin{b} number{number} $x \u4e2d " + "long " * 60
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a glyph that the font lacks
+        figure = density_with_inputs_figure(DENSITY, texts, side, "output z")
+        save(figure, tmp_path / "a.png")
+    left, right = figure.axes
+    said = [text.get_text() for text in right.texts if "bin" in text.get_text()]
+    bins = texts.bins(side)
+    assert [words.split()[:2] for words in said] == [[f"bin{b}", "number0"] for b in bins]
+    assert all(
+        words.count("\n") == 1 and words.endswith("\N{HORIZONTAL ELLIPSIS}") for words in said
+    )
+    bottom, top = left.get_ylim()
+    assert (bottom > top) == (side == "low"), "the confident end is above"
+    points = [line for line in left.lines if line.get_markersize() == 4]
+    for b, line in zip(bins, points, strict=True):
+        x, z = line.get_xydata()[0]
+        assert z == texts.of_bin(b)[0].z
+        place = np.searchsorted(DENSITY.edges, z, side="right") - 1
+        assert x == pytest.approx(DENSITY.log_g_b[place] / np.log(10))
+    assert len([one for one in figure.artists if isinstance(one, ConnectionPatch)]) == len(bins)
+    renderer = figure.canvas.get_renderer()
+    assert max(t.get_window_extent(renderer).x1 for t in right.texts) < figure.bbox.width
+
+
+def test_pictures_are_drawn_beside_their_bins(tmp_path):
+    file = io.BytesIO()
+    imsave(file, np.eye(4), format="png")
+    uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    found = found_with("image", lambda b, number: uri)
+    figure = density_with_inputs_figure(DENSITY, found, "high", "logit")
+    save(figure, tmp_path / "a.png")
+    assert len(figure.axes[1].child_axes) == len(found.bins("high"))
+    assert all(
+        inset.images[0].get_array().shape[:2] == (4, 4) for inset in figure.axes[1].child_axes
+    )
