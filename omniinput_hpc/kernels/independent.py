@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from omniinput_hpc import rng
+from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums_of_powers
 from omniinput_hpc.kernels.state import Info, State, Untuned
 from omniinput_hpc.models import Model, Offers, offers_of
 from omniinput_hpc.tempering.ensembles import Ensemble
@@ -82,11 +84,6 @@ def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tens
     return value, cumulative[:, -1]
 
 
-def scaled(row: torch.Tensor, b: float) -> torch.Tensor:
-    """Return b l of a row l, [W, V]; values that are forbidden (l = -inf) stay so for every b."""
-    return torch.where(row == -torch.inf, row, b * row)
-
-
 class AncestralSampler(_IndependentSampler):
     """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
 
@@ -111,16 +108,11 @@ class AncestralSampler(_IndependentSampler):
         uniform = torch.full((), float(n_values), dtype=torch.float64, device=x.device).log()
         log_q = -self._first * uniform.expand(n_walkers, len(self._b_k)).clone()  # [W, K]
         b_k = torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
+        own = torch.full((n_walkers,), b, dtype=torch.float64, device=x.device)
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
-            row = row.double()  # [W, V]
-            log_norm = torch.stack([scaled(row, b).logsumexp(1) for b in self._b_k], 1)  # [W, K]
-            weight = scaled(row, b)
-            u = stream.uniform(n_walkers)
-            value, _ = draw_with_sum(weight - weight.logsumexp(1, keepdim=True), u)
-            x[:, t] = value.clamp(max=n_values - 1)  # u within rounding of 1
-            chosen = row.gather(1, x[:, t : t + 1])  # [W, 1]
-            log_q += chosen * b_k
-            log_q -= log_norm
+            x[:, t], _ = draw_scaled(row, own, stream.uniform(n_walkers))
+            log_q += pick(row, x[:, t]).double()[:, None] * b_k
+            log_q -= log_sums_of_powers(row, b_k)
         z = self._model.output(x)
         return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q, exact=True)
 

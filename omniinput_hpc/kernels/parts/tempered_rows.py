@@ -38,6 +38,18 @@ def log_sums(rows: torch.Tensor, b: torch.Tensor, twist: Twist | None = None) ->
     return torch.cat(parts).view(rows.shape[:-1])
 
 
+def log_sums_of_powers(row: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
+    """Return ln of the sum of exp(b_k l) over values, float64 [W, K], of rows l [W, V], b_k [K]."""
+    mask = needs_mask(b_k)
+
+    def of_some(some: slice) -> torch.Tensor:  # all powers of what lies in the cache
+        part = row[some]
+        sums = [log_sum(scaled_scores(part, b.expand(len(part)), mask)) for b in b_k]
+        return torch.stack(sums, dim=1)
+
+    return torch.cat([of_some(some) for some in _slices(row)])
+
+
 def draw_scaled(
     row: torch.Tensor, b: torch.Tensor, u: torch.Tensor, twist: Twist | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

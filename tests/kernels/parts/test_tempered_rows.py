@@ -38,3 +38,16 @@ def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
         below = np.take_along_axis(up_to, v, 1) - np.take_along_axis(p, v, 1) / p.sum(1)[:, None]
         assert (below[:, 0] < u + 1e-6).all()
         np.testing.assert_allclose(log_z, np.log(p.sum(1)), atol=2e-6)
+
+
+@pytest.mark.parametrize("cached", [1, 1000])
+def test_sums_of_powers_are_those_of_each_power(monkeypatch, cached):
+    monkeypatch.setattr(tempered_rows, "CPU_CHUNK_ELEMENTS", cached)
+    random, b_k = np.random.default_rng(3), np.array([-1.0, 0.0, 0.4, 1.0, 3.0])
+    row = random.normal(size=(7, 200)) * 2
+    row[:, ::3] = -np.inf
+    allowed = np.isfinite(row[0])
+    exact = np.log(np.exp(b_k[:, None] * row[:, None, allowed]).sum(axis=2))
+    sums = tempered_rows.log_sums_of_powers(torch.from_numpy(row).float(), torch.from_numpy(b_k))
+    assert sums.dtype == torch.float64 and sums.shape == (7, 5)
+    np.testing.assert_allclose(sums, exact, atol=2e-6)
