@@ -38,7 +38,7 @@ SECONDS = 60.0
 """Of the pilot, about."""
 SETTABLE = ("model", "run")
 """Tables whose keys may be given with --set; the pilot chooses the rest."""
-CHOSEN = ("output", "rounds", "burn_in")
+CHOSEN = ("rounds", "burn_in")
 """Keys of [run] that may not."""
 
 
@@ -84,7 +84,9 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         f"{duration(time.monotonic() - begin)} on {built.device}: {g.n_sites} sites of "
         f"{g.n_values:,} values."
     )
-    text = commented.text(found, f"runs/{name}.h5", aim, written_by)
+    given = any(word.partition("=")[0].strip() == "run.output" for word in args.set)
+    run_file = config.run.output if given else f"runs/{name}.h5"
+    text = commented.text(found, run_file, aim, written_by)
     input_file.parse(text, str(output))  # what is written works
     _write(output, text)
     for line in commented.summary(found, aim):

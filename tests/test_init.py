@@ -76,7 +76,7 @@ BAD = {
     "no module": (["nowhere_at_all:make"], "no module nowhere_at_all"),
     "no function": (["omniinput_hpc.zoo.exact:nothing"], "has no function nothing"),
     "a key of its own": ([FACTORY, "--set", "bins.lower=0"], r"init takes keys of \[model\]"),
-    "the output": ([FACTORY, "--set", "run.output=a.h5"], r"init takes keys of \[model\]"),
+    "the rounds": ([FACTORY, "--set", "run.rounds=9"], r"init takes keys of \[model\]"),
     "an unknown key": ([FACTORY, "--set", "model.lenght=3"], "model.lenght: unknown key"),
     "two aims": ([FACTORY, "--errors", "0.1", "--hours", "1"], "not allowed with"),
     "no errors": ([FACTORY, "--errors", "0"], "above 0"),

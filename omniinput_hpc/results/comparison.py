@@ -21,7 +21,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.run_groups import require_apart
+from omniinput_hpc.results.run_groups import require_apart, seed_lines
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
@@ -152,7 +152,7 @@ def compare_two_samplers(
     p, where, n = samplers.compare_inputs((groups[0], groups[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
-    lines = samplers.describe(found, names[0], names[1])
+    lines = seed_lines(groups) + samplers.describe(found, names[0], names[1])
     if not all(density.verdict.converged for density in pair):
         lines = [models.NOT_CONVERGED + line for line in lines]
     columns: Columns = {

@@ -17,8 +17,10 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 )
 from omniinput_hpc.estimators.precision_recall.direction import wrong_way
 from omniinput_hpc.estimators.precision_recall.thresholds import (
+    SMALL,
     AtThreshold,
     Unreached,
+    left_out,
     none_right,
 )
 from omniinput_hpc.results.tables import verdict_lines
@@ -56,8 +58,27 @@ def summarize_curve(
     """Return the plain lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
-    lines += thin_lines(density, curve, fewest)
+    lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)
     return [*lines, aupr_line(curve), *none_right_lines(density, curve), *verdict_lines(density)]
+
+
+def left_out_lines(density: Density, curve: Curve) -> list[str]:
+    """Return a line where a curve leaves out a good part of the most confident inputs."""
+    found = left_out(curve, density)
+    if found is None or found.share < SMALL:
+        return []
+    way = "below" if curve.side == "low" else "above"
+    small = (
+        f"below {SMALL:.0%} from z = {found.small_from:.6g} on"
+        if np.isfinite(found.small_from)
+        else f"nowhere below {SMALL:.0%}"
+    )
+    bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
+    return [
+        f"left out at the confident end, {way} z = {found.first:.6g}: {bins} with "
+        f"about exp({found.log_inputs:.2f}) inputs, {found.share:.0%} of all up to the first "
+        f"threshold, {small}; precision and recall are of the inputs counted"
+    ]
 
 
 def none_right_lines(density: Density, curve: Curve) -> list[str]:

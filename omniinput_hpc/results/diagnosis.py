@@ -205,11 +205,8 @@ def advice(d: Diagnosis) -> list[str]:
             f"{' ...' if apart.size > 8 else ''} (R-hat up to {np.nanmax(d.rhat_k):.2f}): raise "
             "run.rounds and run.burn_in, or help walkers round the ladder"
         )
-    if len(d.swapped_k) and d.exchanges < MIN_TRIP_TIMES * d.trip_time:
-        lines.append(
-            f"{d.exchanges} exchanges are too few to judge round trips by: at best a walker makes "
-            f"one in about {d.trip_time:.0f}"
-        )
+    if _few_exchanges(d):
+        pass  # said by the table, beside their number
     elif len(d.swapped_k) and np.isfinite(d.barrier) and d.trips_v.sum() == 0:
         lines.append(
             "no walker has gone up and down the ladder: what the coldest rungs hold is what they "
@@ -239,11 +236,19 @@ def table(d: Diagnosis) -> list[str]:
         lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")
     if np.isfinite(d.barrier):
         lines.append(d.ladder_line)
-        lines.append(
-            f"round trips: {d.trips_v.sum()} by {np.count_nonzero(d.trips_v)} of {len(d.trips_v)} "
-            f"walkers; {d.trip_rate:.4f} per lane and exchange, ideal {d.ideal_rate:.4f}"
-        )
+        trips = f"{d.trips_v.sum()} by {np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers"
+        rate = f"{d.trip_rate:.4f} per lane and exchange, ideal {d.ideal_rate:.4f}"
+        if _few_exchanges(d):
+            rate = (
+                f"{d.exchanges} exchanges are too few to judge round trips by: at best a walker "
+                f"makes one in about {d.trip_time:.0f}"
+            )
+        lines.append(f"round trips: {trips}; {rate}")
     return lines
+
+
+def _few_exchanges(d: Diagnosis) -> bool:
+    return bool(len(d.swapped_k)) and d.exchanges < MIN_TRIP_TIMES * d.trip_time
 
 
 def columns(d: Diagnosis) -> dict[str, FloatArray]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from omniinput_hpc.errors import UserError
@@ -82,7 +83,7 @@ def _cut(words: Sequence[str]) -> list[str] | None:
 def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
     """Check that no two groups of runs share a run or a seed, as a comparison of them needs.
 
-    Only groups of several runs are looked at: two single files are the user's own choice.
+    Two single files may have one seed: other settings draw other inputs (`seed_lines` says so).
 
     Raises
     ------
@@ -90,6 +91,9 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
         Naming the two runs.
     """
     if all(len(group) == 1 for group in groups):
+        for (one,), (other,) in combinations(groups, 2):
+            if os.path.samefile(one.path, other.path):
+                raise UserError(f"{other.path} is given twice: a run always agrees with itself")
         return
     owner: dict[object, tuple[int, RunReader]] = {}
     for number, group in enumerate(groups):
@@ -101,3 +105,14 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
                     f"{other.path} and {run.path} have the same [run] seed ({seed}), so that the "
                     "runs on either side are not independent: compare runs of other seeds"
                 )
+
+
+def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
+    """Return a line where two single runs have the same seed; none otherwise."""
+    seeds = [group[0].config.get("run", {}).get("seed") for group in groups if len(group) == 1]
+    if len(seeds) == len(groups) and len(set(seeds)) < len(seeds):
+        return [
+            "two of these runs have the same [run] seed: where their settings are alike, too, they "
+            "are not independent, and agree by themselves; compare runs of other seeds"
+        ]
+    return []

@@ -59,7 +59,7 @@ def test_round_trips_are_judged_only_where_there_was_time_for_some(run_path):
     slow = replace(many, trips_v=d.trips_v + 1, trip_rate=0.1 * d.ideal_rate)
     words = ["too few to judge round trips", "no walker has gone up and down", "of the ideal rate"]
     for case, word in zip([few, many, slow], words, strict=True):
-        said = "\n".join(diagnosis.advice(case))
+        said = "\n".join(diagnosis.table(case) + diagnosis.advice(case))
         assert [other in said for other in words] == [other == word for other in words]
 
 

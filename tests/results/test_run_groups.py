@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.results.run_groups import RunGroup, group_of, require_apart
+from omniinput_hpc.results.run_groups import RunGroup, group_of, require_apart, seed_lines
 
 
 @pytest.fixture
@@ -57,8 +57,16 @@ def run(name, seed):
 
 
 def test_groups_that_share_a_run_or_a_seed_are_refused():
-    require_apart([[run("a", 1)], [run("b", 1)]])  # single runs: as ever
     require_apart([[run("a", 1), run("b", 2)], [run("c", 3)]])
     for other in ([run("b", 2)], [run("c", 3), run("d", 1)]):
         with pytest.raises(UserError, match=r"have the same \[run\] seed"):
             require_apart([[run("a", 1), run("b", 2)], other])
+
+
+def test_a_file_beside_itself_is_refused_and_one_seed_of_two_files_is_said(folder):
+    single = [[run("a.h5", 1)], [run("b.h5", 1)]]
+    require_apart(single)
+    assert "have the same [run] seed" in seed_lines(single)[0]
+    assert seed_lines([[run("a.h5", 1)], [run("b.h5", 2)]]) == []
+    with pytest.raises(UserError, match="a.h5 is given twice"):
+        require_apart([[run("a.h5", 1)], [run("../" + folder.name + "/a.h5", 1)]])

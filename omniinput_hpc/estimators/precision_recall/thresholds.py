@@ -148,3 +148,49 @@ def none_right(curve: Curve, density: Density) -> NoneRight | None:
         int(scored.size),
         min(log_most, float(logsumexp(log_g_b))),
     )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Bins at the confident end that a curve leaves out, of too few inputs or lanes.
+
+    Attributes
+    ----------
+    n_bins : bins with recorded inputs there
+    first : output at which the curve's counting begins
+    log_inputs : ln of the number of inputs in them
+    share : of these among all inputs up to the curve's first threshold, they included
+    small_from : the first threshold up to which they are less than `SMALL` of all; NaN if none is
+    """
+
+    n_bins: int
+    first: float
+    log_inputs: float
+    share: float
+    small_from: float
+
+
+SMALL = 0.05
+
+
+def left_out(curve: Curve, density: Density) -> LeftOut | None:
+    """Return what a curve leaves out at its confident end; None where that is nothing.
+
+    density : in the curve's bins
+    """
+    bins = np.arange(len(density.log_g_b))
+    before = bins < curve.bin_t[0] if curve.side == "low" else bins > curve.bin_t[0]
+    out = before & density.believed_b & (curve.inputs_b > 0) & np.isfinite(density.log_g_b)
+    if not out.any():
+        return None
+    log_inputs = float(logsumexp(density.log_g_b[out]))
+    counted_t = np.logaddexp(curve.log_recall_t, curve.trace.log_wrong_t)
+    share_t = np.exp(log_inputs - np.logaddexp(log_inputs, counted_t))
+    small = np.flatnonzero(share_t < SMALL)
+    return LeftOut(
+        int(out.sum()),
+        ends_of(curve, density.edges)[0],
+        log_inputs,
+        float(share_t[0]),
+        float(curve.threshold_t[small[0]]) if small.size else np.nan,
+    )

@@ -10,10 +10,11 @@ from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_
 from omniinput_hpc.estimators.precision_recall.thresholds import (
     at_thresholds,
     ends_of,
+    left_out,
     none_right,
     unreached,
 )
-from omniinput_hpc.results.curve_tables import none_right_lines
+from omniinput_hpc.results.curve_tables import left_out_lines, none_right_lines
 
 ASKED = (1.0, 2.0, 3.5)
 
@@ -136,3 +137,26 @@ def test_the_line_says_where_none_was_right():
         assert none_right_lines(density, curve) == []  # but in the lowest bin, of one input
     nothing = next(iter(far_ends(lambda x: np.zeros(len(x)), [1])))
     assert nothing[1] is None  # said by the AUPR's own line
+
+
+def test_what_is_left_out_at_the_confident_end_is_said_with_its_share():
+    """Against the exact numbers of inputs; a curve that leaves nothing out says nothing."""
+    for side in ("low", "high"):
+        run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=4, rounds=4, seed=1)
+        density = density_of_run(run)
+        curve = rule_curve(density, sum_scores(run, density, lambda x: x[:, 0] % 2), side)
+        found = left_out(curve, density)
+        bins = np.arange(len(density.log_g_b))
+        before = bins < curve.bin_t[0] if side == "low" else bins > curve.bin_t[0]
+        exact_b = MODEL.bin_sums(density.edges, MODEL.count_l())
+        seen = before & (density.count_b > 0)
+        truth = exact_b[seen].sum()
+        assert seen.any() and found.n_bins == seen.sum()
+        assert abs(found.log_inputs - np.log(truth)) < 0.7
+        share = truth / (truth + exact_b[curve.bin_t[0]])
+        assert found.share == pytest.approx(share, abs=0.15)
+        way = "below" if side == "low" else "above"
+        (line,) = left_out_lines(density, curve)
+        assert f"{way} z = {found.first:.6g}: {found.n_bins} bin" in line
+        whole = rule_curve(density, sum_scores(run, density, lambda x: x[:, 0] % 2), side, whole=True)
+        assert left_out(whole, density) is None and left_out_lines(density, whole) == []
