@@ -68,5 +68,5 @@ def test_a_file_beside_itself_is_refused_and_one_seed_of_two_files_is_said(folde
     require_apart(single)
     assert "have the same [run] seed" in seed_lines(single)[0]
     assert seed_lines([[run("a.h5", 1)], [run("b.h5", 2)]]) == []
-    with pytest.raises(UserError, match="a.h5 is given twice"):
+    with pytest.raises(UserError, match=r"a\.h5 is given twice"):
         require_apart([[run("a.h5", 1)], [run("../" + folder.name + "/a.h5", 1)]])
