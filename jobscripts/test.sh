@@ -60,7 +60,8 @@ serial_pytest() { # serial_pytest HALF ARGUMENTS...
 }
 first_serial_pytest() { serial_pytest 1 "${first_half[@]}"; }
 second_serial_pytest() {
-    serial_pytest 2 "${first_half[@]/#/--ignore=}" --ignore=tests/mpi --ignore=tests/slurm tests
+    serial_pytest 2 "${first_half[@]/#/--ignore=}" --ignore=tests/gpu --ignore=tests/mpi \
+        --ignore=tests/slurm tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its

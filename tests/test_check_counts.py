@@ -12,7 +12,7 @@ counts = loaded("tests/mpi/check_counts.py")
 FILES = [
     str(path.relative_to(ROOT))
     for path in sorted((ROOT / "tests").rglob("test_*.py"))
-    if path.relative_to(ROOT / "tests").parts[0] not in ("mpi", "slurm")
+    if path.relative_to(ROOT / "tests").parts[0] not in counts.RUN_APART
 ]
 
 

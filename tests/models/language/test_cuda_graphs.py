@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import torch
+from kv_cache_moves import moves_of
 from language_folders import DECODERS, save_decoder
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -92,31 +93,6 @@ def recorded(model):
     room = torch.zeros(kv_cache._proposed[1].shape[:2], dtype=torch.int64)
     kv_cache._run_positions = GraphCache(kv_cache._work, room, gpu=Gpu())
     return kv_cache, kv_cache._run_positions
-
-
-def moves_of(kv_cache, model, n_moves):
-    """Rewrite random tails, some of them token by token; return all z and rows that are seen."""
-    g = torch.Generator().manual_seed(1)
-    x = torch.randint(model.n_values, (W, D), generator=g)
-    seen = [kv_cache.evaluate(x)]
-    for move in range(n_moves):
-        t = int(torch.randint(D - 1, (1,), generator=g))
-        y = x.clone()
-        y[:, t:] = torch.randint(model.n_values, (W, D - t), generator=g)
-        if move % 3:
-            seen.append(kv_cache.propose(y, t))
-        else:
-            kv_cache.begin(t)
-            for site in range(t, D - 1):
-                kv_cache.extend(y[:, site])
-                seen.append(kv_cache.row())
-            kv_cache._score(y, t)
-        accepted = torch.rand(W, generator=g) < 0.5
-        kv_cache.accept(accepted)
-        x = torch.where(accepted[:, None], y, x)
-        if move % 10 == 9:
-            seen.append(kv_cache.evaluate(x))
-    return seen
 
 
 @pytest.mark.slow
