@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Sequence
@@ -82,12 +83,23 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
     total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
     if total != 499500.0:
         raise ArithmeticError(f"{name} computes {total} where 499500 is right")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if name != "cpu":
-        about = torch.cuda.get_device_properties(name)
-        gpu = str(getattr(about, "uuid", f"{visible or ''}/{name}"))
+        about, gpu = torch.cuda.get_device_properties(name), identity(name)
         name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
     return name, gpu, unseen
+
+
+def identity(device: str) -> str:
+    """Return what tells a GPU from others of its host, under whatever number a rank sees it.
+
+    "" for "cpu".
+    """
+    if device == "cpu":
+        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ""
+    # torch before 2.5, and devices that are not NVIDIA's, may have no uuid
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return str(uuid or f"{visible}/{device}")
 
 
 def free_bytes(device: str) -> int:
@@ -116,19 +128,26 @@ def peak_bytes(device: str) -> int:
     return _kilobytes("/proc/self/status", "VmHWM") * 1024
 
 
+def outside_bytes(device: str) -> int:
+    """Return the bytes of a GPU that are in use beyond what torch's allocator holds; 0 of a CPU.
+
+    They are the driver's, for recorded graphs and libraries, and those of other processes.
+    """
+    if device == "cpu":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free - torch.cuda.memory_reserved(device))
+
+
 def reset_peak(device: str) -> None:
-    """Let `peak_bytes` count from now on."""
+    """Let `peak_bytes` count from now on; what nothing uses any more is given back first."""
+    gc.collect()  # a KV cache and its graphs refer to each other
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     else:
         with suppress(OSError):  # where it is not allowed, peaks before now are counted, too
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def sharers(device: str, ranks_here: int) -> int:
-    """Return how many of a host's ranks share a rank's device, as `choose` deals them out."""
-    return ranks_here if device == "cpu" else -(-ranks_here // torch.cuda.device_count())
 
 
 def _kilobytes(path: str, key: str) -> int:

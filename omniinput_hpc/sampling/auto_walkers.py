@@ -51,7 +51,7 @@ class Trial:
 
     n_walkers: int  # W
     seconds: float  # for a move of all of them; infinite where the memory did not suffice
-    peak: int  # bytes allocated while they move
+    peak: int  # bytes taken while they move, those of recorded graphs too
     per_further_batch: int  # bytes that each further batch of the rank keeps
 
     def need(self, n_batches: int) -> int:
@@ -132,12 +132,14 @@ def try_rung(
     # CPU time if single-threaded, so that other load does not disturb the trial
     clock = time.process_time if (device, threads) == ("cpu", 1) else time.perf_counter
     devices.reset_peak(device)
-    before, times = devices.held_bytes(device), [float("inf")]
+    before, outside = devices.held_bytes(device), devices.outside_bytes(device)
+    times = [float("inf")]
     try:
         rung = _moved(make(), g, clock)  # allocates what it keeps
         while len(times) == 1 or sum(times[1:]) < TRIAL_SECONDS:
             times.append(_segment(rung, clock))
         held, peak, further = devices.held_bytes(device), devices.peak_bytes(device) - before, 0
+        peak += max(0, devices.outside_bytes(device) - outside)  # recorded graphs
         if several:  # what rungs share, such as a KV cache, is allocated already
             second = _moved(make(), g, clock)
             further = devices.held_bytes(device) - held

@@ -217,16 +217,27 @@ def _trials(
 
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
+    on_device = sharers(hosts, world.texts(devices.identity(device)), world.rank)
     share = auto_walkers.MEMORY_SHARE
     budget = auto_walkers.MemoryBudget(
         n_batches,
-        share * devices.free_bytes(device) / devices.sharers(device, ranks_here),
+        share * devices.free_bytes(device) / on_device,
         share * devices.free_bytes("cpu") / ranks_here,
         plan.bytes_of_records(g, n_batches / config.sampler.blocks) / config.sampler.block_walkers,
         devices.held_bytes(device),
         devices.held_bytes("cpu"),
     )
     return trial, budget, first.seconds
+
+
+def sharers(host_r: list[str], gpu_r: list[str], rank: int) -> int:
+    """Return how many ranks compute on a rank's device, given every rank's host and GPU.
+
+    GPUs are told apart by what identifies them, "" for a CPU: a launcher may show each rank one
+    alone, so that all call theirs the first.
+    """
+    place_r = list(zip(host_r, gpu_r, strict=True))
+    return place_r.count(place_r[rank])
 
 
 def _name(config: Config) -> str:

@@ -12,6 +12,7 @@ from toy_models import LatticeModel
 from omniinput_hpc.cli.common import to_toml
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, loop, plan
 from omniinput_hpc.sampling.restart import Existing, find_existing
@@ -129,3 +130,24 @@ def test_a_lack_of_memory_at_the_models_first_use_is_told(tmp_path):
     geometry = plan.geometry_of(config, model.n_values, model.n_sites)
     with pytest.raises(UserError, match="a batch of 8 inputs does not fit on cpu"):
         build.make_rungs(config, geometry, model, "cpu", [0])
+
+
+def test_ranks_that_share_a_gpu_are_counted_by_the_gpu():
+    eight = [f"GPU-{i}" for i in range(8)]
+    one_each = ["a"] * 8
+    assert [build.sharers(one_each, eight, rank) for rank in range(8)] == [1] * 8
+    assert build.sharers(one_each * 2, eight * 2, 3) == 2
+    assert build.sharers(["a"] * 3, ["GPU-0", "GPU-0", "GPU-1"], 1) == 2
+    assert build.sharers(["a", "a", "b"], ["", "", ""], 0) == 2  # CPUs: a host's ranks share it
+    assert build.sharers(["a", "b"], ["/cuda:0", "/cuda:0"], 0) == 1  # no uuid: by host
+
+
+def test_a_trials_memory_holds_what_graphs_take(tmp_path, monkeypatch):
+    built = build.build(WORLD, config_of(tmp_path), None)
+    trial, _, _ = build._trials(WORLD, built, ["a"])
+    monkeypatch.setattr(device, "peak_bytes", lambda name: 1000)
+    monkeypatch.setattr(device, "held_bytes", lambda name: 300)
+    outside = iter([50, 650, 50, 20])
+    monkeypatch.setattr(device, "outside_bytes", lambda name: next(outside))
+    assert trial(4).peak == 700 + 600
+    assert trial(4).peak == 700  # another process gave memory back meanwhile

@@ -8,6 +8,7 @@ is an index into the allowed tokens; probabilities are still those among all tok
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -185,6 +186,10 @@ class CausalLanguageModel:
 
     def _shared_kv_cache(self, n_walkers: int) -> KVCache:
         if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:
+            self._kv_cache = None
+            if self._scratch is not None and self._scratch.n_walkers != n_walkers:
+                self._scratch = None
+            gc.collect()  # a cache and its graphs refer to each other, and their memory is needed
             try:
                 self._kv_cache, self._scratch = self._whole(n_walkers), None
                 self._kv_cache.allocate()

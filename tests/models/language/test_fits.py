@@ -1,6 +1,7 @@
 """What a person is told of devices and memory: which device, how much, and that it does not fit."""
 
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -139,3 +140,57 @@ def test_a_gpu_is_described_by_its_name_its_driver_and_cudnn(tmp_path, monkeypat
         "GCC version:  gcc version 12.3.0\n"
     )
     assert device.gpu("cuda:0") == {**found, "gpu_driver": "570.124.06"}
+
+
+@pytest.fixture
+def a_gpu(monkeypatch):
+    """Stand for torch.cuda where memory is asked for: 80 bytes in all, 10 of them torch's."""
+    memory = SimpleNamespace(free=64, reserved=10)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda name: (memory.free, 80))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda name: memory.reserved)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda name: memory.reserved)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda name: memory.reserved)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    return memory
+
+
+def test_memory_outside_torchs_allocator_is_seen(a_gpu):
+    assert device.outside_bytes("cpu") == 0
+    assert device.outside_bytes("cuda:0") == 80 - 64 - 10
+
+
+class Cycle:
+    """What only the garbage collector finds, as a KV cache and its graphs."""
+
+    def __init__(self):
+        self.me = self
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:0"])
+def test_a_trial_begins_without_what_former_ones_left(a_gpu, name):
+    left = weakref.ref(Cycle())
+    assert left() is not None
+    device.reset_peak(name)
+    assert left() is None
+
+
+def test_a_cache_of_other_walkers_replaces_the_former_one(tmp_path):
+    save_decoder("llama", tmp_path)
+    model = causal_lm.build(CausalLm(kind="causal-lm", path=str(tmp_path), length=5), "cpu")
+    x = torch.zeros((2, 5), dtype=torch.int64)
+    z = model.kv_cache(2).output(x)
+    former, kept = weakref.ref(model.kv_cache(2)), model.cache_bytes
+    model.kv_cache(3)
+    assert former() is None
+    assert model.cache_bytes > kept
+    assert torch.equal(model.kv_cache(2).output(x), z)
+
+
+def test_a_gpu_is_told_from_others_by_its_uuid(monkeypatch):
+    uuids = {"cuda:0": "GPU-a", "cuda:1": "GPU-b", "cuda:2": None}
+    about = lambda name: SimpleNamespace(uuid=uuids[name])  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_properties", about)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+    names = ["cpu", "cuda:0", "cuda:1", "cuda:2"]
+    assert [device.identity(name) for name in names] == ["", "GPU-a", "GPU-b", "5,6,7/cuda:2"]
