@@ -105,6 +105,8 @@ class Offers:
         kernels that ask for as many inputs; a kernel compares its `version` to see whether another
         kernel has replaced its inputs.
     cache_bytes : returns the memory that the KV cache takes now; 0 without one
+    without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" where it has
+        them, and where there is nothing to say
     render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
     """
 
@@ -116,6 +118,7 @@ class Offers:
     prefixes: Prefixes | None
     kv_cache: Callable[[int], KVCache] | None
     cache_bytes: Callable[[], int]
+    without_graphs: Callable[[], str]
     render: Callable[[torch.Tensor], list[Any]] | None
 
 
@@ -147,5 +150,6 @@ def offers_of(model: Any) -> Offers:
         prefixes=prefixes,
         kv_cache=method("kv_cache"),
         cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
+        without_graphs=lambda: str(getattr(model, "without_graphs", "")),
         render=method("render"),
     )

@@ -82,6 +82,7 @@ class Run:
     totals: Totals  # of the counted rounds since this process began
     burn_in: Totals  # of its burn-in rounds
     n_compared: int = 0  # how often outputs had been compared when the last round ended
+    n_eager: int = 0  # ranks that were found to evaluate without CUDA graphs
 
     @property
     def held(self) -> range:
@@ -143,6 +144,7 @@ def sample(run: Run) -> None:
         run.progress.committed(run.next_round, tried_k2[:, 1] / tried_k2[:, 0])
         if run.next_round in (first_round, -1):
             warn_of_bins(run)
+            warn_of_eager_passes(run)
         if run.next_round == first_warning:
             warn(run)
         run.next_round += 1
@@ -338,6 +340,22 @@ def warn_of_bins(run: Run) -> None:
         log.warning("warning: %s of burn-in's outputs fell outside the bins: %s", share, where)
 
 
+def warn_of_eager_passes(run: Run) -> None:
+    """Log how many ranks evaluate without CUDA graphs, if they have become more, and why.
+
+    Neighbours wait for each other, so that one such rank slows all. All ranks call this.
+    """
+    reasons = run.world.texts(run.rungs[0].walkers.model.offers.without_graphs())
+    slow = [rank for rank, reason in enumerate(reasons) if reason]
+    if len(slow) > run.n_eager and run.world.rank == 0:
+        log.warning(
+            "warning: %d of %d ranks evaluate the model without CUDA graphs, which may take a "
+            "multiple of the time, and all ranks wait for them: %s (rank %d)",
+            len(slow), len(reasons), reasons[slow[0]], slow[0],
+        )  # fmt: skip
+    run.n_eager = len(slow)
+
+
 def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> str:
     """Return where outputs were that fell outside the bins, and where these begin or end."""
     (lowest, highest), (lower, upper) = extremes, ends
@@ -347,10 +365,11 @@ def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> s
 
 
 def warn(run: Run) -> None:
-    """Log what only shows while running: rungs outside the bins, pairs that never swap.
+    """Log what only shows while running: rungs outside the bins, pairs that never swap, no graphs.
 
     All ranks call this.
     """
+    warn_of_eager_passes(run)
     beta_k, moves_k2, swaps_k2 = run.beta_k(), run.totals.moves_k2, run.totals.swaps_k2
     if run.world.rank != 0:
         return

@@ -1,6 +1,7 @@
 """The central loop: the order of a round, totals, and what a stop drops."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -195,3 +196,29 @@ def test_warnings_name_the_rungs(tmp_path, log_lines):
         "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
         "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
     ]
+
+
+@pytest.mark.parametrize("reasons", [["", "", ""], ["", "it waits", "other bits"]])
+def test_ranks_without_graphs_are_counted_once(tmp_path, log_lines, monkeypatch, reasons):
+    run = begin(config_of(tmp_path, *SMALL))
+    monkeypatch.setattr(type(run.world), "texts", lambda world, own: [own, *reasons[1:]])
+    loop.sample(run)
+    loop.warn(run)
+    run.writer.close()
+    said = [line for line in log_lines if "without CUDA graphs" in line]
+    if any(reasons):
+        assert len(said) == 1  # it is looked at several times, because graphs come late
+        assert "2 of 3 ranks evaluate the model without CUDA graphs" in said[0]
+        assert said[0].endswith("wait for them: it waits (rank 1)")
+    else:
+        assert said == []
+
+
+def test_a_models_reason_reaches_the_log(tmp_path, log_lines):
+    run = begin(config_of(tmp_path, *SMALL))
+    offers = run.rungs[0].walkers.model.offers
+    run.rungs[0].walkers.model.offers = replace(offers, without_graphs=lambda: "it waits")
+    loop.warn_of_eager_passes(run)
+    run.writer.close()
+    (line,) = log_lines
+    assert "1 of 1 ranks" in line and "it waits" in line

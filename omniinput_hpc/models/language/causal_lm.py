@@ -184,6 +184,12 @@ class CausalLanguageModel:
         caches = (self._kv_cache, self._scratch)
         return sum(cache.n_bytes for cache in caches if cache is not None)
 
+    @property
+    def without_graphs(self) -> str:
+        """Why a GPU evaluates without CUDA graphs; "" where it has them, and on a CPU."""
+        caches = (self._kv_cache, self._scratch)
+        return next((c.without_graphs for c in caches if c is not None and c.without_graphs), "")
+
     def _shared_kv_cache(self, n_walkers: int) -> KVCache:
         if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:
             self._kv_cache = None

@@ -61,7 +61,8 @@ class KVCache:
         self._proposed = (kv, hidden, scores)
         self._run_positions: Callable[[torch.Tensor, int], object] = self._work
         if hidden.is_cuda:
-            self._run_positions = GraphCache(self._work, token_ids.new_zeros(hidden.shape[:2]))
+            buffer = token_ids.new_zeros(hidden.shape[:2])
+            self._run_positions = GraphCache(self._work, buffer, written=self._keys_and_values)
         self._current: tuple[torch.Tensor, ...] = ()
         self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
         self._n_shared = 0  # positions before it are equal in both
@@ -72,6 +73,11 @@ class KVCache:
     def n_bytes(self) -> int:
         """Memory of the proposals, and of the current inputs once it is allocated."""
         return sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
+
+    @property
+    def without_graphs(self) -> str:
+        """Why a GPU evaluates without CUDA graphs; "" where it has them, and on a CPU."""
+        return str(getattr(self._run_positions, "refusal", ""))
 
     def allocate(self) -> None:
         """Allocate the current inputs' part now; else the first `accept` does."""
@@ -176,6 +182,10 @@ class KVCache:
         kv, hidden, _ = self._proposed
         some = hidden[begin : begin + len(tokens)]
         return some.copy_(self._decoder.run(tokens, begin, kv))
+
+    def _keys_and_values(self, begin: int, n: int) -> torch.Tensor:
+        """Return the proposals' keys and values of n positions from `begin` on."""
+        return self._proposed[0].narrow(self._dims[0][0], begin, n)
 
     def _begin_whole(self, x: torch.Tensor) -> None:
         self._from = self._at = self._n_shared = 0
