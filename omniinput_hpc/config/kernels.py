@@ -140,7 +140,7 @@ class LmConditional(KernelTable):
     suffix_lengths: Lengths | None = Field(
         None,
         description="`[shortest, longest]` suffix, drawn log-uniformly; where it is left out 1 to "
-        "`length`, and a tenth of them the whole input.",
+        "`length`, and a tenth of them the whole input (six tenths with `look_ahead`).",
     )
 
     look_ahead: bool = Field(

@@ -61,8 +61,21 @@ class Kernel(Protocol):
         """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
         ...
 
-    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
-        """Change `tuned` after a round of the first part of burn-in, by what the model says."""
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+    ) -> torch.Tensor | None:
+        """Search for inputs to learn from; return W of them, int64 [W, D], if any.
+
+        After some rounds of the first part of burn-in. `like` are W inputs, `n_hot` says how many
+        batches of W inputs may be looked at.
+        """
+        ...
+
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
+        """Change `tuned` after a round of the first part of burn-in, by what the model says of x.
+
+        x : int64 [n W, D], the W = `n_walkers` of the rung, and what all rungs' searches found
+        """
         ...
 
 

@@ -76,7 +76,13 @@ class DiscreteLangevin:
         alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
         self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
 
-    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+    ) -> torch.Tensor | None:
+        """Return None: nothing is learned."""
+        return None
+
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
         """Do nothing."""
 
     def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:

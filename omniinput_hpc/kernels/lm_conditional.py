@@ -16,8 +16,8 @@ from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.exploration import Explorer
 from omniinput_hpc.kernels.parts.look_ahead import LookAhead
+from omniinput_hpc.kernels.parts.search import Search, likeliest
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
@@ -81,7 +81,7 @@ class LmConditional(Untuned):
         self._suffix = self.parts.index("suffix")
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
         self._looks_ahead = options.look_ahead
-        self._seen: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._found: Texts | None = None  # between `search` and `learn`
         self.tuned = np.zeros(options.n_tuned)
 
     @property
@@ -137,8 +137,6 @@ class LmConditional(Untuned):
             ahead,
             _accept_lead(accepted, cache_new, cache),
         )
-        if self._looks_ahead and beta is not None:
-            self._seen = (accept(accepted, x_new, x), cache.log_p, cache.log_z)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted, span.part)
 
@@ -306,27 +304,50 @@ class LmConditional(Untuned):
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
     @torch.no_grad()
-    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
-        """Learn where texts lead, on canonical ensembles colder than the model (b > 1).
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+    ) -> torch.Tensor | None:
+        """Search for texts that weigh much, on canonical ensembles colder than the model (b > 1).
 
-        From the walkers, and from texts that are drawn to find more than they did.
+        Return the likeliest, int64 [W, D], for all rungs; what else was found waits for `learn`.
         """
-        n_sites, m = self._model.n_sites, self._model.n_sites - self._first
-        b = ensemble.beta / m if isinstance(ensemble, Canonical) else 0.0
-        if self._seen is None or b <= 1.0 or n_sites <= CONTEXT_LENGTH:
-            return
-        x, log_p, log_z = self._seen
+        b = self._learning_exponent(ensemble)
+        if b is None:
+            return None
+        self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, len(like))
 
         def begin(x: torch.Tensor) -> conditionals.Conditionals:
             return conditionals.begin(self._conditional_logits, self._kv_cache, x, 0)
 
-        explorer = Explorer(begin, x, self._model.n_values, self._first, b, stream)
-        walkers = Texts(
-            x.cpu().numpy(), log_p.double().cpu().numpy(), log_z.cpu().numpy(),
-            np.zeros(len(x), dtype=bool),
-        )  # fmt: skip
-        texts = explorer.texts(self._known).with_others(walkers)
+        search = Search(begin, like, self._model.n_values, self._first, b, stream)
+        self._found = search.found(self._known, n_hot)
+        return torch.from_numpy(likeliest(self._found, len(like))).to(like.device)
+
+    @torch.no_grad()
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
+        """Learn where texts lead, from what `search` found and from others, int64 [n W, D]."""
+        b = self._learning_exponent(ensemble)
+        if b is None or (self._known is None and self._found is None):
+            return
+        self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n_walkers)
+        of_walker = torch.full((n_walkers,), b, dtype=torch.float64, device=x.device)
+        caches = [self._evaluate(batch, of_walker, b, None) for batch in x.split(n_walkers)]
+        log_p, log_z = (
+            torch.cat(parts).double().cpu().numpy()
+            for parts in zip(*((cache.log_p, cache.log_z) for cache in caches), strict=True)
+        )
+        texts = Texts(x.cpu().numpy(), log_p, log_z, np.zeros(len(x), dtype=bool))
+        if self._found is not None:
+            texts, self._found = self._found.with_others(texts), None
         self.tuned = learn(self._known, texts, b, self._model.n_values, self._first).numbers()
+
+    def _learning_exponent(self, ensemble: Ensemble) -> float | None:
+        """Return b of an ensemble that looks ahead; None where nothing is to be learned."""
+        n_sites = self._model.n_sites
+        if not self._looks_ahead or not isinstance(ensemble, Canonical):
+            return None
+        b = float(ensemble.beta / (n_sites - self._first))
+        return b if b > 1.0 and n_sites > CONTEXT_LENGTH else None
 
 
 def _clone(lead: torch.Tensor | None) -> torch.Tensor | None:

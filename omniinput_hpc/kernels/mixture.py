@@ -79,7 +79,14 @@ class Mixture:
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
-    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+    ) -> torch.Tensor | None:
+        """Let each kernel search; return what the first found that did."""
+        found = [kernel.search(ensemble, like, stream, n_hot) for kernel in self._kernels]
+        return next((x for x in found if x is not None), None)
+
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
         """Let each kernel learn."""
         for kernel in self._kernels:
-            kernel.learn(ensemble, stream)
+            kernel.learn(ensemble, x, n_walkers)

@@ -62,7 +62,13 @@ class Untuned:
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Do nothing."""
 
-    def learn(self, ensemble: Ensemble, stream: DeviceStream) -> None:
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+    ) -> torch.Tensor | None:
+        """Return None: nothing is learned."""
+        return None
+
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
         """Do nothing."""
 
 

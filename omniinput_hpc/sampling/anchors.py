@@ -172,7 +172,7 @@ def found_texts(
     """
     offers = offers_of(model)
     begin = partial(begin_anew, offers)
-    texts = Explorer(begin, like, model.n_values, offers.predicted_from, b, stream).texts(None)
+    texts = Explorer(begin, like, model.n_values, offers.predicted_from, b, stream).texts()
     log_p_i, log_w_i = texts.log_p.sum(axis=1), texts.log_z.sum(axis=1)
     tempered = np.flatnonzero(texts.tempered)
     w = np.exp(log_w_i[tempered] - log_w_i[tempered].max())

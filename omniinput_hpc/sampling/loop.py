@@ -31,6 +31,9 @@ from omniinput_hpc.tempering.ensembles import Canonical
 EQUILIBRATION_SHARE = 4
 """The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
 
+SEARCH_SHARE = 1.0
+"""Of burn-in's moves since the last search: so many batches of inputs a search looks at."""
+
 OUTSIDE = 0.01
 """The share of burn-in's outputs that may fall outside the bins without a word."""
 
@@ -194,11 +197,27 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
 
 
 def learn(run: Run) -> None:
-    """Let the kernels learn from the model, at the end of a round of burn-in's first part."""
+    """Let the kernels learn, at the end of a round of burn-in's first part.
+
+    All ranks call this. After 1, 2, 4, 8, ... rounds rungs search for what is likely, and all
+    rungs learn from what any has found.
+    """
     burn_in = run.config.run.burn_in
-    if run.next_round < -(burn_in // EQUILIBRATION_SHARE):
+    if not run.config.kernel.learns_ahead or run.next_round >= -(burn_in // EQUILIBRATION_SHARE):
+        return
+    g, rounds = run.geometry, run.next_round + burn_in + 1
+    found_kwd = np.zeros((g.n_rungs, g.n_walkers, g.n_sites), dtype=np.int64)
+    if rounds & (rounds - 1) == 0:
+        since = rounds - rounds // 2
+        n_hot = max(1, round(SEARCH_SHARE * since * run.config.sampler.moves_per_round))
         for rung in run.rungs:
-            rung.learn(run.next_round + burn_in)
+            found = rung.search(rounds - 1, n_hot)
+            if found is not None:
+                found_kwd[rung.k] = found + 1  # 0: this rung has found nothing
+        found_kwd = run.world.sum(found_kwd)
+    some = found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1
+    for rung in run.rungs:
+        rung.learn(some)
 
 
 def check_outputs(run: Run) -> None:

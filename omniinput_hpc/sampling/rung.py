@@ -158,9 +158,14 @@ class Rung:
             self.learner.after_segment()
             self._bring_inside()
 
-    def learn(self, rounds_before: int) -> None:
-        """Let the kernel learn from what the model says, after a round of burn-in."""
-        self.walkers.learn(rng.generator(self._seed, "look-ahead", self.k, rounds_before))
+    def search(self, rounds_before: int, n_hot: int) -> NDArray[np.int64] | None:
+        """Return inputs to learn from, [W, D], after a round of burn-in; None: it finds none."""
+        random = rng.generator(self._seed, "look-ahead", self.k, rounds_before)
+        return self.walkers.search(random, n_hot)
+
+    def learn(self, found: NDArray[np.int64]) -> None:
+        """Let the kernel learn from the walkers and what all rungs found, [n W, D]."""
+        self.walkers.learn(found)
 
     def freeze(self) -> None:
         """End learning, whether or not it has come to its end.

@@ -138,11 +138,17 @@ class Walkers:
         self.ensemble.after_move(self._placed.z)
         return self._placed, info
 
-    def learn(self, generator: np.random.Generator) -> None:
-        """Let the kernel learn, in burn-in; see `Kernel.learn`."""
+    def search(self, generator: np.random.Generator, n_hot: int) -> NDArray[np.int64] | None:
+        """Return inputs to learn from, [W, D], if the kernel finds any; see `Kernel.search`."""
         n_walkers, n_sites = self.state.x.shape
         stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
-        self.kernel.learn(self.ensemble, stream)
+        found = self.kernel.search(self.ensemble, self.state.x, stream, n_hot)
+        return None if found is None else np.asarray(found.cpu().numpy())
+
+    def learn(self, found: NDArray[np.int64]) -> None:
+        """Let the kernel learn from the walkers and from what was found, [n W, D]."""
+        x = torch.cat([self.state.x, torch.from_numpy(found).to(self._device)])
+        self.kernel.learn(self.ensemble, x, len(self.state.x))
 
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""

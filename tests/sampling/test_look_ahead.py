@@ -1,5 +1,7 @@
 """Whole runs that look ahead: the density is exact, bits are those of any number of ranks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import run_tools
@@ -7,9 +9,12 @@ from language_folders import save_decoder
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
+from omniinput_hpc.zoo.passages import planted_passages
 
 INPUT = """
 [run]
@@ -111,3 +116,93 @@ def test_ranks_change_no_bit(whole, tmp_path):
     done = run_tools.run(toml, ranks=2)
     assert done.returncode == 0, done.stderr
     run_tools.assert_same(path, whole)
+
+
+PASSAGES = {"n_sites": 12, "n_values": 48, "n_passages": 5, "enter_bits": 12}
+LOW = 1.6
+"""Outputs below it are passages, or partly so."""
+
+
+def deviations(tmp_path, rounds):
+    """Run 7 rungs to b = 1.4; return whether converged, and z-scores: of bins below LOW, others."""
+    toml, path = write(tmp_path)
+    options = ", ".join(f"{name} = {value}" for name, value in PASSAGES.items())
+    betas = [11 * b for b in (0.0, 0.5, 0.8, 1.0, 1.15, 1.28, 1.4)]
+    text = toml.read_text().split("[model]")[0].replace("rounds = 2", f"rounds = {rounds}")
+    text = (
+        text.replace("burn_in = 4", "burn_in = 8")
+        + f"""
+[model]
+kind = "python"
+factory = "omniinput_hpc.zoo.passages:planted_passages"
+options = {{ {options} }}
+[sampler]
+walkers = 16
+steps = 5
+exchanges = 4
+[ladder]
+betas = {betas}
+[kernel]
+name = "lm-conditional"
+look_ahead = true
+[bins]
+lower = -0.01
+upper = 9.99
+width = 0.05
+[samples]
+every = 5
+"""
+    )
+    toml.write_text(text)
+    assert launch.main([str(toml)]) == 0
+    with open_run(path) as run:
+        density = density_of_run(run)
+    exact_b = planted_passages("cpu", **PASSAGES).log_g(density.edges)
+    use_b = (density.effective_b >= 10) & np.isfinite(density.log_g_b)
+    use_b &= density.log_g_error_b > 0
+    low_b = density.edges[:-1] < LOW
+    some = [use_b & low_b, use_b & ~low_b]
+    low, high = (((density.log_g_b - exact_b) / density.log_g_error_b)[use] for use in some)
+    return density.verdict, low, high
+
+
+def rms(z):
+    return float(np.sqrt(np.mean(z**2)))
+
+
+@pytest.mark.slow
+def test_passages_entered_once_in_4096_are_counted(tmp_path):
+    """Both phases and what lies between, with errors that are right."""
+    verdict, low, high = deviations(tmp_path, 32)
+    assert verdict.converged, verdict.reasons
+    assert len(low) >= 8
+    assert np.abs(np.concatenate([low, high])).max() < 4.0
+    assert 0.5 < rms(low) < 1.7, "a few bins of one run, and they go together"
+    assert 0.6 < rms(high) < 1.4
+
+
+@pytest.mark.slow
+def test_psi_forgotten_backward_is_noticed_in_the_density(tmp_path, monkeypatch):
+    """The wrong variant of `tests/kernels/parts/test_look_ahead.py` in a whole run."""
+    right = LmConditional.step
+
+    def forgetful(self, state, ensemble, stream):
+        if state.cache is not None and state.cache.lead is not None:
+            calls = []
+            log_q = type(self)._log_q
+
+            def once(cache, b, span):
+                calls.append(cache)
+                if len(calls) == 2:  # backward
+                    cache = replace(cache, lead=None, ahead=None)
+                return log_q(self, cache, b, span)
+
+            self._log_q = once
+        try:
+            return right(self, state, ensemble, stream)
+        finally:
+            self.__dict__.pop("_log_q", None)
+
+    monkeypatch.setattr(LmConditional, "step", forgetful)
+    verdict, low, _ = deviations(tmp_path, 12)
+    assert not len(low) or not verdict.converged or np.abs(low).max() > 5.0

@@ -34,6 +34,8 @@ SEED_GAIN = 1.0
 """The gain of contexts whose endings are tried as beginnings of texts."""
 MAX_COUNT = 100.0
 """Weight of what earlier rounds saw, in occurrences."""
+MIN_COUNT = 8.0
+"""Occurrences after which a context may lead to less than its shorter endings do."""
 MEMORY = 4
 """Sites over which the log-sums of ordinary text are taken to depend on each other."""
 N_PASSES = 3
@@ -151,13 +153,25 @@ class Continuations:
         z = np.exp(self.log_z)
         rest = np.maximum(z - np.bincount(context, p, n), MIN_REST * z)
         alone = self.length == 1
+        # What was not seen after a context a few times is no sign that it never comes: it leads at
+        # least where its shorter ending leads.
+        rarely_seen = self._rarely_seen()
         for more in range(1, n_sites):
             ahead = np.exp(gain_nc[more - 1])
             ordinary = 1.0 + float(self.share[alone] @ (ahead[alone] - 1.0))
             ordinary = max(ordinary, MIN_REST)
             total = rest * ordinary + np.bincount(context, p * ahead[to], n)
             gain_nc[more] = np.log(total) - self.growth - np.log(ordinary)
+            for some, ending in rarely_seen:
+                gain_nc[more, some] = np.maximum(gain_nc[more, some], gain_nc[more, ending])
         return gain_nc
+
+    def _rarely_seen(self) -> list[tuple[IntArray, IntArray]]:
+        """Return contexts seen a few times, and their shorter endings, the shortest first."""
+        shorter, length = self.index_of(self.values, shortened=True), self.length
+        few = (self.count < MIN_COUNT) & (shorter >= 0)
+        some_l = [np.flatnonzero(few & (length == n)) for n in range(2, CONTEXT_LENGTH + 1)]
+        return [(some, shorter[some]) for some in some_l]
 
     def seeds(self, n_sites: int) -> IntArray:
         """Return whole contexts that lead somewhere, int64 [n, CONTEXT_LENGTH]."""
@@ -200,11 +214,21 @@ def learn(
     Parameters
     ----------
     old : what was known
-    texts : N > 0 inputs; some must be tempered draws
+    texts : N > 0 inputs; where nothing was known some must be tempered draws. Without any, what is
+        known of ordinary text stays
     b : exponent, not 1
     n_values, first : V, and the first predicted site (0 and 1 alike: site 1 has a context)
     """
     merged = _merge(old, texts, b, n_values, max(first, 1))
+    n_sites = texts.x.shape[1]
+    if texts.tempered.any():
+        merged = _with_ordinary(merged, texts, n_values, first)
+    gain_nc = merged.gains(n_sites)
+    return _pruned(merged, gain_nc)
+
+
+def _with_ordinary(merged: Continuations, texts: Texts, n_values: int, first: int) -> Continuations:
+    """Return what is known with the growth and the shares of ordinary text, from tempered draws."""
     n_sites = texts.x.shape[1]
     at = _contexts_of(merged, texts)
     # Most sites of tempered draws are ordinary; those that lead elsewhere are then left out.
@@ -218,9 +242,7 @@ def learn(
         merged = replace(merged, growth=growth, share=share)
         ordinary_c = merged.gains(n_sites)[n_sites // 2] < 1.0
         growth = _growth(texts.log_z, use & ordinary_c[at], growth)
-    merged = replace(merged, growth=growth)
-    gain_nc = merged.gains(n_sites)
-    return _pruned(merged, gain_nc)
+    return replace(merged, growth=growth)
 
 
 def _merge(
@@ -243,9 +265,12 @@ def _merge(
     index = np.searchsorted(keys, keys_of(context))
     pairs, _, log_p, weight = _means(index * n_values + value, log_p, weight)
     values = values[first_c]
+    share = np.zeros(len(values))
+    if old is not None:
+        share[np.searchsorted(keys, keys_of(old.values))] = old.share
     return Continuations(
         b, 0.0 if old is None else old.growth, values, log_z, np.minimum(count, MAX_COUNT),
-        np.zeros(len(values)), pairs // n_values, pairs % n_values, log_p,
+        share, pairs // n_values, pairs % n_values, log_p,
         np.minimum(weight, MAX_COUNT),
     )  # fmt: skip
 

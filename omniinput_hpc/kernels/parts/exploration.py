@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.kernels.parts.categorical import pick
-from omniinput_hpc.kernels.parts.continuations import Continuations, Texts
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 
@@ -66,20 +66,19 @@ class Explorer:
         """CONTEXT_LENGTH, or all of a shorter input."""
         return min(CONTEXT_LENGTH, self.like.shape[1])
 
-    def texts(self, known: Continuations | None) -> Texts:
+    def texts(self) -> Texts:
         """Return `N_BATCHES` times W texts.
 
         Number i is of kind i % `N_KINDS`. The first half: first values are spread evenly, 0 to 3
         hot steps take what is rare, and the rest is drawn as at b (kinds 0 to 3) or far colder. The
-        second half begins with the end of a context that is known to lead somewhere, or with one of
-        the beginnings after which the model was surest.
+        second half begins with one of the beginnings after which the model was surest, or with the
+        end of one.
         """
-        n_sites, device = self.like.shape[1], self.like.device
-        ends = np.zeros((0, self.context), dtype=np.int64)
-        if known is not None and self.context == CONTEXT_LENGTH:
-            ends = known.seeds(n_sites)
-        surest = torch.from_numpy(self.surest()).to(device)
-        seeds = torch.from_numpy(ends).to(device) if len(ends) else surest
+        surest = torch.from_numpy(self.surest()).to(self.like.device)
+        return self._extended(surest, surest)
+
+    def _extended(self, seeds: torch.Tensor, surest: torch.Tensor) -> Texts:
+        """Return `N_BATCHES` times W texts, see `texts`."""
         found = [self._batch(i, seeds, surest) for i in range(N_BATCHES)]
         x, log_p, log_z = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         return Texts(x, log_p, log_z, np.arange(len(x)) % N_KINDS == 0)

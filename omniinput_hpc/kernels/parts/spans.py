@@ -12,6 +12,8 @@ from omniinput_hpc.errors import UserError
 
 FULL_LENGTH_SHARE = 0.1
 """Share of suffixes of full length, on top of the log-uniform distribution (the default's)."""
+FULL_LENGTH_SHARE_AHEAD = 0.6
+"""The same with `look_ahead`, where a whole input is nearly an independent draw."""
 MAX_BLOCK_LENGTH = 8
 """Length of the longest block where the input file names none."""
 
@@ -37,7 +39,8 @@ class SpanSchedule:
         self._parts = np.cumsum(weights) / np.sum(weights)
         block = _range("block_lengths", options.block_lengths, n_sites)
         suffix = _range("suffix_lengths", options.suffix_lengths, n_sites)
-        whole = FULL_LENGTH_SHARE if options.suffix_lengths is None else 0.0
+        share = FULL_LENGTH_SHARE_AHEAD if options.look_ahead else FULL_LENGTH_SHARE
+        whole = share if options.suffix_lengths is None else 0.0
         self._lengths = {
             "block": _log_uniform(*(block or (min(2, n_sites), min(MAX_BLOCK_LENGTH, n_sites)))),
             "suffix": _log_uniform(*(suffix or (1, n_sites)), whole),

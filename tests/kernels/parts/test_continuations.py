@@ -1,6 +1,6 @@
 """What is learned of continuations: exact where all are known, found again in the run file."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -113,6 +113,36 @@ def test_what_is_learned_approaches_the_exact_sums():
     assert known.gains(N_SITES)[-1, index] == pytest.approx(sums[-1, 0] - ordinary, abs=0.15)
     assert sums[-1, 0] - ordinary > 1.0
     assert known.growth == pytest.approx(sums[1, 1:].mean(), abs=0.1)
+
+
+def test_texts_that_are_no_draws_leave_ordinary_text_as_it_was():
+    log_p = markov_table()
+    known = learn(None, drawn_texts(log_p, 400), B, N_VALUES, 1)
+    others = replace(drawn_texts(log_p, 50, 2), tempered=np.zeros(50, dtype=bool))
+    again = learn(known, others, B, N_VALUES, 1)
+    assert again.growth == known.growth
+    kept = again.index_of(known.values)
+    same = (kept >= 0) & (again.length[kept] == known.length)
+    np.testing.assert_array_equal(again.share[kept[same]], known.share[same])
+    assert known.share.any()
+
+
+@pytest.mark.parametrize("count", [1.0, 100.0])
+def test_a_context_seen_once_leads_at_least_where_its_ending_leads(count):
+    """[2, 1] never went on to the sure 3 yet; [1] is known to."""
+    values = np.array([[-1, -1, -1, 1], [-1, -1, 2, 1], [-1, -1, -1, 3]])
+    order = np.argsort(keys_of(values))
+    z = np.array([-0.5, -0.5, -0.02])[order]
+    at = {tuple(v): i for i, v in enumerate(values[order].tolist())}
+    one, three = at[-1, -1, -1, 1], at[-1, -1, -1, 3]
+    known = Continuations(
+        B, -0.5, values[order], z, np.full(3, count), np.zeros(3),
+        np.array([one, three]), np.array([3, 3]), np.array([-0.6, -0.01]), np.ones(2),
+    )  # fmt: skip
+    gain_c = known.gains(N_SITES)[-1]
+    assert gain_c[one] > 1.0
+    longer = gain_c[at[-1, -1, 2, 1]]
+    assert longer == gain_c[one] if count == 1.0 else abs(longer) < 0.1
 
 
 def test_numbers_hold_everything():

@@ -1,0 +1,176 @@
+"""The search of burn-in for what a language model is sure of, memorized texts above all.
+
+A memorized text is rarely begun and then nearly certain, and it may begin at any site. So many hot
+texts are drawn, and the few values before their sharpest rows are tried as beginnings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.kernels import CONTEXT_LENGTH
+from omniinput_hpc.kernels.parts.continuations import (
+    NOTHING,
+    SEED_GAIN,
+    Continuations,
+    Texts,
+    contexts_of,
+)
+from omniinput_hpc.kernels.parts.exploration import N_KINDS, Explorer
+from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+N_HOT_BATCHES = 16
+"""Batches of hot texts where nobody says how many."""
+N_CANDIDATES = 4
+"""Batches of contexts that are tried as beginnings, with each length."""
+MIN_LENGTH = 2
+"""Of the contexts that are tried as beginnings; every first value is tried anyway."""
+
+
+class Search(Explorer):
+    """Draws texts from a model at exponent b, given what is known of it (see `Explorer`)."""
+
+    def found(self, known: Continuations | None, n_hot: int = N_HOT_BATCHES) -> Texts:
+        """Return as many texts as `Explorer.texts`, after a search in `n_hot` times W hot ones.
+
+        Those of the second half begin with the end of a context that is known to lead somewhere, or
+        with one of the contexts after which the model was surest.
+        """
+        surest = self.surest_contexts(known, n_hot)
+        ends = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
+        if known is not None:
+            ends = known.seeds(self.like.shape[1])
+        if not len(surest):  # such texts begin as the others do
+            surest = np.full((1, CONTEXT_LENGTH), NOTHING)
+        device = self.like.device
+        ends = ends if len(ends) else surest
+        return self._extended(
+            torch.from_numpy(ends).to(device), torch.from_numpy(surest).to(device)
+        )
+
+    def surest_contexts(self, known: Continuations | None, n_hot: int = N_HOT_BATCHES) -> IntArray:
+        """Return contexts after which rows stay sharpest, the best first, [n, CONTEXT_LENGTH].
+
+        Those that are known to lead somewhere are left out. Values before a context's first are
+        `NOTHING`: of the endings that do as well, the shortest is taken.
+        """
+        contexts = self._candidates(known, n_hot)
+        if not len(contexts):
+            return contexts
+        lengths = range(MIN_LENGTH, CONTEXT_LENGTH + 1)
+        column = np.arange(CONTEXT_LENGTH)
+        tries = [
+            np.where(column < CONTEXT_LENGTH - length, NOTHING, contexts) for length in lengths
+        ]
+        sure_ln = self._sureness(np.concatenate(tries)).reshape(len(lengths), -1)
+        shortest = np.argmax(sure_ln >= sure_ln.max(axis=0) - 1.0, axis=0)
+        chosen = np.stack(tries)[shortest, np.arange(len(contexts))]
+        order = np.argsort(-sure_ln.max(axis=0), kind="stable")
+        chosen = chosen[order]
+        _, first = np.unique(chosen, axis=0, return_index=True)
+        return np.asarray(chosen[np.sort(first)][: len(self.like)])
+
+    def _candidates(self, known: Continuations | None, n_hot: int) -> IntArray:
+        """Return `N_CANDIDATES` times W contexts before the sharpest rows of hot texts."""
+        n_sites, room = self.like.shape[1], N_CANDIDATES * len(self.like)
+        best = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
+        sure = np.zeros(0)
+        gain_c = None if known is None else known.gains(n_sites).max(axis=0)
+        for batch in range(n_hot):
+            x, log_z = self._hot_texts(batch, n_hot)
+            values = contexts_of(x).reshape(-1, CONTEXT_LENGTH)
+            sure_new = log_z[:, 1:].ravel()
+            keep = values[:, -MIN_LENGTH] != NOTHING
+            keep[keep] = sure_new[keep] >= (sure.min() if len(sure) == room else -np.inf)
+            values, sure_new = values[keep], sure_new[keep]
+            if known is not None and gain_c is not None and len(values):
+                at = known.index_of(values)
+                new = (at < 0) | (gain_c[at] < SEED_GAIN)
+                values, sure_new = values[new], sure_new[new]
+            best, sure = np.concatenate([best, values]), np.concatenate([sure, sure_new])
+            best, first = np.unique(best, axis=0, return_index=True)
+            order = np.argsort(-sure[first], kind="stable")[:room]
+            best, sure = best[order], sure[first][order]
+        return best
+
+    def _hot_texts(self, batch: int, n_batches: int) -> tuple[IntArray, FloatArray]:
+        """Return W texts, each as hot as it comes, and ln Z at b, float64 [W, D]."""
+        x = torch.zeros_like(self.like)
+        n_walkers, n_sites = x.shape
+        number = torch.arange(n_walkers, device=x.device) + batch * n_walkers
+        log_z = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+        hot = self.b * self.stream.uniform(n_walkers) ** 2
+        own = torch.full_like(hot, self.b)
+        prefixes = self.begin(x)
+        for t in range(n_sites):
+            u = self.stream.uniform(n_walkers)
+            if t < self.first:
+                x[:, t] = self._first_value(t, number, n_batches, u)
+            else:
+                row = prefixes.row()
+                x[:, t], _ = draw_scaled(row, hot, u)
+                log_z[:, t] = log_sums(row, own)
+            if t + 1 < n_sites:
+                prefixes.extend(x[:, t])
+        return x.cpu().numpy(), log_z.cpu().numpy()
+
+    def _sureness(self, contexts: IntArray) -> FloatArray:
+        """Return the sums of ln Z at b over some sites that are drawn after contexts, [n]."""
+        n_walkers, n_sites = self.like.shape
+        sums = []
+        for begin in range(0, len(contexts), n_walkers):
+            some = np.resize(contexts[begin : begin + n_walkers], (n_walkers, CONTEXT_LENGTH))
+            begun, begins = _aligned(torch.from_numpy(some).to(self.like.device))
+            x = torch.zeros_like(self.like)
+            total = torch.zeros(n_walkers, dtype=torch.float64, device=x.device)
+            own = torch.full_like(total, self.b)
+            prefixes = self.begin(x)
+            end = min(2 * CONTEXT_LENGTH, n_sites)
+            for t in range(end):
+                u = self.stream.uniform(n_walkers)
+                if t >= self.first:
+                    row = prefixes.row()
+                    x[:, t], _ = draw_scaled(row, 2.0 * own, u)
+                    counts = (t >= begun) & (t < begun + CONTEXT_LENGTH)
+                    total += torch.where(counts, log_sums(row, own), 0.0)
+                if t < CONTEXT_LENGTH:
+                    x[:, t] = torch.where(t < begun, begins[:, t], x[:, t])
+                if t + 1 < end:
+                    prefixes.extend(x[:, t])
+            sums.append(total.cpu().numpy()[: len(contexts) - begin])
+        return np.concatenate(sums)
+
+    def _begins(
+        self, kind: torch.Tensor, seeds: torch.Tensor, surest: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return with how many given values texts begin, [W], and these, [W, CONTEXT_LENGTH]."""
+        u_3w = self.stream.uniform(3, len(kind))
+        column = torch.arange(CONTEXT_LENGTH, device=kind.device)
+        length = 1 + (CONTEXT_LENGTH * u_3w[0]).long()
+        of_seed = seeds[(u_3w[1] * len(seeds)).long()]
+        ends = of_seed.masked_fill(column < CONTEXT_LENGTH - length[:, None], NOTHING)
+        of_surest = surest[(u_3w[2] * len(surest)).long()]
+        contexts = torch.where((kind >= 3 * N_KINDS // 4)[:, None], of_surest, ends)
+        contexts[kind < N_KINDS // 2] = NOTHING
+        return _aligned(contexts)
+
+
+def _aligned(contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the lengths of contexts, int64 [n], and their values from the first on, [n, 4]."""
+    length = (contexts != NOTHING).sum(dim=1)
+    column = torch.arange(CONTEXT_LENGTH, device=contexts.device)
+    at = (column - length[:, None]) % CONTEXT_LENGTH
+    return length, contexts.gather(1, at).clamp(min=0)
+
+
+def likeliest(texts: Texts, n: int) -> IntArray:
+    """Return the likeliest texts of different beginnings, int64 [n, D], some twice if too few."""
+    order = np.argsort(-texts.log_p.sum(axis=1), kind="stable")
+    _, first = np.unique(texts.x[order, :CONTEXT_LENGTH], axis=0, return_index=True)
+    best = order[np.sort(first)]
+    return np.asarray(texts.x[np.resize(best[:n], n)])
