@@ -1,5 +1,7 @@
 """Whole runs that look ahead: the density is exact, bits are those of any number of ranks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import run_tools
@@ -8,6 +10,7 @@ from language_folders import save_decoder
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
@@ -176,3 +179,30 @@ def test_passages_entered_once_in_4096_are_counted(tmp_path):
     assert np.abs(np.concatenate([low, high])).max() < 4.0
     assert 0.5 < rms(low) < 1.7, "a few bins of one run, and they go together"
     assert 0.6 < rms(high) < 1.4
+
+
+@pytest.mark.slow
+def test_psi_forgotten_backward_is_noticed_in_the_density(tmp_path, monkeypatch):
+    """The wrong variant of `tests/kernels/parts/test_look_ahead.py` in a whole run."""
+    right = LmConditional.step
+
+    def forgetful(self, state, ensemble, stream):
+        if state.cache is not None and state.cache.lead is not None:
+            calls = []
+            log_q = type(self)._log_q
+
+            def once(cache, b, span):
+                calls.append(cache)
+                if len(calls) == 2:  # backward
+                    cache = replace(cache, lead=None, ahead=None)
+                return log_q(self, cache, b, span)
+
+            self._log_q = once
+        try:
+            return right(self, state, ensemble, stream)
+        finally:
+            self.__dict__.pop("_log_q", None)
+
+    monkeypatch.setattr(LmConditional, "step", forgetful)
+    low = deviations(tmp_path, 12)[1]
+    assert np.abs(low).max() > 5.0
