@@ -168,7 +168,8 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
         action="append",
         default=[],
         metavar="table.key=value",
-        help="a key of [model] or [run], as model.target=1",
+        help="a key of [model], or of [run] but rounds and burn_in, which the pilot chooses; as "
+        "model.target=1 or run.output=runs/my.h5",
     )
     return arguments.parse(parser, world.rank, argv)
 

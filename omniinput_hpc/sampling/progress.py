@@ -16,6 +16,10 @@ from omniinput_hpc.text import duration
 log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
+"""At least; later lines are further apart: see `Progress._due`."""
+MOST_BETWEEN_LINES = 60.0
+SHARE_BETWEEN_LINES = 0.2
+"""Of the time since the start."""
 LONGEST_ROUND = 300.0
 """Seconds of a round, which a stop or a kill loses, above which the user is warned."""
 
@@ -88,7 +92,7 @@ class Progress:
             self._bar.update(1)
             phase = "burn-in, " if round_ < 0 else ""
             self._bar.set_postfix_str(f"{phase}{rate:,.0f} moves/s, {swaps}")
-        elif now - self._last_line >= SECONDS_BETWEEN_LINES or round_ + 1 == self._last:
+        elif self._due(round_, now):
             self._last_line = now
             name = (
                 f"burn-in round {round_ + self._burn_in + 1} of {self._burn_in}"
@@ -99,6 +103,17 @@ class Progress:
             left = duration((self._last - round_ - 1) * seconds_per_round)
             text = f"{name} ({share:.0%}), {rate:,.0f} moves/s, {swaps}, {left} left"
             log.info("%s", text)
+
+    def _due(self, round_: int, now: float) -> bool:
+        """Return whether a log gets a line: a fifth of the time apart, 5 s at least, 60 s at most.
+
+        The first round that is written has one, the last of burn-in and the last of all.
+        """
+        if round_ in (self._first, -1, self._last - 1):
+            return True
+        gap = SHARE_BETWEEN_LINES * (now - self._begin)
+        gap = min(max(gap, SECONDS_BETWEEN_LINES), MOST_BETWEEN_LINES)
+        return now - self._last_line >= gap
 
     def close(self) -> None:
         """End the bar."""

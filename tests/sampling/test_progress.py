@@ -74,3 +74,32 @@ def test_exchanges_are_told_until_the_first_round_is_written(caplog):
         progress.exchanged(3)
     assert first[0] == "exchange 2 of 10; the first round is written in 32 s"
     assert len(first) == 4 and not caplog.records
+
+
+def lines_of(caplog, seconds, rounds, burn_in):
+    """Return the times and the lines of a run in a log, whose rounds take `seconds`."""
+    now = [50.0]
+    progress = Progress(-burn_in, rounds, burn_in, 1000, True, clock=lambda: now[0])
+    said = []
+    for round_ in range(-burn_in, rounds):
+        now[0] += seconds
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="omniinput_hpc"):
+            progress.committed(round_, np.array([0.5]))
+        said += [(now[0] - 50.0, record.getMessage()) for record in caplog.records]
+    return said
+
+
+def test_lines_get_rarer_but_the_first_the_last_and_the_end_of_burn_in_are_said(caplog):
+    said = lines_of(caplog, 1.0, 300, 60)  # six minutes; with a line each 5 s they had 72
+    assert len(said) <= 24
+    assert said[0][1].startswith("burn-in round 1 of 60 (")
+    assert any(text.startswith("burn-in round 60 of 60 (") for _, text in said)
+    assert said[-1][1].startswith("round 300 of 300 (100%)")
+    gaps = np.diff([second for second, _ in said])
+    assert gaps.max() <= 60.0
+    again = lines_of(caplog, 10.0, 720, 0)  # two hours: never silent for more than a minute
+    assert np.diff([second for second, _ in again]).max() <= 60.0
+    assert [text.split(" (")[0] for _, text in lines_of(caplog, 0.1, 3, 2)] == [
+        "burn-in round 1 of 2", "burn-in round 2 of 2", "round 3 of 3"
+    ]  # fmt: skip
