@@ -68,6 +68,30 @@ def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
     assert re.search(r"rounds = \d+ +# for 0.5 h", (tmp_path / f"{name}.toml").read_text())
 
 
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+def make(device):
+    return torch.nn.Linear(4, 2)
+
+def other(device):
+    return object()
+"""
+
+
+def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bare_network_of_a_test.py").write_text(NETWORK)
+    for name, hinted in (("make", True), ("Net", True), ("other", False)):
+        code, text = call(capfd, f"bare_network_of_a_test:{name}", "--output", "my.toml")
+        assert code == 2 and not (tmp_path / "my.toml").exists()
+        assert ("--kind image-classifier --set model.factory=" in text) == hinted, text
+
+
 BAD = {
     "there already": ([FACTORY, "--output", "there.toml"], "there.toml exists"),
     "another ending": ([FACTORY, "--output", "my.txt"], "must end with .toml"),

@@ -6,6 +6,7 @@ No torch before a model is built: the user's module brings its own.
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,36 @@ def preflight(options: PythonModel) -> dict[str, Any]:
 
 def build(options: PythonModel, device: str) -> Any:
     """Call the user's factory; a `UserError` if there is none or it does not return a model."""
-    model = plugins.call(options.factory, KEY, "model.options", options.options, device=device)
+    function = plugins.load_function(options.factory, KEY)
+    try:
+        model = plugins.call(options.factory, KEY, "model.options", options.options, device=device)
+    except UserError as error:
+        raise UserError(f"{error}{_network_hint(function)}") from None
     where = f"{KEY} {options.factory}"
     for attribute, least in (("n_values", 2), ("n_sites", 1)):
         value = getattr(model, attribute, None)
         if not isinstance(value, int) or value < least:
             raise UserError(
                 f"{where}: the model's {attribute} must be a whole number of at least {least}, "
-                f"found {value!r}"
+                f"found {value!r}{_network_hint(model)}"
             )
     if not callable(getattr(model, "output", None)):
         raise UserError(f"{where}: the model has no method output(x)")
     return model
+
+
+def _network_hint(found: object) -> str:
+    """Return where a bare torch network belongs, for the end of a message; "" for all else."""
+    torch = sys.modules.get("torch")  # a network's own module has imported it
+    network = torch and torch.nn.Module
+    kind = found if isinstance(found, type) else type(found)
+    if network is None or not issubclass(kind, network):
+        return ""
+    return (
+        "; a torch network for images goes by the file of its weights: init WEIGHTS.safetensors "
+        "--kind image-classifier --set model.factory=module:function, which returns the network "
+        "(docs/tutorial.md, section 7)"
+    )
 
 
 def display(options: PythonModel) -> Display:

@@ -242,6 +242,17 @@ def length_for_time(seconds: float, seen: Rehearsal, steps: int) -> Length:
     return _cut(moves, seen.seconds, steps, FEWEST_ROUNDS)
 
 
+def hours_to_judge(length: Length, seen: Rehearsal) -> float | None:
+    """Return the hours of one process, estimated, after which errors can be checked.
+
+    None where the length is enough, and where the pilot does not know the autocorrelation time.
+    """
+    moves = CORRELATION_TIMES * seen.tau
+    if not np.isfinite(moves) or length.rounds * length.exchanges * length.steps >= moves:
+        return None
+    return float(moves * seen.seconds * (1 + 1 / EQUILIBRATION) / 3600)
+
+
 def _cut(moves: float, seconds_per_move: float, steps: int, fewest: int) -> Length:
     """Cut counted moves into rounds: 64, or more where a round would be longer than a minute.
 

@@ -126,8 +126,9 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     )
     offers = models.offers_of(built.model)
     side = model_table.default_side(tree["model"], offers.conditional_logits is not None)
+    notes = _notes(seen) + _short_notes(length, seen)
     return Proposal(
-        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, seen, side, _notes(seen)
+        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, seen, side, notes
     )
 
 
@@ -201,6 +202,17 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
     swaps = f"neighbours accept {1 - known.max():.0%} or more of their swaps" if known.size else ""
     error = f"errors of ln g about {seen.rehearsal.error:.2g}"
     log.info("rehearsal with %d rungs: %s", n_rungs, seen.problem or f"{swaps}, {error}")
+
+
+def _short_notes(length: Length, seen: Seen) -> list[str]:
+    """Return a note where the hours that were asked for are too few to judge convergence by."""
+    hours = choose.hours_to_judge(length, seen.rehearsal)
+    if hours is None:
+        return []
+    return [
+        "the run will probably be too short to be called converged: by the pilot's autocorrelation "
+        f"time, --hours {1.05 * hours:.2g} would do (estimated)"
+    ]
 
 
 def _notes(seen: Seen) -> list[str]:

@@ -137,6 +137,20 @@ def test_a_length_for_hours_takes_them():
     assert choose.length_for_errors(1e-9, seen, steps=5).rounds == choose.MAX_ROUNDS
 
 
+def test_hours_that_are_too_few_to_check_errors_by_name_those_that_do():
+    seen = Rehearsal(error=0.4, moves=1000, tau=900.0, seconds=0.02)
+    short = choose.length_for_time(600.0, seen, steps=5)
+    hours = choose.hours_to_judge(short, seen)
+    # 60 autocorrelation times, and a quarter more for burn-in
+    assert hours == pytest.approx(60 * 900 * 1.25 * 0.02 / 3600)
+    assert hours > 600 / 3600
+    enough = choose.length_for_time(3600 * hours * 1.05, seen, steps=5)
+    assert choose.hours_to_judge(enough, seen) is None
+    unknown = Rehearsal(error=np.inf, moves=1000, tau=np.nan, seconds=0.02)
+    assert choose.hours_to_judge(short, unknown) is None
+    assert choose.hours_to_judge(choose.length_for_errors(10.0, seen, 5), seen) is None
+
+
 def test_a_first_order_transition_gets_its_rungs_where_the_means_jump():
     model = Occupation()
     spread, _ = moments(model, np.linspace(0.0, 1.0, 101))
