@@ -271,6 +271,9 @@ def rule_curve(
         lanes_b=sums.lanes_b,
         worth_b=worth_b,
     )
+    order = bins if side == "low" else bins[::-1]
+    bands = widen_equal(errors.bands, density.log_g_b[order], r_b[order], worth_b[order])
+    errors = replace(errors, bands=bands)
     return curves.build_curve(density.edges, used_b, side, values, means, errors, recall_range)
 
 
@@ -367,6 +370,34 @@ def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: IntArray) -> curv
             finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
             low[name], high[name] = finite - half, finite + half
     return curves.Bands(Trace(**low), Trace(**high))
+
+
+def widen_equal(
+    bands: curves.Bands, log_g_t: FloatArray, r_t: FloatArray, worth_t: FloatArray
+) -> curves.Bands:
+    """Return bands whose precision is bounded up to the first threshold with scores of two kinds.
+
+    As far as no right input was seen, or none that is wrong, replicates are all equal. R unseen
+    ones among g_b inputs behind n_b scores each stay unseen with chance exp(-R / max(g / n)) at
+    most, so that ln 20 max(g / n) of them bound R in 95% (the rule of three for unequal weights);
+    all inputs of a bin without scores may be of them.
+
+    log_g_t, r_t, worth_t : float64 [T], of the bins in the curve's order
+    """
+    log_all_t = np.logaddexp.accumulate(log_g_t)
+    scored_t = worth_t > 0
+    log_each_t = np.where(scored_t, log_g_t - np.log(np.where(scored_t, worth_t, 1.0)), -np.inf)
+    log_scored_t = np.maximum.accumulate(log_each_t) + np.log(np.log(20.0))
+    log_blank_t = np.logaddexp.accumulate(np.where(scored_t, -np.inf, log_g_t))
+    with np.errstate(invalid="ignore"):
+        share_t = np.exp(np.minimum(np.logaddexp(log_scored_t, log_blank_t) - log_all_t, 0.0))
+    none_t, all_t = (np.logical_and.accumulate(r_t == value) for value in (0.0, 1.0))
+    low_t, high_t = bands.low.precision_t, bands.high.precision_t
+    low_t = np.where(all_t, np.fmin(low_t, 1.0 - share_t), low_t)
+    high_t = np.where(none_t, np.fmax(high_t, share_t), high_t)
+    return curves.Bands(
+        replace(bands.low, precision_t=low_t), replace(bands.high, precision_t=high_t)
+    )
 
 
 def _half_width(error: FloatArray, size_j: IntArray) -> FloatArray:

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
 from run_tools import loaded
+from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
+from omniinput_hpc.estimators.precision_recall import from_rule
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
@@ -39,6 +41,49 @@ def exact_values(edges):
 def curve_of(run, side="low", rule=first_is_zero):
     density = density_of_run(run)
     return density, rule_curve(density, sum_scores(run, density, rule), side, whole=True)
+
+
+def one_in_61(x):
+    """Score about one input in 61 as right, wherever it lies."""
+    return ((x.astype(np.int64) @ np.array([1, 5, 7, 11, 17, 19, 23, 29])) % 61 == 7).astype(float)
+
+
+def exact_precision(rule):
+    """Return the exact precision up to each level, over all 4^8 inputs, from the low side."""
+    x = np.indices((MODEL.n_values,) * MODEL.n_sites).reshape(MODEL.n_sites, -1).T
+    level = bin_of(MODEL.z(x).astype(float), LEVEL_EDGES)
+    n = len(LEVEL_EDGES) - 1
+    return np.cumsum(np.bincount(level, rule(x), n)) / np.cumsum(np.bincount(level, minlength=n))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [0.0, 1.0], ids=["none right", "none wrong"])
+def test_precision_where_all_scores_are_equal_is_bounded_in_95_percent(value, monkeypatch):
+    """The exact precision of rare right (or wrong) inputs is in the band; of no width it is not."""
+
+    def rule(x):
+        return np.abs(value - one_in_61(x))
+
+    exact, few_k = exact_precision(rule), np.array([0.0, 1.0, 2.0, 4.0])
+
+    def held(n_runs=80, t=4):
+        inside, equal = 0, 0
+        for seed in range(n_runs):
+            run = independent_run(
+                MODEL, few_k, LEVEL_EDGES, walkers=16, moves=2, rounds=1, seed=seed
+            )
+            _, curve = curve_of(run, rule=rule)
+            at = int(np.flatnonzero(curve.bin_t == t)[0])
+            low, high = curve.bands.low.precision_t[at], curve.bands.high.precision_t[at]
+            if curve.precision_t[at] == value:
+                equal += 1
+                inside += bool(low <= exact[t] <= high)
+        return inside, equal
+
+    inside, equal = held()
+    assert equal > 20 and inside >= binom.ppf(1e-3, equal, 0.95), (inside, equal)
+    monkeypatch.setattr(from_rule, "widen_equal", lambda bands, *_: bands)
+    assert held()[0] == 0  # as a jackknife alone has it
 
 
 def test_accumulate_by_hand():
