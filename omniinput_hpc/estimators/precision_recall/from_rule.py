@@ -246,8 +246,7 @@ def rule_curve(
     used_b = density.believed_b
     if not whole and (used_b & enough_b).any():
         used_b = curves.counted_bins(used_b, enough_b)
-    bins, sizes = np.flatnonzero(used_b), density.lanes_g
-    z_b = density.z_b
+    bins, sizes, z_b = np.flatnonzero(used_b), density.lanes_g, density.z_b
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
     r_jb = _without_each(sums, z_b, used_b)
     values = curves.trace(density.log_g_b[bins], r_b[bins], side)
