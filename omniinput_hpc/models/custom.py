@@ -50,8 +50,8 @@ def build(options: PythonModel, device: str) -> Any:
 
 def _network_hint(found: object) -> str:
     """Return where a bare torch network belongs, for the end of a message; "" for all else."""
-    torch = sys.modules.get("torch")  # a network's own module has imported it
-    network = torch and torch.nn.Module
+    nn = sys.modules.get("torch.nn")  # a network's own module has imported it
+    network: type | None = getattr(nn, "Module", None)
     kind = found if isinstance(found, type) else type(found)
     if network is None or not issubclass(kind, network):
         return ""
