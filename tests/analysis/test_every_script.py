@@ -30,7 +30,7 @@ ARGUMENTS = {
     "report.py": ["RUN", *SCORES],
     "choose.py": ["RUN", "--width", "0.5", "--range", "-0.125", "1.875",
                   "--output", "chosen.tasks.jsonl"],
-    "compare.py": ["good.h5", "RUN"],
+    "compare.py": ["other.h5", "RUN"],
     "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
 }  # fmt: skip
@@ -52,6 +52,7 @@ def runs(tmp_path_factory):
     write_score_files(folder / "good.h5", run, ["ann", "ben"])
     write_run(folder / "empty.h5", rounds=2, committed=0)
     write_run(folder / "one.h5", planned=9, rounds=1, walkers=4, moves=50, model=MODEL)
+    shutil.copy(folder / "good.h5", folder / "other.h5")  # to compare with
     whole = (folder / "good.h5").read_bytes()
     (folder / "half.h5").write_bytes(whole[: len(whole) // 2])
     (folder / "text.h5").write_text("no HDF5")
