@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 import time
 import traceback
@@ -35,7 +36,7 @@ ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
-    "compare.py": ["{folder}/good.h5", "{file}", *RULE],
+    "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused
     "diagnose.py": ["{file}"],
     "next_scores.py": ["{file}", *SCORES, *FEW],
     "normalize.py": ["{file}", "{folder}/good.h5", *RANGE],
@@ -120,6 +121,8 @@ def main(folder, toml, share=6):
     readers = readers_of(toml)
     paths = [p for p in folder.glob("*.h5") if ".rescored." not in p.name]
     good = folder / "good.h5"
+    (folder / "other").mkdir(exist_ok=True)
+    shutil.copy(good, folder / "other")
     libraries = 0.0  # what is in memory once all of them have read a whole file
     for turn, path in enumerate(sorted(paths, key=lambda path: (path != good, path))):
         kind = path.stem.partition("-")[0]
@@ -140,4 +143,4 @@ def main(folder, toml, share=6):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), 1 if "--all" in sys.argv else 3)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), 1 if "--all" in sys.argv else 6)
