@@ -52,7 +52,7 @@ finish() { # finish NAME
 
 # The serial tests in two halves, one a core, and so one thread of torch's each: two that share the
 # cores would wait for each other. Whatever is not named here is in the second half.
-first_half=(tests/analysis tests/annotation tests/campaigns tests/cli tests/config tests/plots
+first_half=(tests/analysis tests/annotation tests/campaigns tests/census tests/cli tests/config tests/plots
     tests/report tests/results tests/runfile)
 serial_pytest() { # serial_pytest HALF ARGUMENTS...
     env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
