@@ -54,7 +54,7 @@ class Metropolis(KernelTable):
     name: Literal["metropolis"] = Field(
         "metropolis",
         description="Uniformly chosen sites get uniformly chosen other values. Language models: "
-        "the same sites in all walkers of a rung.",
+        "the same sites in all walkers of all rungs.",
     )
     sites: WholePositive = Field(1, description="How many sites a move changes.")
 

@@ -27,6 +27,7 @@ from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.sampling.walkers import Recorded
 from omniinput_hpc.tempering.adaptation import LadderTuning
 from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_hpc.tempering.ladder import Block
 
 EQUILIBRATION_SHARE = 4
 """The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
@@ -177,14 +178,26 @@ def adapt(run: Run, moves_r2p: Sequence[NDArray[np.int64]]) -> None:
         rung.adapt(moves_k2p[rung.k])
 
 
+def streams(
+    seed: int, block: Block, rounds_before: int, exchange: int
+) -> tuple[np.random.Generator, np.random.Generator]:
+    """Return the random numbers of a segment: each walker's own, and those that all share.
+
+    The schedule of moves (which kernel, which sites, how many) is drawn from the second one, which
+    knows neither rung nor block: at the same step all rungs make moves of the same length, so that
+    none waits for another at the exchange. That is exact because the schedule is independent of
+    every state: given it, each rung's move leaves that rung's ensemble invariant, by numbers of its
+    own, and so all of them together leave the product of the ensembles invariant.
+    """
+    own = rng.generator(seed, "moves", block.k, rounds_before, exchange, *block.key)
+    return own, rng.generator(seed, "choices", rounds_before, exchange)
+
+
 def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     """Move one rung's walkers through the segment before an exchange."""
-    s, seed = run.config.sampler, run.config.run.seed
+    s = run.config.sampler
     rounds_before = run.next_round + run.config.run.burn_in
-    own, shared = (
-        rng.generator(seed, purpose, rung.k, rounds_before, exchange, *rung.block.key)
-        for purpose in ("moves", "choices")
-    )
+    own, shared = streams(run.config.run.seed, rung.block, rounds_before, exchange)
     try:
         segment = rung.walkers.begin_segment(own, shared, first_move=exchange * s.steps)
         for _ in range(s.steps):

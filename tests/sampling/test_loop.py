@@ -10,10 +10,12 @@ from runs_in_progress import FINGERPRINT, HeldLock, begin, config_of
 
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.histogram import Histogram
+from omniinput_hpc.kernels.parts.spans import SpanSchedule
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.restart import find_existing
 from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.tempering.ladder import Block
 
 SMALL = ("run.rounds=3", "run.burn_in=2", "sampler.exchanges=2", "sampler.steps=4")
 
@@ -66,6 +68,56 @@ def test_ancestral_rounds_swap_nothing(tmp_path, events):
     loop.sample(begin(config_of(tmp_path, *changes)))
     kinds = Counter(event.split()[0] for event in events)
     assert kinds == {"begin_round": 4, "record": 12, "commit": 2}
+
+
+def spans_of_a_run(folder, monkeypatch):
+    """Return the spans that a run redraws, [segments, rungs and blocks, steps]."""
+    spans, draw = [], SpanSchedule.draw
+    monkeypatch.setattr(
+        SpanSchedule, "draw", lambda self, u: spans.append(draw(self, u)) or spans[-1]
+    )
+    changes = [
+        *SMALL, "sampler.walkers=16", "sampler.blocks=2", "model.factory=markov_model:markov",
+        "kernel.name=lm-conditional", "ladder.betas=[-2.0, 1.0, 5.0, 6.0]", "bins.upper=8.125",
+    ]  # fmt: skip
+    run = begin(config_of(folder, *changes))
+    loop.sample(run)
+    run.writer.close()
+    ends = [(span.part, span.begin, span.end) for span in spans]
+    return np.array(ends).reshape(-1, 4 * 2, 4, 3)
+
+
+def test_all_rungs_and_blocks_make_moves_of_the_same_length(tmp_path, monkeypatch):
+    """So that none waits for another; segments differ."""
+    spans = spans_of_a_run(tmp_path, monkeypatch)
+    assert len(spans) == (3 + 2) * 2
+    assert (spans == spans[:, :1]).all()
+    assert len(np.unique(spans[:, 0].reshape(len(spans), -1), axis=0)) == len(spans)
+
+
+def test_schedules_that_know_their_rung_would_differ(tmp_path, monkeypatch):
+    """The test above would notice: the lengths of moves as they were keyed before."""
+
+    def keyed_by_rung(seed, block, rounds_before, exchange):
+        indices = (block.k, rounds_before, exchange, *block.key)
+        return tuple(
+            loop.rng.generator(seed, purpose, *indices) for purpose in ("moves", "choices")
+        )
+
+    monkeypatch.setattr(loop, "streams", keyed_by_rung)
+    spans = spans_of_a_run(tmp_path, monkeypatch)
+    assert (spans != spans[:, :1]).any(axis=(0, 2, 3))[1:].all()
+
+
+def test_what_walkers_draw_is_their_own_and_apart_from_schedules_and_swaps():
+    blocks = [Block(k, b, 2) for k in range(3) for b in range(2)]
+    drawn = [[one.random(64) for one in loop.streams(7, block, 4, 1)] for block in blocks]
+    own, shared = (np.array(numbers) for numbers in zip(*drawn, strict=True))
+    assert (shared == shared[0]).all()
+    swaps = [loop.rng.generator(7, "exchange", k, 1).random(64) for k in range(3)]
+    later = [other.random(64) for other in loop.streams(7, blocks[0], 4, 2)]
+    different = np.array([*own, shared[0], *swaps, *later])
+    assert len(np.unique(different)) == different.size
 
 
 def test_totals_are_those_of_the_counted_rounds(tmp_path):

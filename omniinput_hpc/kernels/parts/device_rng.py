@@ -55,7 +55,8 @@ class DeviceStream:
 
         A schedule (which part of a mixture, which position, which length) that is drawn
         independently of the state leaves the ensemble invariant, shared or not, since each
-        scheduled move does; and drawn on the host it costs no synchronization.
+        scheduled move does; and drawn on the host it costs no synchronization. A run gives all
+        its rungs the same numbers (`sampling.loop.streams`).
         """
         if self._shared is None:
             raise ValueError("this stream has no generator of shared numbers")
