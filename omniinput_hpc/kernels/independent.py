@@ -17,8 +17,9 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums_of_powers
-from omniinput_hpc.kernels.state import Info, State, Untuned
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept
 from omniinput_hpc.models import Model, Offers, offers_of
+from omniinput_hpc.models.checked import watch
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 MAX_EXCESS = 1e-3
@@ -43,6 +44,18 @@ class _IndependentSampler(Untuned):
         self._first = self._offers.predicted_from
         self.uniforms_per_move = n_walkers * model.n_sites
 
+    def _output(self, x: torch.Tensor, log_p: torch.Tensor) -> torch.Tensor:
+        """Return z, float32 [W], of inputs that were drawn, given the sums of their l, float64 [W].
+
+        A KV cache's rows are what a whole evaluation finds, which is spared; what a model's own
+        prefixes find is not taken for z.
+        """
+        if self._offers.draws is None:
+            return self._model.output(x)
+        z = (-log_p / (x.shape[1] - self._first)).float()
+        watch(self._model, x, z)
+        return z
+
 
 class UniformSampler(_IndependentSampler):
     """Draw every walker uniformly in every move: exact at beta = 0, for any model."""
@@ -61,6 +74,15 @@ def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
     `predicted_from` must be set from the beginning.
     """
     first, n_sites = offers.predicted_from, x.shape[1]
+    if offers.draws is not None:
+        kv_cache = offers.draws.kv_cache(len(x))
+        kv_cache.begin_anew()
+        for t in range(n_sites):
+            if t >= first:
+                yield kv_cache.row()
+            if t + 1 < n_sites:
+                kv_cache.extend(x[:, t])
+        return
     if offers.prefixes is not None:
         prefixes = offers.prefixes.begin(x[:, :first])
         for t in range(first, n_sites):
@@ -109,16 +131,23 @@ class AncestralSampler(_IndependentSampler):
         log_q = -self._first * uniform.expand(n_walkers, len(self._b_k)).clone()  # [W, K]
         b_k = torch.tensor(self._b_k, dtype=torch.float64, device=x.device)
         own = torch.full((n_walkers,), b, dtype=torch.float64, device=x.device)
+        log_p = torch.zeros_like(own)
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             x[:, t], _ = draw_scaled(row, own, stream.uniform(n_walkers))
-            log_q += pick(row, x[:, t]).double()[:, None] * b_k
+            drawn = pick(row, x[:, t]).double()
+            log_p += drawn
+            log_q += drawn[:, None] * b_k
             log_q -= log_sums_of_powers(row, b_k)
-        z = self._model.output(x)
+        z = self._output(x, log_p)
         return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), log_q=log_q, exact=True)
 
 
 class AutoregressiveSampler(_IndependentSampler):
     """Draw every walker from the model's own distribution in every move: exact at beta = m.
+
+    Draws are independent of the walkers. So `draw` makes those of the next `n_ahead` segments at
+    once, where the model says that it takes less time: a token of few sequences takes as long as
+    one of many, since all weights are read for it. `n_ahead` divides `n_segments`.
 
     Where values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
     into the missing rest is rejected whole and drawn again, so that the accepted ones have
@@ -126,34 +155,67 @@ class AutoregressiveSampler(_IndependentSampler):
     else a `UserError` says so.
     """
 
-    def __init__(self, model: Any, n_walkers: int) -> None:
+    def __init__(self, model: Any, n_walkers: int, n_segments: int = 1) -> None:
         require_conditionals(model, "ladder.anchors", "set ladder.anchors = false")
         super().__init__(model, n_walkers)
+        draws, ahead = self._offers.draws, [1]
+        if draws is not None:
+            n_fit = draws.n_together // n_walkers
+            ahead += [n for n in range(2, min(n_fit, n_segments) + 1) if n_segments % n == 0]
+            draws.kv_cache(ahead[-1] * n_walkers)  # now: a lack of memory is told before a run
+        self.n_ahead = ahead[-1]
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be the model's own (synchronizes)."""
-        drawn, x = torch.zeros_like(state.z, dtype=torch.bool), state.x
+        x, z = self._draw(state.x, stream)
+        return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), exact=True)
+
+    def draw(self, like: torch.Tensor, stream: DeviceStream) -> list[State]:
+        """Return the draws of `n_ahead` segments, of walkers like int64 [W, D] (synchronizes)."""
+        x, z = self._draw(like.repeat(self.n_ahead, 1), stream)
+        parts = zip(x.chunk(self.n_ahead), z.chunk(self.n_ahead), strict=True)
+        return [State(x_w, z_w) for x_w, z_w in parts]
+
+    def _draw(self, like: torch.Tensor, stream: DeviceStream) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sequences shaped like [n, D], and z, float32 [n]."""
+        x, drawn = like, torch.zeros(len(like), dtype=torch.bool, device=like.device)
+        log_p = torch.zeros(len(like), dtype=torch.float64, device=like.device)
         for _ in range(MAX_TRIES):
-            x_new, whole = self._draw_once(state.x, stream)
-            x = torch.where((whole & ~drawn)[:, None], x_new, x)
+            x_new, log_p_new, whole, largest = self._draw_once(like, stream)
+            fresh = whole & ~drawn
+            x, log_p = accept(fresh, x_new, x), accept(fresh, log_p_new, log_p)
             drawn = drawn | whole
-            if bool(drawn.all()):
-                z = self._model.output(x)
-                return State(x, z), Info(torch.ones_like(drawn), exact=True)
+            if self._all_drawn(drawn, largest):
+                return x, self._output(x, log_p)
         raise RuntimeError(
             f"{MAX_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
             "ladder.anchors = false"
         )
 
-    def _draw_once(
-        self, like: torch.Tensor, stream: DeviceStream
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sequences shaped like [W, D], and which of them are whole, bool [W]."""
+    def _all_drawn(self, drawn: torch.Tensor, largest: torch.Tensor) -> bool:
+        """Whether all are drawn, bool [n]; an error where a row sums to more than 1.
+
+        The one place where draws wait for a GPU.
+        """
+        all_drawn, sums_to = torch.stack([drawn.all().double(), largest]).tolist()
+        if sums_to > 1.0 + MAX_EXCESS:
+            raise RuntimeError(
+                "the model's conditional_logits are no log-probabilities (a row sums to "
+                f"{sums_to:.4g}); set ladder.anchors = false"
+            )
+        return bool(all_drawn)
+
+    def _draw_once(self, like: torch.Tensor, stream: DeviceStream) -> tuple[torch.Tensor, ...]:
+        """Return sequences shaped like [n, D], and the sums of their l, float64 [n].
+
+        Then which of them are whole, bool [n], and the largest sum of a row, float64 [].
+        """
         n_walkers, n_values = like.shape[0], self._model.n_values
         x = torch.zeros_like(like)
         x[:, : self._first] = stream.integers(n_values, n_walkers, self._first)
         whole = torch.ones(n_walkers, dtype=torch.bool, device=like.device)
         largest = torch.zeros((), dtype=torch.float64, device=like.device)
+        log_p = largest.expand(n_walkers).clone()
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             value, total = draw_with_sum(row.double(), stream.uniform(n_walkers))
             largest = torch.maximum(largest, total.max())
@@ -161,12 +223,8 @@ class AutoregressiveSampler(_IndependentSampler):
             inside = (value < n_values) | (total > 1.0 - MAX_DEFICIT)
             whole = whole & inside
             x[:, t] = value.clamp(max=n_values - 1)
-        if float(largest) > 1.0 + MAX_EXCESS:
-            raise RuntimeError(
-                "the model's conditional_logits are no log-probabilities (a row sums to "
-                f"{float(largest):.4g}); set ladder.anchors = false"
-            )
-        return x, whole
+            log_p += pick(row, x[:, t])
+        return x, log_p, whole, largest
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,22 @@ class Prefixes:
 
 
 @dataclass(frozen=True)
+class Draws:
+    """Drawing whole inputs by a KV cache, one value at a time.
+
+    Attributes
+    ----------
+    kv_cache : returns a `KVCache` for proposals of n inputs, where none are current; the one of
+        `Offers.kv_cache` if that has as many
+    n_together : up to how many inputs it takes less time to draw together than one batch after the
+        other; 0 where it never does. It depends on model and device alone, as a run's bytes do
+    """
+
+    kv_cache: Callable[[int], KVCache]
+    n_together: int
+
+
+@dataclass(frozen=True)
 class Offers:
     """What a model offers beyond `Model`; None for what it does not.
 
@@ -97,14 +113,15 @@ class Offers:
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
     predicted_from : the first site that is predicted (1 where the model does not say)
-    prefixes : cached drawing (``begin``, ``extend``, ``branch``, ``select``), for independent
-        draws, enumeration and the census; `lm-conditional` takes all its rows from
+    prefixes : cached drawing (``begin``, ``extend``, ``branch``, ``select``), for enumeration, the
+        census, and independent draws without a KV cache; `lm-conditional` takes all its rows from
         ``conditional_logits`` or the KV cache, because a proposal and its reverse must be weighed
         by the same numbers
     kv_cache : returns the `KVCache` of W inputs. The model owns it and hands the same one to all
         kernels that ask for as many inputs; a kernel compares its `version` to see whether another
         kernel has replaced its inputs.
-    cache_bytes : returns the memory that the KV cache takes now; 0 without one
+    draws : drawing by a KV cache; without it, draws are by `prefixes` or ``conditional_logits``
+    cache_bytes : returns the memory that the KV caches take now; 0 without one
     without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" where it has
         them, and where there is nothing to say
     render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
@@ -117,6 +134,7 @@ class Offers:
     predicted_from: int
     prefixes: Prefixes | None
     kv_cache: Callable[[int], KVCache] | None
+    draws: Draws | None
     cache_bytes: Callable[[], int]
     without_graphs: Callable[[], str]
     render: Callable[[torch.Tensor], list[Any]] | None
@@ -149,6 +167,7 @@ def offers_of(model: Any) -> Offers:
         predicted_from=int(getattr(model, "predicted_from", 1)),
         prefixes=prefixes,
         kv_cache=method("kv_cache"),
+        draws=draws if isinstance(draws := getattr(model, "draws", None), Draws) else None,
         cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
         without_graphs=lambda: str(getattr(model, "without_graphs", "")),
         render=method("render"),

@@ -86,7 +86,7 @@ class Anchors:
 
     `with_anchors` is whether ``[ladder] anchors`` allows it, `rows` what the model's conditionals
     sum to (None: it has none, or they are not used); `ancestral_beta_k` are the betas where every
-    rung is to be drawn from, else None.
+    rung is to be drawn from, else None. A round has `n_segments`, each before an exchange.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Anchors:
         with_anchors: bool,
         rows: RowSums | None,
         ancestral_beta_k: list[float] | None,
+        n_segments: int = 1,
     ) -> None:
         self._model, self._like = model, zero_inputs(n_walkers, model.n_sites, device)
         self._ancestral = self._uniform = self._model_itself = None
@@ -106,7 +107,7 @@ class Anchors:
         elif with_anchors:
             self._uniform = UniformSampler(model, n_walkers)
             if rows is not None and not rows.problem:
-                self._model_itself = AutoregressiveSampler(model, n_walkers)
+                self._model_itself = AutoregressiveSampler(model, n_walkers, n_segments)
 
     @property
     def model_beta(self) -> float | None:

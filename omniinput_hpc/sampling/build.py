@@ -273,7 +273,8 @@ def make_rungs(
     checked = CheckedModel(model, name, models.rounding(config))
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors
-    anchors = Anchors(checked, batch, device, with_anchors, rows, ancestral)
+    n_segments = config.sampler.exchanges
+    anchors = Anchors(checked, batch, device, with_anchors, rows, ancestral, n_segments)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State
+from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -66,6 +67,8 @@ class Walkers:
         self.model, self._device, self.recording = model, torch.device(device), recording
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
+        self._drawn: list[State] = []  # for the last moves of this segment and of others
+        self._last_state: State | None = None  # that of this segment
         self._placed: State | None = None
         self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -74,10 +77,11 @@ class Walkers:
     ) -> None:
         """Sample by another ensemble from now on.
 
-        `exact_sampler` draws from it directly, at every move or only at a segment's last.
+        `exact_sampler` draws from it directly, at every move or only at a segment's last; in the
+        latter case an `AutoregressiveSampler` draws for some segments at once.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
-        self._exact_every_move = every_move
+        self._exact_every_move, self._drawn = every_move, []
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
         """Put walkers here, unsigned integers [W, D] and float32 [W]."""
@@ -125,16 +129,35 @@ class Walkers:
             mover = self._exact_sampler
         block = min(mover.uniforms_per_move * steps, MAX_STREAM_BLOCK)
         stream = DeviceStream(generator, self._device, block, shared)
+        self._draw_ahead(first_move // steps, stream)
         self.ensemble.begin_segment(stream, n_walkers)
         return Segment(self, stream, *self._buffers, first_move)
+
+    def _draw_ahead(self, segment: int, stream: DeviceStream) -> None:
+        """Draw the last moves of some segments from here on, those of the round's n-th first.
+
+        The random numbers are those of the first of these segments. A round's first segment always
+        draws, so that a resumed run does the same; nothing that is drawn outlives a round.
+        """
+        sampler, self._last_state = self._exact_sampler, None
+        if not isinstance(sampler, AutoregressiveSampler) or self._exact_every_move:
+            return
+        place = segment % sampler.n_ahead
+        if place == 0 or not self._drawn:
+            self._drawn = sampler.draw(self.state.x, stream)
+        self._last_state = self._drawn[place]
 
     def step(self, stream: DeviceStream, is_last: bool) -> tuple[State, Info]:
         """Move every walker once; return their state and the kernel's info."""
         self.ensemble.begin_move(stream, self.state.z)
-        kernel = self.kernel
-        if self._exact_sampler is not None and (self._exact_every_move or is_last):
-            kernel = self._exact_sampler
-        self._placed, info = kernel.step(self.state, self.ensemble, stream)
+        if is_last and self._last_state is not None:
+            self._placed = self._last_state
+            info = Info(torch.ones_like(self._placed.z, dtype=torch.bool), exact=True)
+        else:
+            kernel = self.kernel
+            if self._exact_sampler is not None and (self._exact_every_move or is_last):
+                kernel = self._exact_sampler
+            self._placed, info = kernel.step(self.state, self.ensemble, stream)
         self.ensemble.after_move(self._placed.z)
         return self._placed, info
 

@@ -1,14 +1,18 @@
-"""Variants of `zoo.exact`'s Markov chain: unnormalized rows, and outputs that are no function."""
+"""Variants of `zoo.exact`'s Markov chain: other rows, draws, outputs that are no function."""
 
 from __future__ import annotations
 
 import torch
 from mpi4py import MPI
 
+from omniinput_hpc.models.protocol import Draws
 from omniinput_hpc.zoo.exact import MarkovChain as MarkovModel
 from omniinput_hpc.zoo.exact import markov
 
-__all__ = ["MarkovModel", "NotAFunctionModel", "markov", "no_function", "weights"]
+__all__ = [
+    "DrawnModel", "MarkovModel", "NotAFunctionModel", "drawn_together", "markov", "no_function",
+    "weights",
+]  # fmt: skip
 
 
 def weights(device, n_sites=6, n_values=5, rank=None):
@@ -60,3 +64,32 @@ class NotAFunctionModel(MarkovModel):
 
 def no_function(device, size, kind="noise", quiet=0, n_sites=6, n_values=5):
     return NotAFunctionModel(n_sites, n_values, size, kind, quiet, device)
+
+
+class Rows:
+    """What a KV cache is of a chain, for draws: the last value of each of n inputs."""
+
+    def __init__(self, table, n):
+        self.n_walkers, self._table, self._last = n, table, None
+
+    def begin_anew(self):
+        self._last = None
+
+    def extend(self, values):
+        self._last = values
+
+    def row(self):
+        return self._table[self._last]
+
+
+class DrawnModel(MarkovModel):
+    """The same, drawn from by a KV cache, up to `together` inputs at once."""
+
+    def __init__(self, n_sites, n_values, forbidden=0, together=0, device="cpu"):
+        super().__init__(n_sites, n_values, forbidden, device=device)
+        self.draws = Draws(lambda n: Rows(self.table, n), together)
+
+
+def drawn_together(device, n_sites=6, n_values=5, together=24):
+    """Return a model of which some segments' draws are made at once."""
+    return DrawnModel(n_sites, n_values, together=together, device=device)

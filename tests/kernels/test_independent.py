@@ -6,12 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from markov_model import MarkovModel
+from language_folders import save_decoder
+from launches import Counter, model_on_meta
+from markov_model import DrawnModel, MarkovModel
 from runs_in_progress import config_of
 
 from omniinput_hpc import rng
+from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, independent
+from omniinput_hpc.kernels.state import State
+from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.sampling import anchors
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -45,7 +50,12 @@ def index_of(x, n_values=4):
 
 def sigmas(states, p):
     """Return how many sigmas chi-square is beyond its mean."""
-    count = sum(np.bincount(index_of(s.x), minlength=len(p)) for s in states)
+    return sigmas_of_index([index_of(s.x) for s in states], p)
+
+
+def sigmas_of_index(indices, p):
+    """Return the same of inputs' numbers."""
+    count = sum(np.bincount(index, minlength=len(p)) for index in indices)
     n = count.sum()
     common = n * p >= 5
     seen = np.append(count[common], count[~common].sum())
@@ -128,6 +138,113 @@ def test_cached_decoding_gives_the_same_draws():
     cached = drawn(independent.AncestralSampler(Cached(3, 4), W, [1.0, 2.0]), 2.0, 3)
     for a, b in zip(plain, cached, strict=True):
         assert torch.equal(a.x, b.x) and torch.equal(a.cache, b.cache)
+
+
+@pytest.mark.parametrize("forbidden", [0, 3])
+def test_draws_by_a_kv_cache_have_the_models_own_law_and_its_outputs(forbidden):
+    model = DrawnModel(3, 4, forbidden)
+    states = drawn(independent.AutoregressiveSampler(model, W), 2.0)
+    assert abs(sigmas(states, model.exact_distribution(2.0))) < 4
+    for state in states:
+        torch.testing.assert_close(state.z, model.output(state.x), atol=1e-6, rtol=0)
+
+
+KEYS = [{}, {"prefix": [3, 7, 2]}, {"tokens": "no-special"}]
+
+
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+@pytest.mark.parametrize("kind", ["gpt2", "olmo"])
+def test_language_models_draw_by_kv_cache_what_they_draw_by_prefixes(tmp_path, kind, keys):
+    options = CausalLm(kind="causal-lm", path=str(save_decoder(kind, tmp_path)), length=6, **keys)
+    model = causal_lm.build(options, "cpu")
+    m = 6.0 - model.predicted_from
+    samplers = {
+        "autoregressive": independent.AutoregressiveSampler,
+        "ancestral": lambda model, n: independent.AncestralSampler(model, n, [m, 2.0]),
+    }
+    for name, make in samplers.items():
+        found = []
+        for draws in (model.draws, None):
+            sampler = make(model, 40)
+            sampler._offers = replace(sampler._offers, draws=draws)
+            x = torch.zeros((40, 6), dtype=torch.int64)
+            moved, info = sampler.step(State(x, torch.zeros(40)), Canonical(m), stream())
+            torch.testing.assert_close(moved.z, model.output(moved.x), atol=1e-5, rtol=0)
+            found.append((moved, info))
+        (by_cache, info), (by_prefixes, other) = found
+        assert torch.equal(by_cache.x, by_prefixes.x)
+        assert len(by_cache.x.unique(dim=0)) > 30
+        if name == "ancestral":  # at beta = m the probability is exp(-m z), to rounding
+            torch.testing.assert_close(info.log_q, other.log_q, atol=1e-4, rtol=0)
+            first = model.predicted_from * np.log(model.n_values)
+            if "tokens" not in keys:
+                expected = -m * by_cache.z.double() - first
+                torch.testing.assert_close(info.log_q[:, 0], expected, atol=1e-5, rtol=0)
+
+
+class OneForAll(independent.AutoregressiveSampler):
+    """A wrong variant: the segments get one draw."""
+
+    def draw(self, like, stream):
+        return super().draw(like, stream)[:1] * self.n_ahead
+
+
+@pytest.mark.parametrize("forbidden", [0, 3])
+@pytest.mark.parametrize(("kind", "right"), [(None, True), (OneForAll, False)])
+def test_draws_of_several_segments_are_independent(kind, right, forbidden):
+    """Pairs of inputs, of one walker in two segments, have the product of the model's law."""
+    model, numbers = DrawnModel(2, 3, forbidden, together=4 * W), stream()
+    sampler = (kind or independent.AutoregressiveSampler)(model, W, 4)
+    assert sampler.n_ahead == 4
+    pairs = []
+    for _ in range(MOVES):
+        batches = sampler.draw(torch.zeros((W, 2), dtype=torch.int64), numbers)
+        assert [len(batch.z) for batch in batches] == [W] * 4
+        i_sw = np.stack([(batch.x[:, 0] * 3 + batch.x[:, 1]).numpy() for batch in batches])
+        pairs += [9 * i_sw[one] + i_sw[other] for one, other in ((0, 1), (0, 3), (2, 1))]
+    p = model.exact_distribution(1.0)
+    apart = sigmas_of_index(pairs, np.outer(p, p).ravel())
+    assert (abs(apart) < 4) if right else (apart > 10)
+
+
+@pytest.mark.parametrize(("n_walkers", "n_segments", "together", "expected"), [
+    (64, 20, 320, 5), (128, 20, 320, 2), (256, 20, 320, 1), (64, 7, 320, 1), (64, 3, 320, 3),
+    (64, 20, 0, 1), (8, 20, 320, 20),
+])  # fmt: skip
+def test_as_many_segments_are_drawn_at_once_as_fit_and_divide_a_round(
+    n_walkers, n_segments, together, expected
+):
+    model = DrawnModel(3, 4, together=together)
+    sampler = independent.AutoregressiveSampler(model, n_walkers, n_segments)
+    assert sampler.n_ahead == expected
+
+
+def work_of_draws(n_layers, draws=True, n_segments=1):
+    """Count what a GPU is given for a draw of 64 inputs, of a shape with so many layers."""
+    model = model_on_meta(n_layers)
+    sampler = independent.AutoregressiveSampler(model, 64, n_segments)
+    sampler._all_drawn = lambda *_: True
+    if not draws:
+        sampler._offers = replace(sampler._offers, draws=None)
+    like = torch.zeros((64, 6), dtype=torch.int64, device="meta")
+    numbers, counter = DeviceStream(rng.generator(1, "moves"), like.device, 1 << 20), Counter()
+    counter.record(model.draws.kv_cache(64 * sampler.n_ahead))
+    with torch.no_grad():
+        sampler.draw(like, numbers)  # recorded at the second use
+        with counter:
+            sampler.draw(like, numbers)
+    return counter.work
+
+
+def test_a_draw_launches_what_is_no_graph_once_a_token_and_no_layer():
+    """By prefixes each token launched the kernels of all layers."""
+    by_prefixes, by_cache = ([work_of_draws(n, draws) for n in (2, 4)] for draws in (False, True))
+    assert by_prefixes[1].launches - by_prefixes[0].launches > 2 * 5 * 30  # layers, tokens
+    assert by_cache[0].launches == by_cache[1].launches < 5 * 30
+    assert by_cache[1].kernels > by_prefixes[1].kernels / 2  # they are in the graphs
+    together = work_of_draws(2, n_segments=5)
+    assert together.launches <= by_cache[0].launches + 5
+    assert together.kernels <= by_cache[0].kernels + 5
 
 
 def anchors_of(model, with_anchors=True):

@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from run_tools import assert_same
+from runs_in_progress import begin, config_of, sampled
 
 from omniinput_hpc.histogram import lane_groups, starting_parts
+from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.anchors import COLD_STARTS, Anchors, found_texts, try_rows
+from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.walkers import Walkers
 from omniinput_hpc.zoo.exact import markov
 from omniinput_hpc.zoo.passages import PlantedPassages
 
@@ -81,3 +87,57 @@ def test_spaces_of_few_sites_are_searched_too(n_sites):
     z_all = model.output(model.all_inputs())
     found = x[torch.from_numpy(starting_parts(48, COLD_STARTS) == 2)]
     assert model.output(found).min() == z_all.min()
+
+
+AHEAD = (
+    "model.factory=markov_model:drawn_together", "ladder.betas=[0.0, 5.0]", "ladder.anchors=true",
+    "kernel.name=lm-conditional", "bins.upper=8.125", "sampler.exchanges=6", "run.rounds=3",
+    "run.burn_in=1",
+)  # fmt: skip
+"""Of 6 segments a round, 3 are drawn at once: 24 inputs of 8 walkers each."""
+
+
+@pytest.mark.parametrize(("blocks", "at_once"), [(1, 3), (2, 6)])
+def test_each_segment_ends_with_its_own_draws(tmp_path, monkeypatch, blocks, at_once):
+    drawn, ends, draw, record = [], [], AutoregressiveSampler.draw, Rung.record
+
+    def noted_draw(self, like, stream):
+        drawn.append(draw(self, like, stream))
+        return drawn[-1]
+
+    def noted_record(self, recorded, every, first_move):
+        ends.append((self.k, self.block.number, recorded.z_tw[-1].copy()))
+        record(self, recorded, every, first_move)
+
+    monkeypatch.setattr(AutoregressiveSampler, "draw", noted_draw)
+    monkeypatch.setattr(Rung, "record", noted_record)
+    run = begin(config_of(tmp_path, *AHEAD, f"sampler.blocks={blocks}"))
+    loop.sample(run)
+    run.writer.close()
+    assert len(drawn) == 4 * 6 // at_once * blocks
+    assert {len(batches) for batches in drawn} == {at_once}
+    for b in range(blocks):  # blocks draw in turn
+        mine = [batch.z.numpy() for batches in drawn[b::blocks] for batch in batches]
+        found = [z_w for k, number, z_w in ends if (k, number) == (1, b)]
+        np.testing.assert_array_equal(found, mine)
+    z = np.concatenate([batch.z.numpy() for batches in drawn for batch in batches])
+    assert len(np.unique(z)) > len(z) / 2
+
+
+@pytest.mark.parametrize("outlive", [False, True])
+def test_draws_that_outlive_a_round_would_change_a_resumed_run(tmp_path, monkeypatch, outlive):
+    folders = [tmp_path / "stopped", tmp_path / "whole"]
+    for folder in folders:
+        folder.mkdir()
+    if outlive:  # wrong: a round begins with what is left of the one before
+        draw_ahead = Walkers._draw_ahead
+        monkeypatch.setattr(
+            Walkers, "_draw_ahead", lambda self, n, stream: draw_ahead(self, n + 1, stream)
+        )
+    sampled(folders[0], *AHEAD, until=1)
+    stopped, whole = (sampled(folder, *AHEAD) for folder in folders)
+    if outlive:
+        with pytest.raises(AssertionError):
+            assert_same(stopped, whole)
+    else:
+        assert_same(stopped, whole)

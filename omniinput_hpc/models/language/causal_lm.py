@@ -23,8 +23,14 @@ from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
+from omniinput_hpc.models.protocol import Draws
 
 Rest = tuple[torch.Tensor, torch.Tensor]
+
+MAX_DRAWN, MAX_DRAWN_BYTES = 320, 4 << 30
+"""Inputs that are drawn together on a GPU, and bytes of their keys and values, at most. A token of
+fewer takes the time of reading the weights; beyond, computing takes longer than that (on an H100
+from 263 on, in bfloat16). A CPU computes for longer with a few inputs already."""
 
 
 class CausalLanguageModel:
@@ -51,6 +57,7 @@ class CausalLanguageModel:
         self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
         self._kv_cache: KVCache | None = None
         self._scratch: KVCache | None = None
+        self._drawing: KVCache | None = None
         self._text = tokenizer.Text(words, tokens, before)
 
     @torch.no_grad()
@@ -178,17 +185,49 @@ class CausalLanguageModel:
         """
         return None if self._decoder is None else self._shared_kv_cache
 
+    @cached_property
+    def draws(self) -> Draws | None:
+        """Return what draws inputs by a KV cache; None where the model has no decoder."""
+        if self._decoder is None:
+            return None
+        bytes_each = sum(tensor.nbytes for tensor in self._decoder.allocate(1))
+        n_together = min(MAX_DRAWN, MAX_DRAWN_BYTES // bytes_each)
+        return Draws(self._drawing_cache, 0 if self.device.type == "cpu" else n_together)
+
     @property
     def cache_bytes(self) -> int:
         """Memory of the KV caches, 0 before there is one."""
-        caches = (self._kv_cache, self._scratch)
-        return sum(cache.n_bytes for cache in caches if cache is not None)
+        return sum(cache.n_bytes for cache in self._caches)
 
     @property
     def without_graphs(self) -> str:
         """Why a GPU evaluates without CUDA graphs; "" where it has them, and on a CPU."""
-        caches = (self._kv_cache, self._scratch)
-        return next((c.without_graphs for c in caches if c is not None and c.without_graphs), "")
+        return next((c.without_graphs for c in self._caches if c.without_graphs), "")
+
+    @property
+    def _caches(self) -> list[KVCache]:
+        caches = (self._kv_cache, self._scratch, self._drawing)
+        return [cache for cache in caches if cache is not None]
+
+    def _drawing_cache(self, n: int) -> KVCache:
+        """Return what draws n inputs: a cache that is there for so many, else one of its own."""
+        if any(c is not None and c.n_walkers == n for c in (self._kv_cache, self._scratch)):
+            return self._whole(n)
+        if self._drawing is None or self._drawing.n_walkers != n:
+            self._drawing = None
+            gc.collect()  # as in `_shared_kv_cache`
+            try:
+                assert self._decoder is not None
+                self._drawing = KVCache(
+                    self._decoder, self.token_ids, self._before, self.n_sites, n
+                )
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"keys and values of {n} inputs of {self.n_sites} tokens, which are drawn "
+                    f"together, do not fit on {self.device} beside the model; set a smaller "
+                    "sampler.walkers, or ladder.anchors = false"
+                ) from None
+        return self._drawing
 
     def _shared_kv_cache(self, n_walkers: int) -> KVCache:
         if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:

@@ -135,6 +135,17 @@ class KVCache:
         self._n_shared = self._from
 
     @torch.no_grad()
+    def begin_anew(self) -> None:
+        """Begin proposals that share nothing with the current inputs.
+
+        The fixed tokens in front are evaluated again, by themselves: what is found does not depend
+        on what is current, and nothing needs to be.
+        """
+        self._from = self._at = self._n_shared = 0
+        if self._n_before:
+            self._run(self._before)
+
+    @torch.no_grad()
     def row(self) -> torch.Tensor:
         """Return l of the proposals' next site, [W, n_values]."""
         return self._log_p(self._proposed[1][self._at - 1])

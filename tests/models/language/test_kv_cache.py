@@ -113,6 +113,55 @@ def test_token_by_token_is_as_all_at_once(tmp_path, heads, keys):
         x = torch.where(accepted[:, None], y, x)
 
 
+@pytest.mark.parametrize("heads", ["gpt2, tiny heads", "gpt2, large heads", "llama"], indirect=True)
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_inputs_begun_anew_share_nothing_with_the_current_ones(tmp_path, heads, keys, loaded):
+    model, g = build(tmp_path, heads, **keys), random(7)
+    kv_cache, other = kv_cache_of(model, 5), kv_cache_of(model, 5)
+    x, y = torch.randint(model.n_values, (2, 5, D), generator=g)
+    if loaded:
+        kv_cache.load(x)
+    kv_cache.begin_anew()
+    rows = []
+    for t in range(D):
+        if t >= model.predicted_from:
+            rows.append(kv_cache.row())
+        if t + 1 < D:
+            kv_cache.extend(y[:, t])
+    assert_rows(torch.stack(rows), own_rows(model, y))
+    if not loaded:
+        kv_cache.load(x)
+    other.load(x)
+    late = torch.cat([x[:, :4], y[:, 4:]], dim=1)
+    kv_cache.begin(4), other.begin(4)  # what is current has stayed
+    assert_alike(kv_cache.row(), other.row(), heads)
+    found, expected = (next(iter(one.rows_after(late[:, 4:-1]))) for one in (kv_cache, other))
+    assert_alike(found, expected, heads)
+
+
+def test_inputs_begun_anew_without_their_prefix_have_other_rows(tmp_path):
+    """The test above would notice."""
+    model, y = build(tmp_path, prefix=[3, 7, 2]), torch.zeros((5, D), dtype=torch.int64)
+    kv_cache = kv_cache_of(model, 5)
+    kv_cache.begin(0)  # the prefix was never evaluated
+    with pytest.raises(AssertionError, match="close"):
+        assert_rows(kv_cache.row()[None], own_rows(model, y)[:, :1])
+
+
+def test_draws_take_a_cache_that_is_there_or_one_of_their_own(tmp_path):
+    model = build(tmp_path)
+    shared = model.kv_cache(6)
+    assert model.draws.kv_cache(6) is shared
+    before, more = model.cache_bytes, model.draws.kv_cache(18)
+    assert model.draws.kv_cache(18) is more is not shared
+    assert model.cache_bytes == before + more.n_bytes
+    assert more.n_bytes == 3 * before // 2  # proposals alone
+    assert model.kv_cache(6) is shared
+    assert model.draws.kv_cache(12) is not more
+    assert model.draws.n_together == 0  # on a CPU
+
+
 @ours
 def test_a_walker_does_not_depend_on_the_others(tmp_path, heads):
     model, g = build(tmp_path), random(3)
