@@ -90,9 +90,14 @@ class Histogram:
         self.extremes[:] = min(self.extremes[0], z.min()), max(self.extremes[1], z.max())
         n_bins = len(self._edges) - 1
         bin_tw = bin_of(z, self._edges)
-        inside = (bin_tw >= 0) & (bin_tw < n_bins)
-        self.outside += (np.count_nonzero(bin_tw < 0), np.count_nonzero(bin_tw >= n_bins))
-        cell, bin_i, z_i = (self._group_w * n_bins + bin_tw)[inside], bin_tw[inside], z[inside]
+        below, above = np.count_nonzero(bin_tw < 0), np.count_nonzero(bin_tw >= n_bins)
+        self.outside += (below, above)
+        cell_tw = self._group_w * n_bins + bin_tw
+        cell, bin_i, z_i = (
+            (cell_tw.ravel(), bin_tw.ravel(), z.ravel())
+            if below + above == 0
+            else (some[(bin_tw >= 0) & (bin_tw < n_bins)] for some in (cell_tw, bin_tw, z))
+        )
         if self.lane_counts_gb.size > SPARSE_FROM * z.size:
             self._add_sparse(cell, bin_i, z_i)
             return
@@ -119,6 +124,22 @@ class Histogram:
 
 
 def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the bin of each z: -1 below all, B above all; the last bin is closed."""
-    index = np.searchsorted(edges, z, side="right") - 1
-    return np.asarray(np.where(z == edges[-1], len(edges) - 2, index), dtype=np.int64)
+    """Return the bin of each z: -1 below all, B above all; the last bin is closed.
+
+    Bins of equal width are guessed by a division, which is some times faster than a search; where
+    the guess is wrong (rounding, other widths, nothing finite) they are searched for.
+    """
+    n_bins, low, high = len(edges) - 1, edges[0], edges[-1]
+    ends = np.concatenate([[-np.inf], edges, [np.inf]])
+    with np.errstate(invalid="ignore", over="ignore"):
+        guess = (z - low) * (n_bins / (high - low))
+        entry = np.clip(np.floor(guess), -1, n_bins).astype(np.int64) + 1
+    right = (ends.take(entry, mode="clip") <= z) & (z < ends.take(entry + 1, mode="clip"))
+    index = np.asarray(entry - 1)
+    if not right.all():
+        wrong = ~right
+        index[wrong] = np.searchsorted(edges, z[wrong], side="right") - 1
+    last = z == high
+    if last.any():
+        index[last] = n_bins - 1
+    return index

@@ -13,6 +13,25 @@ def test_bins_are_half_open_and_the_last_one_closed():
     assert bin_of(z, EDGES).tolist() == [-1, 0, 1, 0, 3, 9, 10]
 
 
+@pytest.mark.parametrize(
+    "edges",
+    [
+        np.linspace(-2.03125, 2.03125, 66), np.linspace(0.0, 12.0, 1201), np.linspace(-1e3, 3.0, 9),
+        0.1 + 0.3 * np.arange(5), np.array([0.0, 1.0, 5.0, 5.5, 9.0]), np.array([-1.0, 2.0]),
+    ],
+)  # fmt: skip
+def test_a_bin_is_what_a_search_finds(edges):
+    random = np.random.default_rng(2)
+    z = random.normal(edges.mean(), np.ptp(edges), 5000)
+    near = random.choice(edges, 300)
+    extreme = [np.inf, -np.inf, np.nan, 1e308, -1e308, -0.0]
+    z = np.concatenate([z, near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf), extreme])
+    found = np.searchsorted(edges, z, side="right") - 1
+    np.testing.assert_array_equal(bin_of(z, edges), np.where(z == edges[-1], len(edges) - 2, found))
+    assert bin_of(z.reshape(2, -1), edges).shape == (2, len(z) // 2)
+    assert bin_of(z[:0], edges).shape == (0,)
+
+
 def test_float32_outputs_are_binned_in_float64():
     z = np.float32(0.3)  # 0.30000001192..., above the edge 0.30000000000000004
     assert bin_of(np.array([z], dtype=np.float64), EDGES)[0] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import logsigmoid
 
 from omniinput_hpc.config.kernels import STEP_SIZES
 from omniinput_hpc.config.kernels import DiscreteLangevin as Options
@@ -30,7 +31,8 @@ class DiscreteLangevin:
     (2022), eq. 3 and 4. All sites are accepted together by Metropolis-Hastings. b is the ensemble's
     slope, at z forward and at z' backward; or, with ``proposal_beta``, drawn uniformly from a range
     for each move, independently of the state and the same in both directions. A move takes one
-    forward and one backward pass of the model.
+    forward and one backward pass of the model. With two values a site stays or flips, by a logistic
+    function of the difference of their scores, so that no row is summed.
 
     Attributes
     ----------
@@ -41,7 +43,7 @@ class DiscreteLangevin:
         self._model = gradients.Differentiable(model, options.name)
         self._ordered, self._range = options.ordered, options.proposal_beta
         self.tuned: NDArray[np.float64] = np.array([options.step_size, 0.0])
-        self.parts = options.part_names
+        self.parts, self._binary = options.part_names, model.n_values == 2
         self.uniforms_per_move = n_walkers * (model.n_sites + 1)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
@@ -100,6 +102,12 @@ class DiscreteLangevin:
         x_new = torch.empty_like(x)
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         for begin, end in self._model.chunks(len(x)):
+            if self._binary:
+                score = self._flip_scores(gradient.rows(begin, end), x[:, begin:end], slope)
+                flips = u[:, begin:end] < score.sigmoid()
+                x_new[:, begin:end] = x[:, begin:end] ^ flips
+                log_q += log_probability_of_flips(score, flips)
+                continue
             scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
             values = draw(scores, u[:, begin:end])  # [W, n]
             x_new[:, begin:end] = values
@@ -112,9 +120,22 @@ class DiscreteLangevin:
         """Return ln q(to | x), float64 [W], given the gradient at x."""
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         for begin, end in self._model.chunks(len(x)):
+            if self._binary:
+                score = self._flip_scores(gradient.rows(begin, end), x[:, begin:end], slope)
+                log_q += log_probability_of_flips(score, x[:, begin:end] != to[:, begin:end])
+                continue
             scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)
             log_q += (pick(scores, to[:, begin:end]) - log_sum(scores)).sum(dim=1)
         return log_q
+
+    def _flip_scores(
+        self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor
+    ) -> torch.Tensor:
+        """Return ln q_i(other) - ln q_i(x_i), [W, n], given two values' rows [W, n, 2]."""
+        half = (-0.5 * slope).to(rows.dtype)[:, None]
+        rise = rows[..., 1].sub(rows[..., 0]).mul_(half)  # of the score, from value 0 to 1
+        score = torch.where(value == 0, rise, -rise)
+        return score.sub_(0.5 / float(self.tuned[0]))
 
     def _scores(self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         """Return ln q_i(v) but for its normalizer: [W, n, V], given x_i [W, n] and b [W]."""
@@ -127,3 +148,11 @@ class DiscreteLangevin:
             return scores.sub_((values - value.to(rows.dtype)).square_(), alpha=penalty)
         # A bonus for the present value gives the same ratios as a penalty on all others.
         return scores.scatter_(-1, value, penalty)
+
+
+def log_probability_of_flips(score: torch.Tensor, flips: torch.Tensor) -> torch.Tensor:
+    """Return the sum over sites of ln P(flip) or ln P(stay), float64 [W].
+
+    score : ln P(flip) - ln P(stay), [W, n]; flips : bool [W, n], whether each site flips
+    """
+    return logsigmoid(torch.where(flips, score, -score)).sum(dim=1, dtype=torch.float64)

@@ -10,11 +10,13 @@ import torch
 
 from omniinput_hpc.config.kernels import Metropolis as Options
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.compiled_loop import CompiledLoop, Trace
 from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare, seen_finite, watch
+from omniinput_hpc.models.compiled_change import as_change
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ class Metropolis(Untuned):
     of a batch change the same sites, drawn independently of the state, so that only what follows
     the first of them is evaluated again. Where the model says how z changes with a site (`change`),
     and one site changes, no input is evaluated but at the start, after exchanges.
+
+    Attributes
+    ----------
+    loop : makes moves in compiled code; None where the model brings nothing for it
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -77,10 +83,16 @@ class Metropolis(Untuned):
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
         single = options.sites == 1 and self._kv_cache is None
         self._change = self._offers.change if single else None
+        self._change_on_cpu = self._change
+        self.loop: CompiledLoop | None = None
+        compiled = self._offers.compiled_change
+        if single and compiled is not None:
+            self._change_on_cpu = as_change(compiled)
+            self.loop = CompiledLoop(compiled, model.n_values, model.n_sites)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers; where z was summed from changes, it is evaluated anew."""
-        if self._change is None:
+        if self._change_of(x) is None:
             return State(x, z)
         z_again = self._model.output(x)
         compare(self._model, x, z, z_again, summed=True)
@@ -91,8 +103,9 @@ class Metropolis(Untuned):
         self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
         if self._kv_cache is not None:
             return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
-        if self._change is not None:
-            return self._step_by_change(self._change, state, ensemble, stream)
+        change = self._change_of(state.x)
+        if change is not None:
+            return self._step_by_change(change, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -102,6 +115,10 @@ class Metropolis(Untuned):
         accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
         return State(x, z), Info(accepted)
+
+    def _change_of(self, x: torch.Tensor) -> Change | None:
+        """Return what says how z changes with a site of x, if anything does on its device."""
+        return self._change_on_cpu if x.is_cpu else self._change
 
     def _step_by_change(
         self, change: Change, state: State, ensemble: Ensemble, stream: DeviceStream
@@ -123,6 +140,30 @@ class Metropolis(Untuned):
         cache = Summed(accept(accepted, exact, summed.z), summed.n_moves + 1)
         x = x.scatter(1, site, accept(accepted, value, old))
         return State(x, accept(accepted, z_new, state.z), cache), Info(accepted)
+
+    def step_many(
+        self, state: State, ensemble: Ensemble, stream: DeviceStream, trace: Trace
+    ) -> tuple[State, int, int]:
+        """Make `step` as often as `trace` has rows, in the compiled loop that this kernel has.
+
+        Returns the new state, how many moves were accepted, and how many samples were recorded.
+        """
+        assert self.loop is not None
+        n_accepted = n_samples = done = 0
+        while done < len(trace.z_tw):
+            if state.cache is None or state.cache.n_moves >= EVALUATE_EVERY:
+                state = self.start(state.x, state.z)
+            summed = state.cache
+            n = min(len(trace.z_tw) - done, EVALUATE_EVERY - summed.n_moves)
+            part = trace.part(done, n, n_samples)
+            made = self.loop.run(state.x, summed.z, ensemble, stream, part)
+            if made.x_bad is not None:
+                watch(self._model, made.x_bad, torch.full((1,), torch.nan))
+            cache = Summed(made.exact, summed.n_moves + n)
+            state = State(made.x, made.exact.to(state.z.dtype), cache)
+            n_accepted, n_samples = n_accepted + made.n_accepted, n_samples + made.n_samples
+            done += n
+        return state, n_accepted, n_samples
 
     def _step_with_kv_cache(
         self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.compiled_change import as_change
 from omniinput_hpc.models.protocol import Model, offers_of
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.protocol import Change
 
 N_COMPARED = 16
 """Inputs at least that are evaluated again at the start."""
@@ -266,9 +270,26 @@ def check_change(
     `check_is_function`. Raises a UserError where they differ by more than is allowed, or where what
     the model returns has the wrong shape or type.
     """
-    change = offers_of(model).change
-    if change is None or allowed is None:
+    offers = offers_of(model)
+    if allowed is None:
         return
+    if offers.change is not None:
+        _check_change("change", offers.change, model, shape, allowed, name, device)
+    if offers.compiled_change is not None and device == "cpu":
+        change = as_change(offers.compiled_change)
+        _check_change("compiled_change", change, model, shape, allowed, name, device)
+
+
+def _check_change(
+    said_by: str,
+    change: Change,
+    model: Model,
+    shape: tuple[int, int],
+    allowed: tuple[float, float],
+    name: str,
+    device: str,
+) -> None:
+    """Compare what one function says of changed inputs with their outputs; see `check_change`."""
     (n_walkers, n_sites), n_values = shape, model.n_values
     random, begin = rng.generator(0, "fingerprint", n_sites, 4), time.monotonic()
     order = np.resize(random.permutation(n_sites), n_walkers * -(-n_sites // n_walkers))
@@ -289,11 +310,11 @@ def check_change(
             or not dz.is_floating_point()
         ):
             raise UserError(
-                f"{name}: change(x, site, value) must return float32 or float64 [{n_walkers}] for "
-                f"{n_walkers} inputs, found {_described(dz)}"
+                f"{name}: {said_by}(x, site, value) must return float32 or float64 [{n_walkers}] "
+                f"for {n_walkers} inputs, found {_described(dz)}"
             )
         if not torch.equal(given, x):
-            raise UserError(f"{name}: change(x, site, value) must not write into x")
+            raise UserError(f"{name}: {said_by}(x, site, value) must not write into x")
         z, z_new = model.output(x), model.output(x.scatter(1, site[:, None], value[:, None]))
         apart_w = (z.double() + dz.double() - z_new.double()).abs()
         times_w = apart_w / (allowed[0] + allowed[1] * torch.maximum(z.abs(), z_new.abs()))
@@ -301,7 +322,7 @@ def check_change(
         if z_new.isfinite().all() and not float(times_w[worst]) <= 1.0:
             said, found, times = float(dz[worst]), float((z_new - z)[worst]), float(times_w[worst])
             raise UserError(
-                f"{name}: at site {int(site[worst])} change returned {said:.6g}, and outputs "
+                f"{name}: at site {int(site[worst])} {said_by} returned {said:.6g}, and outputs "
                 f"differ by {found:.6g} ({times:.3g} times what rounding explains): "
                 f"{WRONG_CHANGE}"
             )

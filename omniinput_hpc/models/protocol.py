@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Rest = tuple[torch.Tensor, ...]
     OutputAndMore = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     Change = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    CompiledChange = Callable[[Any, int, int], float]
 
 
 class Model(Protocol):
@@ -109,6 +110,9 @@ class Offers:
     change : (x, site, value) returns z of x with one site of each input set to a value, less z of
         x: float32 or float64 [W], given site and value, int64 [W]. For outputs that are sums of
         local terms; `metropolis` then evaluates no whole input but after exchanges.
+    compiled_change : the same of one input, a function compiled by numba.njit: (x, site, value)
+        returns a number, given x, int64 [D], and two whole numbers. On a CPU `metropolis` then
+        makes all moves in compiled code. An attribute set in ``__init__``, no method
     conditional_logits : returns (z, l) of x: l[w, i, v] = log-weight of value v at site i given the
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
@@ -130,6 +134,7 @@ class Offers:
     output_and_gradient: OutputAndMore | None
     factors: Factors | None
     change: Change | None
+    compiled_change: CompiledChange | None
     conditional_logits: OutputAndMore | None
     predicted_from: int
     prefixes: Prefixes | None
@@ -163,6 +168,7 @@ def offers_of(model: Any) -> Offers:
         output_and_gradient=method("output_and_gradient"),
         factors=factors,
         change=method("change"),
+        compiled_change=getattr(model, "compiled_change", None),
         conditional_logits=method("conditional_logits"),
         predicted_from=int(getattr(model, "predicted_from", 1)),
         prefixes=prefixes,

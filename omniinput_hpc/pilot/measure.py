@@ -229,11 +229,7 @@ def _segment(
 ) -> tuple[NDArray[np.float32], float]:
     """Move a rung's walkers; return z, float32 [steps, W], and the share of accepted moves."""
     own, shared = (rng.generator(seed, "trial", 20 + i, rung.k, number) for i in range(2))
-    segment = rung.walkers.begin_segment(own, shared, 0)
-    for _ in range(steps):
-        segment.step()
-        after_move()
-    recorded = segment.recorded()
+    recorded = rung.walkers.begin_segment(own, shared, 0).run(after_move, steps)
     attempted = max(1, int(recorded.attempted_p.sum()))
     return recorded.z_tw.copy(), float(recorded.accepted_p.sum()) / attempted
 

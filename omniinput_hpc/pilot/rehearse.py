@@ -100,11 +100,7 @@ def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
             else:
                 rung.walkers.place(*rung.walkers.configurations())  # as after an exchange
             own, shared = (rng.generator(0, "trial", 30 + i, rung.k, number) for i in range(2))
-            segment = rung.walkers.begin_segment(own, shared, 0)
-            for _ in range(rung.walkers.recording.steps):
-                segment.step()
-                stopping.after_move()
-            segment.recorded()
+            rung.walkers.begin_segment(own, shared, 0).run(stopping.after_move)
         seconds = clock() - begin
     return max(seconds, 1e-4)
 

@@ -163,10 +163,7 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
     rung.walkers.place(*rung.walkers.configurations())  # as a run does after each exchange
     own, shared = (rng.generator(0, "trial", index) for index in range(2))
     begin = clock()
-    segment = rung.walkers.begin_segment(own, shared, 0)
-    for _ in range(TRIAL_MOVES):
-        segment.step()
-    segment.recorded()
+    rung.walkers.begin_segment(own, shared, 0).run(steps=TRIAL_MOVES)
     return clock() - begin
 
 

@@ -106,8 +106,7 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
     segment = rung.walkers.begin_segment(own, shared, first_move=exchange * steps)
     done = 0
     while done < steps and (done == 0 or time.monotonic() - begin < seconds):
-        segment.step()
-        done += 1
+        done += segment.advance(steps - done)
     if done == steps:
         recorded = segment.recorded()
         rung.record(recorded, config.samples.every, exchange * steps)

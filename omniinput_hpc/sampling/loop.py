@@ -200,10 +200,7 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     own, shared = streams(run.config.run.seed, rung.block, rounds_before, exchange)
     try:
         segment = rung.walkers.begin_segment(own, shared, first_move=exchange * s.steps)
-        for _ in range(s.steps):
-            segment.step()
-            run.stopping.after_move()
-        return segment.recorded()
+        return segment.run(run.stopping.after_move)
     except Exception as error:
         error.add_note(f"in rung {rung.k} (beta = {rung.ensemble.beta:g}), round {run.next_round}")
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -65,6 +68,9 @@ class Walkers:
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
         self.model, self._device, self.recording = model, torch.device(device), recording
+        # Whose moves may be made in a compiled loop, several at a time
+        looped = isinstance(kernel, Metropolis) and kernel.loop is not None
+        self._looped = kernel if looped and self._device.type == "cpu" else None
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._drawn: list[State] = []  # for the last moves of this segment and of others
@@ -78,10 +84,12 @@ class Walkers:
         """Sample by another ensemble from now on.
 
         `exact_sampler` draws from it directly, at every move or only at a segment's last; in the
-        latter case an `AutoregressiveSampler` draws for some segments at once.
+        latter case an `AutoregressiveSampler` draws for some segments at once. Where moves are made
+        in a compiled loop, drawing costs many of them, and is for a segment's last move alone.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
-        self._exact_every_move, self._drawn = every_move, []
+        self._exact_every_move = every_move and self._looped is None
+        self._drawn = []
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
         """Put walkers here, unsigned integers [W, D] and float32 [W]."""
@@ -161,6 +169,20 @@ class Walkers:
         self.ensemble.after_move(self._placed.z)
         return self._placed, info
 
+    def moves_at_once(self, t: int) -> int:
+        """Return how many moves from a segment's t-th on are made together; 0 where one is."""
+        if self._looped is None or not CompiledLoop.knows(self.ensemble):
+            return 0
+        left = self.recording.steps - t - (self._exact_sampler is not None)
+        return min(left, max(1, MAX_WALKER_MOVES // len(self.state.x)))
+
+    def step_many(self, stream: DeviceStream, trace: Trace) -> tuple[int, int]:
+        """Make `moves_at_once` moves; return how many were accepted, and samples recorded."""
+        assert self._looped is not None
+        state = self.state
+        self._placed, *numbers = self._looped.step_many(state, self.ensemble, stream, trace)
+        return numbers[0], numbers[1]
+
     def search(self, generator: np.random.Generator, n_hot: int) -> NDArray[np.int64] | None:
         """Return inputs to learn from, [W, D], if the kernel finds any; see `Kernel.search`."""
         n_walkers, n_sites = self.state.x.shape
@@ -223,6 +245,37 @@ class Segment:
             self.n_samples += 1
             if info.log_q is not None:
                 self.log_q.append(info.log_q)
+
+    def advance(self, most: int) -> int:
+        """Make the next move, or up to so many where a compiled loop makes them; return how many.
+
+        Those that it makes at once take some milliseconds.
+        """
+        n = min(self._walkers.moves_at_once(self._t), most)
+        if n == 0:
+            self.step()
+            return 1
+        end, every = self._t + n, self._walkers.recording.every
+        trace = Trace(self.z_tw[self._t : end], self.x_swd[self.n_samples :], every, self._move)
+        n_accepted, n_samples = self._walkers.step_many(self._stream, trace)
+        self.attempted_p[0] += n * self.z_tw.shape[1]
+        self.accepted_p[0] += n_accepted
+        self.n_samples += n_samples
+        self._t, self._move = end, self._move + n
+        return n
+
+    def run(
+        self, after_move: Callable[[], object] = lambda: None, steps: int | None = None
+    ) -> Recorded:
+        """Make all moves or the first `steps`, with a call of `after_move` for each.
+
+        Returns what was recorded.
+        """
+        steps = steps or self._walkers.recording.steps
+        while self._t < steps:
+            for _ in range(self.advance(steps - self._t)):
+                after_move()
+        return self.recorded()
 
     def recorded(self) -> Recorded:
         """Return what the segment recorded, on the host (synchronizes).

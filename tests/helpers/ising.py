@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 
@@ -31,7 +32,7 @@ class IsingModel:
         before = s.roll(1, 1) + s.roll(1, 2)
         z = -(s * before).sum((1, 2)) / self.n_sites
         up = -(before + s.roll(-1, 1) + s.roll(-1, 2)).flatten(1) / self.n_sites
-        return z, torch.stack([-up, up], dim=2)
+        return z, up[..., None] * torch.tensor([-1.0, 1.0])
 
     def change(self, x: torch.Tensor, site: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return how z changes where a site of each input gets a value, float32 [W]."""
@@ -91,3 +92,41 @@ def make_whole(side: int = 20, device: str = "cpu") -> WholeIsing:
 def make_wrong(kind: str, side: int = 10, device: str = "cpu") -> WrongIsing:
     """Return the model with a wrong `change`, on a CPU."""
     return WrongIsing(side, kind)
+
+
+class CompiledIsing(IsingModel):
+    """The model with a change of one input that numba compiles, and `change` made of it.
+
+    `kind` says what is wrong with the former: "sign", "nan" (where nearly all spins are alike),
+    "method" (not compiled), "types" (numba cannot compile it); "" for nothing.
+    """
+
+    def __init__(self, side: int, kind: str = "") -> None:
+        from numba import njit
+
+        from omniinput_hpc.models.compiled_change import as_change
+
+        super().__init__(side)
+        neighbours, n_sites = self.neighbours.numpy(), self.n_sites
+        factor = (2.0 if kind == "sign" else -2.0) / n_sites
+        nan = kind == "nan"
+
+        @njit
+        def compiled_change(x, site, value):  # type: ignore[no-untyped-def]
+            around = -4
+            for neighbour in neighbours[site]:
+                around += 2 * x[neighbour]
+            if nan and abs(x.sum() - 0.5 * n_sites) > 0.4 * n_sites:
+                return np.nan
+            return factor * (value - x[site]) * around
+
+        self.compiled_change = {"method": self.change, "types": njit(lambda x, site: 0.0)}.get(
+            kind, compiled_change
+        )
+        if not kind:
+            self.change = as_change(compiled_change)
+
+
+def make_compiled(side: int = 20, kind: str = "", device: str = "cpu") -> CompiledIsing:
+    """Return the model with a compiled `change`, on a CPU."""
+    return CompiledIsing(side, kind)

@@ -50,6 +50,34 @@ def test_transition_matrix_is_exact(ensemble, ordered):
     check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
 
 
+class Binary(CoupledModel):
+    """Two values a site, which stay or flip."""
+
+    n_values = 2
+
+
+BINARY = Binary(dtype=torch.float64)
+
+
+def stays_at(site):
+    return lambda x, x_new: (x[:, site] == x_new[:, site]).long()
+
+
+FLIPS = [Draw(2, stays_at(site)) for site in range(3)]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_transition_matrix_of_flips_is_exact(ensemble, ordered, monkeypatch):
+    kernel = DiscreteLangevin(options(ordered=ordered), BINARY, 64)
+    p = check_exact(kernel, BINARY, ensemble, FLIPS, start=after_a_swap)
+    monkeypatch.setattr(kernel, "_binary", False)  # as values of any number are drawn
+    draws = [Draw(2, value_at(site)) for site in range(3)]
+    of_values = Explorer(kernel, BINARY, ensemble, draws, start=after_a_swap).matrix()
+    np.testing.assert_allclose(p, of_values, rtol=0, atol=1e-13)
+    check_alone(kernel, BINARY, ensemble, 3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
@@ -246,3 +274,9 @@ def test_wrong_variants_fail(wrong, ensemble):
     kernel = wrong(options(), COUPLED, 64)
     with pytest.raises(AssertionError, match=r"invariant|balance|accepted|rows"):
         check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
+
+
+@pytest.mark.parametrize("wrong", [BetaOnOneSide, NoSlopeAtTheNewOutput])
+def test_wrong_flips_fail(wrong):
+    with pytest.raises(AssertionError, match=r"invariant|balance"):
+        check_exact(wrong(options(), BINARY, 64), BINARY, Gaussian(), FLIPS)

@@ -218,6 +218,39 @@ def test_a_change_that_is_wrong_for_few_inputs_ends_the_run(tmp_path, kind, erro
     run.writer.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("sign", r"at site \d+ compiled_change returned \S+, and outputs differ by"),
+        ("method", r"must be a function that numba.njit compiled, set in __init__ .* found method"),
+        ("types", r"compiled_change\(x, site, value\) does not compile for x, int64 \[D\]"),
+    ],
+)
+def test_a_wrong_compiled_change_is_found_at_the_start(tmp_path, kind, message):
+    options = f"model.options={{kind = '{kind}'}}"
+    with pytest.raises(UserError, match=message):
+        build.build(WORLD, ising(tmp_path, "make_compiled", options), None).check_is_function()
+    build.build(WORLD, ising(tmp_path, "make_compiled"), None).check_is_function()
+
+
+def test_a_compiled_change_that_is_not_finite_ends_the_run(tmp_path):
+    config = ising(
+        tmp_path, "make_compiled", "model.options={kind = 'nan'}", "sampler.steps=4000",
+        "ladder.betas=[0.0, 10.0, 50.0, 200.0]",
+    )  # fmt: skip
+    run = begin(config)
+    with pytest.raises(NonFiniteOutput, match="returned a z that is not finite for the input"):
+        loop.sample(run)
+    run.writer.close()
+
+
+def test_a_run_by_compiled_changes_resumes_with_the_same_bytes(tmp_path):
+    words = ising_words("make_compiled")
+    whole = sampled(tmp_path / "whole", *words)
+    assert sampled(tmp_path / "stopped", *words, until=2)
+    assert_same(whole, sampled(tmp_path / "stopped", *words))
+
+
 def test_a_model_that_is_declared_to_be_noisy_may_have_changes(tmp_path):
     options = ["model.options={kind = 'ordered'}", "model.noise=true"]
     run = begin(ising(tmp_path, "make_wrong", *options))

@@ -135,11 +135,12 @@ def test_another_seed_gives_other_samples(run_on, input_file, shared_folder):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_sums_of_changes_are_byte_equal_on_1_2_and_4_ranks(run_on, input_file, shared_folder):
+@pytest.mark.parametrize("make", ["make", "make_compiled"])
+def test_sums_of_changes_are_byte_equal_on_1_2_and_4_ranks(make, run_on, input_file, shared_folder):
     """z is rounded, and summed between exchanges only."""
     from mpi4py import MPI
 
-    words = ["model.factory=ising:make", "model.options={side = 10}", "bins.lower=-2.125",
+    words = [f"model.factory=ising:{make}", "model.options={side = 10}", "bins.lower=-2.125",
              "bins.upper=2.125", "ladder.betas=[0.0, 10.0, 25.0, 60.0]"]  # fmt: skip
     sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
     for n in sizes:

@@ -41,7 +41,8 @@ class DeviceStream:
         if self._used + count > len(self._numbers):
             rest = self._numbers[self._used :]
             fresh = self._generator.random(max(self._block, count - len(rest)))
-            self._numbers = torch.cat([rest, torch.from_numpy(fresh).to(self._device)])
+            numbers = torch.from_numpy(fresh).to(self._device)
+            self._numbers = torch.cat([rest, numbers]) if len(rest) else numbers
             self._used = 0
         begin, self._used = self._used, self._used + count
         return self._numbers[begin : self._used].view(shape)

@@ -251,7 +251,7 @@ def test_bands_of_r_and_aupr_in_a_scarce_run():
     assert np.isposinf(curve.r_error_b[groups_b == 1]).all()
     assert np.isfinite(curve.r_error_b[groups_b >= 2]).all()
     # a replicate's AUPR is taken over its own range, as the curve's is: over the curve's range the
-    # errors of 800 runs of tests/benchmarks/coverage.py are 5% too small
+    # errors of 800 runs of tests/benchmarks/interval_coverage.py are 5% too small
     sums = sum_scores(run, density, first_is_zero)
     bins, seen = curve.bin_t, density.count_b > 0
     aupr_j = np.empty(4)

@@ -1,6 +1,7 @@
 """How often the 95% intervals cover the truth, over many small runs of an exactly solvable model.
 
-    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/coverage.py [--synthetic 1000] [--real 400]
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/interval_coverage.py
+        [--synthetic 1000] [--real 400]
 
 Prints a table: six coarse quantities (the log number of inputs in six ranges of z that follow one
 another) and the AUPR of the rule "site 0 has value 0". Synthetic runs are

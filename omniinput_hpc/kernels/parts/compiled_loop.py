@@ -1,0 +1,183 @@
+"""Metropolis moves in a loop that numba compiles, for models that bring a compiled `change`.
+
+Where a model costs next to nothing, some forty small calls of torch are all that a move costs. Here
+each walker makes its moves in machine code, with the same random numbers and the same arithmetic as
+`kernels.metropolis` has them one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.models.compiled_change import check_compiled
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.protocol import CompiledChange
+
+MAX_WALKER_MOVES = 1 << 17
+"""Moves of single walkers that are made at once at most: some milliseconds."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Where moves are recorded, and which of them.
+
+    Attributes
+    ----------
+    z_tw : float32 [T, W], filled with the outputs after each move
+    x_swd : int64 [samples, W, D], filled with the inputs after the moves that are sampled
+    every : moves between two samples
+    first_move : number of the first move in its round, from 0
+    """
+
+    z_tw: torch.Tensor
+    x_swd: torch.Tensor
+    every: int
+    first_move: int
+
+    def part(self, begin: int, n: int, n_samples: int) -> Trace:
+        """Return what is left of it for n moves from `begin` on, after so many samples."""
+        some = slice(begin, begin + n)
+        return Trace(self.z_tw[some], self.x_swd[n_samples:], self.every, self.first_move + begin)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What moves left behind.
+
+    Attributes
+    ----------
+    x : int64 [W, D]
+    exact : float64 [W], z as the sum of an output and of changes
+    n_accepted : of all walkers
+    n_samples : how many were recorded
+    x_bad : int64 [1, D], the first proposed input whose z is not finite; None if there was none
+    """
+
+    x: torch.Tensor
+    exact: torch.Tensor
+    n_accepted: int
+    n_samples: int
+    x_bad: torch.Tensor | None
+
+
+class CompiledLoop:
+    """Moves of one site a walker, given what a compiled function says of the changes of z.
+
+    Parameters
+    ----------
+    change : see `models.protocol.Offers.compiled_change`
+    n_values : values per site
+    n_sites : D
+    """
+
+    def __init__(self, change: CompiledChange, n_values: int, n_sites: int) -> None:
+        check_compiled(change)
+        self._change, self._n_values = change, n_values
+        x, none = torch.zeros((0, n_sites), dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+        trace = Trace(torch.zeros((0, 0)), x[None], 1, 0)
+        try:  # numba's time, and what it says of the user's function, are of the start
+            self._run(x, none, Canonical(0.0), none, trace)
+        except _typing_error() as error:
+            raise UserError(
+                "the model's compiled_change(x, site, value) does not compile for x, int64 [D], "
+                f"and whole numbers: {str(error).strip().splitlines()[0]}"
+            ) from None
+
+    @staticmethod
+    def knows(ensemble: Ensemble) -> bool:
+        """Whether moves can be made by this ensemble: one that is a formula, and learns nothing."""
+        return isinstance(ensemble, (Canonical, Gaussian))
+
+    def run(
+        self,
+        x: torch.Tensor,
+        exact: torch.Tensor,
+        ensemble: Ensemble,
+        stream: DeviceStream,
+        trace: Trace,
+    ) -> Made:
+        """Move walkers x, int64 [W, D], with z, float64 [W], as often as `trace` has rows."""
+        u = stream.uniform(len(trace.z_tw), 3, len(x))
+        return self._run(x.clone(), exact.clone(), ensemble, u, trace)
+
+    def _run(
+        self, x: torch.Tensor, exact: torch.Tensor, ensemble: Any, u: torch.Tensor, trace: Trace
+    ) -> Made:
+        curved = isinstance(ensemble, Gaussian)
+        kappa, z0 = (ensemble.kappa, ensemble.z0) if curved else (0.0, 0.0)
+        x_bad = torch.zeros_like(x[:1])
+        n_accepted, n_samples, bad = _moves()(
+            self._change, self._n_values, (x.numpy(), exact.numpy()), u.numpy().reshape(-1),
+            (float(ensemble.beta), float(kappa), float(z0)),
+            (trace.z_tw.numpy(), trace.x_swd.numpy(), trace.every, trace.first_move), x_bad.numpy(),
+        )  # fmt: skip
+        return Made(x, exact, n_accepted, n_samples, x_bad if bad else None)
+
+
+def _typing_error() -> type[Exception]:
+    from numba.core.errors import NumbaError
+
+    error: type[Exception] = NumbaError
+    return error
+
+
+@cache
+def _moves() -> Any:
+    """Return the compiled loop; numba is imported where a model needs it."""
+    from numba import njit
+
+    @njit
+    def log_weight(z: float, beta: float, kappa: float, z0: float) -> float:
+        return -beta * z - 0.5 * kappa * (z - z0) ** 2
+
+    @njit
+    def moves(
+        change: Any,
+        n_values: int,
+        walkers: tuple[NDArray[np.int64], NDArray[np.float64]],
+        u: NDArray[np.float64],
+        ensemble: tuple[float, float, float],
+        trace: tuple[NDArray[np.float32], NDArray[np.int64], int, int],
+        x_bad: NDArray[np.int64],
+    ) -> tuple[int, int, bool]:
+        x, exact = walkers
+        beta, kappa, z0 = ensemble
+        z_tw, x_swd, every, first_move = trace
+        n_walkers, n_sites = x.shape
+        n_accepted, n_samples, bad = 0, 0, False
+        for t in range(len(z_tw)):
+            for w in range(n_walkers):
+                at = 3 * n_walkers * t + w
+                site = int(u[at] * n_sites)
+                shift = 1 + int(u[at + n_walkers] * (n_values - 1))
+                value = (x[w, site] + shift) % n_values
+                changed = exact[w] + change(x[w], site, value)
+                z, z_new = np.float32(exact[w]), np.float32(changed)
+                if not (bad or np.isfinite(z_new)):
+                    bad = True
+                    x_bad[0] = x[w]
+                    x_bad[0, site] = value
+                now = log_weight(np.float64(z), beta, kappa, z0)
+                log_ratio = log_weight(np.float64(z_new), beta, kappa, z0) - now
+                if log_ratio > 0.0 or np.log(u[at + 2 * n_walkers]) < log_ratio:
+                    x[w, site] = value
+                    exact[w] = changed
+                    z = z_new
+                    n_accepted += 1
+                z_tw[t, w] = z
+            if (first_move + t + 1) % every == 0:
+                x_swd[n_samples] = x
+                n_samples += 1
+        return n_accepted, n_samples, bad
+
+    return moves

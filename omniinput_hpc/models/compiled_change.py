@@ -1,0 +1,61 @@
+"""A function of the user's, compiled by numba, that says how z changes with a site of one input."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.protocol import Change, CompiledChange
+
+
+def check_compiled(change: Any) -> None:
+    """Raise a `UserError` where a model's `compiled_change` is no function that numba compiled."""
+    try:
+        from numba.core.dispatcher import Dispatcher
+    except ImportError:
+        raise UserError(
+            "the model brings compiled_change, which needs numba: pip install numba, or leave "
+            "compiled_change out"
+        ) from None
+    if not isinstance(change, Dispatcher):
+        raise UserError(
+            "the model's compiled_change must be a function that numba.njit compiled, set in "
+            f"__init__ and no method; found {type(change).__name__}"
+        )
+
+
+def as_change(compiled: CompiledChange) -> Change:
+    """Return a function like `Offers.change`, for inputs on a CPU, made of a compiled one."""
+
+    def change(x: torch.Tensor, site: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        dz: NDArray[np.float64] = np.empty(len(x))
+        _of_all()(compiled, x.numpy(), site.numpy(), value.numpy(), dz)
+        return torch.from_numpy(dz)
+
+    return change
+
+
+@cache
+def _of_all() -> Any:
+    """Return a compiled loop over inputs; numba is imported where a model needs it."""
+    from numba import njit
+
+    @njit
+    def of_all(
+        compiled: Any,
+        x: NDArray[np.int64],
+        site: NDArray[np.int64],
+        value: NDArray[np.int64],
+        dz: NDArray[np.float64],
+    ) -> None:
+        for w in range(len(x)):
+            dz[w] = compiled(x[w], site[w], value[w])
+
+    return of_all

@@ -1,0 +1,238 @@
+"""Other codes beside this one on the Ising model, on one thread.
+
+    .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT]
+        [--json FILE]
+
+Two tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
+repository ruqizhang/discrete-langevin (at e3e2834), by the authors of discrete-langevin; it has
+gibbs-with-gradients of wgrathwohl/GWG_release as well. Moves of a 20 x 20 lattice with the same
+distribution are timed in turn in one process, theirs with the coupling matrix that they use, ours
+with recording. (Their `utils.py` imports torchvision for its plots: install it, or leave these
+lines out.)
+
+The second: whole runs of an 8 x 8 ladder of 16 rungs with 64 walkers, exchanges and file included,
+beside a plain loop in numba that does the same (parallel tempering with histograms), and beside
+another checkout's run of the same input file with `--other`. Seconds are of the CPU; a run's are
+those of a long one less those of a short one, so that the start is not in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import moves
+import numpy as np
+import torch
+from bench_tools import ROOT, machine, write_json
+from moves import median
+
+SIDE, SIGMA = 20, 0.2
+"""Of the first table: ln p = 2 SIGMA (sum over pairs of neighbours of s s')."""
+WALKERS = (4, 64, 512)
+REPEATS = 5
+RUNGS, LADDER_WALKERS, EXCHANGES = 16, 64, 10
+STEPS = (10, 100, 1000)
+INPUT = """
+[run]
+output = "{folder}/{name}.h5"
+seed = 1
+rounds = {rounds}
+[model]
+kind = "python"
+factory = "ising:{make}"
+options = {{side = 8}}
+[sampler]
+walkers = 64
+steps = {steps}
+exchanges = 10
+[ladder]
+lowest = 0.0
+highest = 40.0
+rungs = 16
+spacing = "linear"
+[kernel]
+name = "metropolis"
+[bins]
+lower = -2.03125
+upper = 2.03125
+width = 0.0625
+[samples]
+every = {every}
+"""
+
+
+class TheirIsing(torch.nn.Module):
+    """Their lattice model's log-density, by its dense coupling matrix."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        at = np.arange(side**2).reshape(side, side)
+        coupled = np.zeros((side**2, side**2), dtype=np.float32)
+        for axis in (0, 1):
+            for by in (1, -1):
+                coupled[at.ravel(), np.roll(at, by, axis).ravel()] = SIGMA
+        self.coupled = torch.from_numpy(coupled)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ln p, float32 [W], but for a constant, of x in {0, 1}, float32 [W, D]."""
+        s = 2 * x - 1
+        return ((s @ self.coupled) * s).sum(-1)
+
+
+def print_samplers(folder: Path) -> list[dict[str, Any]]:
+    """Print the first table, and return its rows."""
+    sys.path.insert(0, str(folder))
+    # benchmarks here have a `samplers` as well
+    import importlib.util
+
+    theirs: dict[str, Any] = {}
+    for name in ("utils", "samplers"):
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        theirs[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(theirs[name])
+    classes = {
+        "discrete-langevin": theirs["samplers"].LangevinSampler,
+        "gibbs-with-gradients": theirs["samplers"].DiffSampler,
+    }
+    model, rows = TheirIsing(SIDE), []
+    print("| kernel | walkers | theirs, ms a move | ours, ms a move | times theirs |")
+    print("| --- | --- | --- | --- | --- |")
+    for kernel, sampler_class in classes.items():
+        for n_walkers in WALKERS:
+            sampler = sampler_class(SIDE**2, 1, approx=True, temp=2.0)
+            n_moves = 200 if n_walkers < 512 else 50
+            case = ["ising", SIDE, n_walkers, 2.0 * SIGMA * SIDE**2, kernel, n_moves]
+            x = torch.bernoulli(torch.full((n_walkers, SIDE**2), 0.5))
+            seconds: dict[str, list[float]] = {"theirs": [], "ours": []}
+            for _ in range(REPEATS):
+                begin = time.process_time()
+                for _ in range(n_moves):
+                    x = sampler.step(x.detach(), model).detach()
+                seconds["theirs"].append((time.process_time() - begin) / n_moves)
+                seconds["ours"].append(median(moves.seconds_per_move(case, 1)))
+            their, our = (1e3 * median(found) for found in seconds.values())
+            print(
+                f"| {kernel} | {n_walkers} | {their:.2f} | {our:.2f} | {their / our:.2f} |",
+                flush=True,
+            )
+            rows.append({"kernel": kernel, "walkers": n_walkers, "theirs": their, "ours": our})
+    return rows
+
+
+def numba_ladder(steps: int, rounds: int) -> float:
+    """Return the CPU seconds of the same ladder as a plain loop in numba."""
+    from ising import IsingModel
+    from numba import njit
+
+    neighbours = IsingModel(8).neighbours.numpy()
+    beta_k = np.linspace(0.0, 40.0, RUNGS)
+
+    @njit
+    def ladder(
+        x_kwd: Any, z_kw: Any, beta_k: Any, counts_kb: Any, steps: int, n_exchanges: int
+    ) -> None:
+        n_rungs, n_walkers, n_sites = x_kwd.shape
+        for exchange in range(n_exchanges):
+            for k in range(n_rungs):
+                for w in range(n_walkers):
+                    x = x_kwd[k, w]
+                    for _ in range(steps):
+                        site = int(np.random.random() * n_sites)  # noqa: NPY002
+                        around = -4
+                        for neighbour in neighbours[site]:
+                            around += 2 * x[neighbour]
+                        dz = -2.0 * (1 - 2 * x[site]) * around / n_sites
+                        if np.random.random() < math.exp(min(0.0, -beta_k[k] * dz)):  # noqa: NPY002
+                            x[site] = 1 - x[site]
+                            z_kw[k, w] += dz
+                        counts_kb[k, int((z_kw[k, w] + 2.03125) / 0.0625)] += 1
+            for k in range(exchange % 2, n_rungs - 1, 2):
+                for w in range(n_walkers):
+                    log_ratio = (beta_k[k] - beta_k[k + 1]) * (z_kw[k, w] - z_kw[k + 1, w])
+                    if np.random.random() < math.exp(min(0.0, log_ratio)):  # noqa: NPY002
+                        x_kwd[k, w], x_kwd[k + 1, w] = x_kwd[k + 1, w].copy(), x_kwd[k, w].copy()
+                        z_kw[k, w], z_kw[k + 1, w] = z_kw[k + 1, w], z_kw[k, w]
+
+    x_kwd = np.random.default_rng(1).integers(2, size=(RUNGS, LADDER_WALKERS, 64))
+    z_kw = np.stack([IsingModel(8).output(torch.from_numpy(x)).double().numpy() for x in x_kwd])
+    counts_kb = np.zeros((RUNGS, 65), dtype=np.int64)
+    ladder(x_kwd, z_kw, beta_k, counts_kb, 1, 1)
+    begin = time.process_time()
+    ladder(x_kwd, z_kw, beta_k, counts_kb, steps, EXCHANGES * rounds)
+    return time.process_time() - begin
+
+
+def run_seconds(checkout: Path, make: str, steps: int, rounds: int) -> float:
+    """Return the CPU seconds of a whole run by a checkout's package."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"run-{rounds}"
+        text = INPUT.format(
+            folder=folder, name=name, make=make, steps=steps, rounds=rounds, every=steps
+        )
+        file = Path(folder) / f"{name}.toml"
+        file.write_text(text)
+        path = f"{checkout}:{ROOT / 'tests/helpers'}"
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "omniinput_hpc", str(file)],
+            cwd=folder, env=environment, check=True, capture_output=True,
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def per_move(checkout: Path, make: str, steps: int, rounds: int) -> float:
+    """Return the CPU seconds of a move of one walker in a whole run, without its start."""
+    few = 1
+    seconds = [run_seconds(checkout, make, steps, n) for n in (few, few + rounds)]
+    return (seconds[1] - seconds[0]) / (rounds * EXCHANGES * steps * RUNGS * LADDER_WALKERS)
+
+
+def print_ladders(other: Path | None) -> list[dict[str, Any]]:
+    """Print the second table, and return its rows."""
+    print("\n| moves between exchanges | numba | compiled_change | change | neither | other |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    rows = []
+    for steps in STEPS:
+        a_round = EXCHANGES * steps * RUNGS * LADDER_WALKERS
+        n_fast, n_slow = max(1, 20_000_000 // a_round), max(1, 400_000 // a_round)
+        ns = {
+            "numba": numba_ladder(steps, n_fast) / (n_fast * a_round),
+            "compiled_change": per_move(ROOT, "make_compiled", steps, n_fast),
+            "change": per_move(ROOT, "make", steps, n_slow),
+            "neither": per_move(ROOT, "make_whole", steps, n_slow),
+            "other": per_move(other, "make_whole", steps, n_slow) if other else math.nan,
+        }
+        shown = (f"{1e9 * seconds:,.0f}" for seconds in ns.values())
+        print(f"| {steps} | {' | '.join(shown)} |", flush=True)
+        rows.append({"steps": steps, **ns})
+    return rows
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--samplers", type=Path)
+    parser.add_argument("--other", type=Path)
+    parser.add_argument("--json", type=Path)
+    o = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{machine()}; one thread; medians of {REPEATS} repeats in turn")
+    rows = print_samplers(o.samplers) if o.samplers else []
+    print("\nNanoseconds of the CPU a move of one walker, whole runs:")
+    write_json(o.json, {"samplers": rows, "ladders": print_ladders(o.other)})
+
+
+if __name__ == "__main__":
+    main()
