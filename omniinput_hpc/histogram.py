@@ -92,12 +92,10 @@ class Histogram:
         bin_tw = bin_of(z, self._edges)
         below, above = np.count_nonzero(bin_tw < 0), np.count_nonzero(bin_tw >= n_bins)
         self.outside += (below, above)
-        cell_tw = self._group_w * n_bins + bin_tw
-        cell, bin_i, z_i = (
-            (cell_tw.ravel(), bin_tw.ravel(), z.ravel())
-            if below + above == 0
-            else (some[(bin_tw >= 0) & (bin_tw < n_bins)] for some in (cell_tw, bin_tw, z))
-        )
+        cell, bin_i, z_i = (self._group_w * n_bins + bin_tw).ravel(), bin_tw.ravel(), z.ravel()
+        if below + above:
+            inside = (bin_i >= 0) & (bin_i < n_bins)
+            cell, bin_i, z_i = cell[inside], bin_i[inside], z_i[inside]
         if self.lane_counts_gb.size > SPARSE_FROM * z.size:
             self._add_sparse(cell, bin_i, z_i)
             return

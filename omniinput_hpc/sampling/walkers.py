@@ -69,8 +69,9 @@ class Walkers:
         self.kernel, self.ensemble = kernel, ensemble
         self.model, self._device, self.recording = model, torch.device(device), recording
         # Whose moves may be made in a compiled loop, several at a time
-        looped = isinstance(kernel, Metropolis) and kernel.loop is not None
-        self._looped = kernel if looped and self._device.type == "cpu" else None
+        self._looped: Metropolis | None = None
+        if isinstance(kernel, Metropolis) and kernel.loop is not None:
+            self._looped = kernel if self._device.type == "cpu" else None
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._drawn: list[State] = []  # for the last moves of this segment and of others
