@@ -1,9 +1,9 @@
-"""Other codes beside this one on the Ising model, on one thread.
+"""Other codes beside this one on the Ising model and a language model, on one thread.
 
-    .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT]
-        [--json FILE]
+    .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT] [--openvino]
+        [--no-ladders] [--json FILE]
 
-Two tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
+Three tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
 repository ruqizhang/discrete-langevin (at e3e2834), by the authors of discrete-langevin; it has
 gibbs-with-gradients of wgrathwohl/GWG_release as well. Moves of a 20 x 20 lattice with the same
 distribution are timed in turn in one process, theirs with the coupling matrix that they use, ours
@@ -14,6 +14,9 @@ The second: whole runs of an 8 x 8 ladder of 16 rungs with 64 walkers, exchanges
 beside a plain loop in numba that does the same (parallel tempering with histograms), and beside
 another checkout's run of the same input file with `--other`. Seconds are of the CPU; a run's are
 those of a long one less those of a short one, so that the start is not in them.
+
+The third, with `--openvino` (pip install openvino): z of 16 inputs of 25 tokens of a model of GPT-2
+small's shape with random weights, in bfloat16 and float32, in turn.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from typing import Any
 import moves
 import numpy as np
 import torch
-from bench_tools import ROOT, machine, write_json
+from bench_tools import ROOT, SHAPES, input_text, machine, save_gpt2, write_json
 from moves import median
 
 SIDE, SIGMA = 20, 0.2
@@ -41,6 +44,7 @@ WALKERS = (4, 64, 512)
 REPEATS = 5
 RUNGS, LADDER_WALKERS, EXCHANGES = 16, 64, 10
 STEPS = (10, 100, 1000)
+N_TOKENS, LM_WALKERS = 25, 16
 INPUT = """
 [run]
 output = "{folder}/{name}.h5"
@@ -194,14 +198,14 @@ def run_seconds(checkout: Path, make: str, steps: int, rounds: int) -> float:
 
 def per_move(checkout: Path, make: str, steps: int, rounds: int) -> float:
     """Return the CPU seconds of a move of one walker in a whole run, without its start."""
-    few = 1
-    seconds = [run_seconds(checkout, make, steps, n) for n in (few, few + rounds)]
+    seconds = [run_seconds(checkout, make, steps, n) for n in (1, 1 + rounds)]
     return (seconds[1] - seconds[0]) / (rounds * EXCHANGES * steps * RUNGS * LADDER_WALKERS)
 
 
 def print_ladders(other: Path | None) -> list[dict[str, Any]]:
     """Print the second table, and return its rows."""
-    print("\n| moves between exchanges | numba | compiled_change | change | neither | other |")
+    print("\nNanoseconds of the CPU a move of one walker, whole runs:")
+    print("| moves between exchanges | numba | compiled_change | change | neither | other |")
     print("| --- | --- | --- | --- | --- | --- |")
     rows = []
     for steps in STEPS:
@@ -220,18 +224,83 @@ def print_ladders(other: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
+class MeanLoss(torch.nn.Module):
+    """z of tokens, given the tokens that follow them, by Hugging Face's model."""
+
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.lm = lm
+        self.weights = torch.tensor([1.0 / (N_TOKENS - 1)] * (N_TOKENS - 1) + [0.0])
+
+    def forward(self, x: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        """Return the mean over all but the last token, float32 [W]; all are int64 [W, D]."""
+        logits = self.lm(input_ids=x, attention_mask=torch.ones_like(x), use_cache=False).logits
+        chosen = torch.gather(logits, 2, following.unsqueeze(-1)).squeeze(-1)
+        return ((torch.logsumexp(logits, -1) - chosen) * self.weights).sum(-1)
+
+
+def print_openvino() -> list[dict[str, Any]]:
+    """Print the third table, and return its rows."""
+    import openvino
+    from transformers import AutoModelForCausalLM
+
+    from omniinput_hpc import models
+    from omniinput_hpc.config import input_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        save_gpt2(Path(folder), N_TOKENS, **SHAPES["gpt2-small"])
+        lm = AutoModelForCausalLM.from_pretrained(folder).eval()
+        ours = {}
+        for dtype in ("bfloat16", "float32"):
+            text = input_text(output="none.h5", path=folder, walkers=LM_WALKERS, dtype=dtype)
+            config = input_file.parse(text, "benchmark")
+            ours[dtype] = models.build(config, "cpu")
+    x = torch.randint(lm.config.vocab_size, (LM_WALKERS, N_TOKENS))
+    following = x.roll(-1, 1).contiguous()
+    loss = MeanLoss(lm)
+    with torch.no_grad():
+        exact = loss(x, following)
+    graph = openvino.convert_model(loss, example_input=(x, following))
+    graph.reshape({port: list(x.shape) for port in graph.inputs})
+    rows = []
+    print("\n| type | OpenVINO, ms | ours, ms | times OpenVINO's speed | off by (theirs, ours) |")
+    print("| --- | --- | --- | --- | --- |")
+    for dtype, model in ours.items():
+        options = {"INFERENCE_PRECISION_HINT": {"bfloat16": "bf16", "float32": "f32"}[dtype]}
+        options |= {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        compiled = openvino.Core().compile_model(graph, "CPU", options)
+        seconds: list[list[float]] = [[], []]
+        for _ in range(REPEATS + 1):
+            begin = time.process_time()
+            their_z = torch.from_numpy(compiled([x.numpy(), following.numpy()])[0].copy())
+            middle = time.process_time()
+            our_z = model.output(x)
+            seconds[0].append(middle - begin)
+            seconds[1].append(time.process_time() - middle)
+        their, our = (1e3 * median(found[1:]) for found in seconds)
+        off = [float((z - exact).abs().max()) for z in (their_z, our_z)]
+        print(
+            f"| {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {off[0]:.1g}, {off[1]:.1g} |"
+        )
+        rows.append({"dtype": dtype, "theirs": their, "ours": our, "off": off})
+    return rows
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--samplers", type=Path)
     parser.add_argument("--other", type=Path)
+    parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("--no-ladders", action="store_true", help="leave the second table out")
     parser.add_argument("--json", type=Path)
     o = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}; one thread; medians of {REPEATS} repeats in turn")
     rows = print_samplers(o.samplers) if o.samplers else []
-    print("\nNanoseconds of the CPU a move of one walker, whole runs:")
-    write_json(o.json, {"samplers": rows, "ladders": print_ladders(o.other)})
+    ladders = [] if o.no_ladders else print_ladders(o.other)
+    language = print_openvino() if o.openvino else []
+    write_json(o.json, {"samplers": rows, "ladders": ladders, "language": language})
 
 
 if __name__ == "__main__":

@@ -92,8 +92,11 @@ class Linear:
 
 def packs(weight: torch.Tensor) -> bool:
     """Whether oneDNN has kernels for these weights."""
-    usable = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return usable and torch.backends.mkldnn.is_available()
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
 
 
 def min_rows(n_positions: int, head_size: int, like: torch.Tensor) -> int:

@@ -9,7 +9,7 @@ import torch
 from omniinput_hpc.models.language.cuda_graphs import GraphCache
 from omniinput_hpc.models.language.gpt2_decoder import Decoder
 
-CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 21, 1 << 26
+CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 22, 1 << 26
 """Logits that are computed at once, whatever V and D: 8 MB in float32 on a CPU, whose cache holds
 them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
 
@@ -211,9 +211,12 @@ class KVCache:
         offset = self._n_before - 1
         for begin, end in self._chunks(t, x.shape[1]):
             hidden = self._proposed[1][offset + begin : offset + end]
-            logits = self._decoder.head(hidden).float()  # [k, W, V]
+            logits = self._decoder.head(hidden)  # [k, W, V]
             some = slice(begin - self._first, end - self._first)
-            torch.logsumexp(logits, -1, out=scores[0, some])
+            if logits.dtype == torch.float32:
+                torch.logsumexp(logits, -1, out=scores[0, some])
+            else:  # in one pass; its sums are worse than these, and better than such logits
+                logits, scores[0, some] = logits.log_softmax(-1, dtype=torch.float32), 0.0
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
 
     def _z(self) -> torch.Tensor:
