@@ -20,6 +20,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
+
 log = logging.getLogger("omniinput_hpc")
 
 N_TRIAL_INPUTS = 3
@@ -140,15 +142,19 @@ class HfDecoder:
     ----------
     lm : a Hugging Face decoder
     n_positions : T, of every sequence
+    own_masks : gives the model `CausalMasks`; else, and where a layer looks back over fewer than T
+        positions, it makes its own
     """
 
     walker_dim = 1
 
-    def __init__(self, lm: Any, n_positions: int) -> None:
+    def __init__(self, lm: Any, n_positions: int, own_masks: bool = True) -> None:
         self._body, self._n_positions = lm.base_model, n_positions
         self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
-        self._hidden, self._keys, heads = probe(lm)
+        self._hidden, self._keys, heads, window = probe(lm)
+        unlimited = window is None or window >= n_positions
+        self.masks = CausalMasks(n_positions, self._keys) if own_masks and unlimited else None
         self._width = max(h.width for h in heads)
         self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
@@ -176,15 +182,19 @@ class HfDecoder:
             self._buffer = kv
         for layer in self._layers:
             layer.truncate(begin)
-        done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
+        mask = None if self.masks is None else self.masks.of(begin, len(tokens))
+        done = self._body(
+            input_ids=tokens.T, attention_mask=mask, past_key_values=self._cache, use_cache=True
+        )
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
 
 
-def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
+def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | None]:
     """Evaluate two tokens; return hidden states, keys (for their types), and each layer's heads.
 
-    It raises `UnsupportedDecoder` if the model caches anything else of a token.
+    The last is the narrowest window of a layer, None where there is none. It raises
+    `UnsupportedDecoder` if the model caches anything else of a token.
     """
     if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
         raise UnsupportedDecoder("it takes no keys and values")
@@ -201,7 +211,7 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
         heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
     if not heads:
         raise UnsupportedDecoder("it caches no keys and values")
-    return done.last_hidden_state, layers[0].keys, heads
+    return done.last_hidden_state, layers[0].keys, heads, narrowest_window(layers)
 
 
 def try_out(decoder: HfDecoder, lm: Any) -> None:
@@ -262,11 +272,21 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 @torch.no_grad()
 def make(lm: Any, n_positions: int) -> HfDecoder | None:
-    """Return the model's decoder if its outputs are the model's own; else None, and log why."""
-    try:
-        decoder = HfDecoder(lm, n_positions)
-        try_out(decoder, lm)
-    except (UnsupportedDecoder, *FOREIGN_ERRORS) as reason:
-        log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
-        return None
-    return decoder
+    """Return the model's decoder if its outputs are the model's own; else None, and log why.
+
+    Some models take their positions from the mask, or combine it with another: these make their
+    own.
+    """
+    refusals = (UnsupportedDecoder, *FOREIGN_ERRORS)
+    # a mask that a model cannot add to its own is a RuntimeError
+    for own_masks, errors in ((True, (*refusals, RuntimeError)), (False, refusals)):
+        try:
+            decoder = HfDecoder(lm, n_positions, own_masks)
+            try_out(decoder, lm)
+            return decoder
+        except torch.OutOfMemoryError:
+            raise
+        except errors as error:
+            reason = error
+    log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
+    return None
