@@ -20,6 +20,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from omniinput_hpc.models.device import multiplies_in_tf32
+from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
 
 log = logging.getLogger("omniinput_hpc")
@@ -168,6 +170,10 @@ class HfDecoder:
         """Apply to hidden states all that the model does, beyond its output layer."""
         self._head = FullHead(lm)
 
+    def use_float32_head(self, lm: Any) -> None:
+        """Apply the output layer without rounding to its type, where the device can."""
+        self._head = output_head.head_of(lm)
+
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, W, T, those of all heads], and hidden states."""
         t = self._n_positions
@@ -233,7 +239,9 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
         if end == t:
             expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
             found = decoder.head(hidden).float().log_softmax(-1)
-            apart, most = distance(found, expected, kv.dtype), MAX_DISTANCE[kv.dtype]
+            # TF32 keeps as many bits as float16
+            dtype = torch.float16 if multiplies_in_tf32(kv) else kv.dtype
+            apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
             if not apart <= most:
                 raise UnsupportedDecoder(
                     "in pieces it gives other outputs than as a whole "
@@ -253,6 +261,8 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
         decoder.use_full_head(lm)
         if not torch.equal(logits, decoder.head(states)):
             raise UnsupportedDecoder("its logits depend on more than the last hidden state")
+    else:
+        decoder.use_float32_head(lm)
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
 
