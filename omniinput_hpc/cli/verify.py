@@ -387,7 +387,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         findings.add("model", "its files or options have changed since the run")
     # Where torch sees no GPU, checks on the CPU are better than none
     wish = "cpu" if devices.unseen_gpu() else "auto"
-    device = devices.choose(wish, 0, config.run.threads)
+    device = devices.choose(wish, 0, config.run.threads, config.run.precision)
     model = models.build(config, device, about.get("folder"))
     if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
         findings.add(

@@ -27,6 +27,8 @@ from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
 """An end of z."""
+Precision = Literal["highest", "tf32"]
+"""Of products of matrices on a GPU."""
 
 __all__ = [
     "Analysis",
@@ -37,6 +39,7 @@ __all__ = [
     "KernelTable",
     "Ladder",
     "Mixture",
+    "Precision",
     "PythonModel",
     "Run",
     "Sampler",
@@ -70,6 +73,14 @@ class Run(Table):
         "auto",
         description='Where the model is evaluated. `"auto"`: on a GPU where there is one; refused '
         "where the host has a GPU that torch does not see, or where only some ranks have one.",
+    )
+    precision: Precision = Field(
+        "highest",
+        description='Of products of float32 matrices on a GPU. `"tf32"`: NVIDIA\'s TF32, which '
+        "is faster and keeps 10 bits after the point of each factor, as float16 does (bfloat16: "
+        "7); sums stay in float32. z may then differ between evaluations as that of float16 may. "
+        "Refused for a model of half precision. No effect on a CPU, nor on convolutions, which "
+        "keep torch's own setting.",
     )
     writer: Literal["auto", "mpio", "gather"] = Field(
         "auto",
@@ -199,6 +210,22 @@ class Config(Table):
                 "(sampler.steps * sampler.exchanges), so that nothing would be recorded"
             )
         return self
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Config:
+        dtype = getattr(self.model, "dtype", "float32")
+        if self.run.precision == "tf32" and dtype != "float32":
+            raise ValueError(
+                f'run.precision = "tf32" is for float32 numbers, and model.dtype = "{dtype}"; '
+                "leave it out"
+            )
+        return self
+
+    @property
+    def rounded_as(self) -> str:
+        """The type whose rounding z has: TF32 keeps as many bits as float16."""
+        dtype = str(getattr(self.model, "dtype", "float32"))
+        return "float16" if self.run.precision == "tf32" else dtype
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> Config:

@@ -115,7 +115,10 @@ class LmConditional(Untuned):
         current = cache is not None and cache.beta == beta and cache.ahead is ahead
         if cache is None or not current or cache.version != self._version:
             cache = self._evaluate(x, b, beta, ahead)
-            compare(self._model, x, z, self._output(cache.log_p, z.dtype))
+            found = self._output(cache.log_p, z.dtype)
+            compare(self._model, x, z, found)
+            # of one rounding with log_p, so that what a move leaves as it is cancels
+            z, b = found, self._exponent(ensemble, found)
         x_new, cache_new = self._propose(x, b, cache, span, stream)
         z_new = self._output(cache_new.log_p, z.dtype)
         watch(self._model, x_new, z_new)

@@ -169,9 +169,10 @@ class Metropolis(Untuned):
         self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
         """Change the same sites in all walkers; the state's cache is the KV cache's version."""
-        x, n_walkers = state.x, len(state.x)
+        x, z, n_walkers = state.x, state.z, len(state.x)
         if state.cache != kv_cache.version:
-            compare(self._model, x, state.z, kv_cache.evaluate(x))
+            z = kv_cache.evaluate(x)  # of one rounding with what proposals share of it
+            compare(self._model, x, state.z, z)
         sites = self._shared_sites(x.shape[1], stream)
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
         x_new = x.clone()
@@ -179,9 +180,9 @@ class Metropolis(Untuned):
             x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
         z_new = kv_cache.propose(x_new, min(sites))  # [W]
         watch(self._model, x_new, z_new)
-        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        accepted = decide(ensemble, z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
         kv_cache.accept(accepted)
-        z = accept(accepted, z_new, state.z)
+        z = accept(accepted, z_new, z)
         return State(accept(accepted, x_new, x), z, kv_cache.version), Info(accepted)
 
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import torch
 
+from omniinput_hpc.config import Precision
 from omniinput_hpc.errors import UserError
 
 
-def choose(requested: str, local_rank: int, threads: int) -> str:
-    """Return the device of this rank ("cpu", "cuda:2") and set torch's threads.
+def choose(requested: str, local_rank: int, threads: int, precision: Precision = "highest") -> str:
+    """Return the device of this rank ("cpu", "cuda:2"), and set torch's threads and precision.
+
+    With `precision` "tf32" a GPU multiplies matrices of float32 in TF32; a CPU never does.
 
     A `UserError` says that torch sees no GPU where one is requested, or where "auto" leaves the
     choice open on a host that has one: a run on the CPU would take a hundred times as long, and
@@ -37,9 +40,16 @@ def choose(requested: str, local_rank: int, threads: int) -> str:
         )
     if requested == "cpu" or not torch.cuda.is_available():
         return "cpu"
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
     return f"cuda:{index}"
+
+
+def multiplies_in_tf32(like: torch.Tensor) -> bool:
+    """Whether products of matrices of a tensor's type, on its device, are in TF32."""
+    is_float32 = like.is_cuda and like.dtype == torch.float32
+    return is_float32 and torch.backends.cuda.matmul.allow_tf32
 
 
 def unseen_gpu() -> str:

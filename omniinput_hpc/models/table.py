@@ -191,7 +191,7 @@ def closeness(config: Config) -> float:
 
     That is infinite for a model that is declared to be noisy.
     """
-    return np.inf if config.model.noise else TOLERANCES[getattr(config.model, "dtype", "float32")]
+    return np.inf if config.model.noise else TOLERANCES[config.rounded_as]
 
 
 def rounding(config: Config) -> tuple[float, float] | None:
@@ -202,7 +202,7 @@ def rounding(config: Config) -> tuple[float, float] | None:
     if config.model.noise:
         return None
     given = getattr(config.model, "rounding", None)
-    return (given, 0.0) if given else ROUNDING[getattr(config.model, "dtype", "float32")]
+    return (given, 0.0) if given else ROUNDING[config.rounded_as]
 
 
 def _module(name: str) -> ModuleType:

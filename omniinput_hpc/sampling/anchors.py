@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,7 @@ class Anchors:
         n_segments: int = 1,
     ) -> None:
         self._model, self._like = model, zero_inputs(n_walkers, model.n_sites, device)
+        self._repetitions = Repetitions(model, self._like)
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
@@ -136,7 +137,7 @@ class Anchors:
         part_w = starting_parts(n_walkers, COLD_STARTS)
         here = torch.from_numpy(part_w[lanes.start : lanes.stop]).to(like.device)
         x = state.x[: len(lanes)].clone()
-        repeated = repetitions(self._model, like, int((part_w == 1).sum()))
+        repeated = self._repetitions.best(int((part_w == 1).sum()))
         before = int((part_w[: lanes.start] == 1).sum())
         x[here == 1] = repeated[before : before + int((here == 1).sum())]
         n_found = int((here == 2).sum())
@@ -192,22 +193,44 @@ N_BEST_VALUES = 16
 """Values whose pairs are tried as repetitions."""
 
 
-def repetitions(model: Any, like: torch.Tensor, n: int) -> torch.Tensor:
-    """Return the n sequences of lowest z that repeat one value, or two in turn: int64 [n, D]."""
-    n_values, n_sites = model.n_values, like.shape[1]
-    values = torch.arange(n_values, device=like.device)
-    constant = values[:, None].expand(-1, n_sites)  # [V, D], no memory of its own
-    z_constant = _outputs(model, constant, like)
-    best = z_constant.argsort(stable=True)[:N_BEST_VALUES]
-    pairs = torch.cartesian_prod(best, best)
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    odd = torch.arange(n_sites, device=like.device) % 2
-    alternating = pairs[:, odd]  # [P, D]
-    keep = z_constant.argsort(stable=True)[:n]
-    candidates = torch.cat([constant[keep], alternating])
-    z = torch.cat([z_constant[keep], _outputs(model, alternating, like)])
-    chosen = candidates[z.argsort(stable=True)[:n]]
-    return chosen[torch.arange(n, device=like.device) % len(chosen)]
+class Repetitions:
+    """Sequences that repeat one value, or two in turn, by their z.
+
+    Every value is evaluated, which takes a while with a large vocabulary: so that is done once,
+    when the first rung asks.
+    """
+
+    def __init__(self, model: Any, like: torch.Tensor) -> None:
+        self._model, self._like = model, like
+
+    def best(self, n: int) -> torch.Tensor:
+        """Return the n of lowest z, int64 [n, D]."""
+        order, z_constant = self._constant
+        alternating, z_alternating = self._alternating
+        keep = order[:n]
+        constant = keep[:, None].expand(-1, self._like.shape[1])
+        candidates = torch.cat([constant, alternating])
+        z = torch.cat([z_constant[keep], z_alternating])
+        chosen = candidates[z.argsort(stable=True)[:n]]
+        return chosen[torch.arange(n, device=chosen.device) % len(chosen)]
+
+    @cached_property
+    def _constant(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values by the z of repeating them, int64 [V], and z of each value, float32 [V]."""
+        values = torch.arange(self._model.n_values, device=self._like.device)
+        x = values[:, None].expand(-1, self._like.shape[1])  # [V, D], no memory of its own
+        z = _outputs(self._model, x, self._like)
+        return z.argsort(stable=True), z
+
+    @cached_property
+    def _alternating(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pairs of the best values in turn, int64 [P, D], and their z, float32 [P]."""
+        best = self._constant[0][:N_BEST_VALUES]
+        pairs = torch.cartesian_prod(best, best)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        odd = torch.arange(self._like.shape[1], device=self._like.device) % 2
+        x = pairs[:, odd]
+        return x, _outputs(self._model, x, self._like)
 
 
 def _outputs(model: Any, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,8 @@ def choose_device(world: World, config: Config) -> str:
     def choose() -> str:
         from omniinput_hpc.models import device as devices
 
-        return devices.choose(config.run.device, local_rank, config.run.threads)
+        c = config.run
+        return devices.choose(c.device, local_rank, c.threads, c.precision)
 
     local_rank = world.local_rank()
     device = world.one_a_host_first(choose)
@@ -190,7 +191,8 @@ def describe(plan: Plan) -> str:
         "ladder": _ladder(c),
         "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
-        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank",
+        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank"
+        + _precision(plan),
         "walkers": f"{g.n_walkers} a rung, {_batches(c)}; {g.n_walkers * g.n_rungs:,} in all"
         + (f"; {plan.trials}" if plan.trials else ""),
         "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
@@ -221,6 +223,14 @@ def _forecast(plan: Plan) -> list[str]:
     notes = judge(plan.config, plan.forecast, plan.model_beta)
     nothing = [] if notes else ["judged    nothing wrong was found by the trial moves"]
     return [f"time      {words}", *nothing, *(f"judged    {note}" for note in notes)]
+
+
+def _precision(plan: Plan) -> str:
+    """Return how products of matrices are rounded, where it is not as usual."""
+    if plan.config.run.precision == "highest":
+        return ""
+    on_cpu = all(device == "cpu" for device in plan.devices)
+    return '; precision = "tf32" has no effect on a CPU' if on_cpu else "; matrix products in TF32"
 
 
 def _share(grid: Grid) -> str:

@@ -8,6 +8,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omniinput_hpc import models
 from omniinput_hpc.cli import common
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
@@ -64,6 +65,19 @@ def test_the_stored_input_is_read_back_as_the_same():
     assert input_file.parse(common.to_toml(config), "stored") == config
 
 
+def test_tf32_is_for_float32_and_is_compared_as_float16():
+    tree = tomli_w.dumps({**GOOD, "run": {**GOOD["run"], "precision": "tf32"}})
+    config = input_file.parse(tree, "a.toml")
+    plain = input_file.parse(tomli_w.dumps(GOOD), "a.toml")
+    assert (plain.run.precision, plain.rounded_as, config.rounded_as) == (
+        "highest", "float32", "float16",
+    )  # fmt: skip
+    assert models.rounding(config) > models.rounding(plain)
+    assert models.closeness(config) > models.closeness(plain)
+    with pytest.raises(UserError, match=r'"tf32" is for float32 numbers, and model\.dtype'):
+        input_file.parse(tree, "a.toml", ["model.dtype=bfloat16"])
+
+
 def mixture(**part):
     return {"name": "mixture", "parts": [{"name": "metropolis", **part}]}
 
@@ -96,6 +110,7 @@ MISTAKES = [
     ("run.output", "runs/a.csv", "run.output: expected a file name that ends with"),
     ("run.output", 3, "run.output: expected a string"),
     ("run.device", "gpu", "run.device: expected auto or cpu or cuda, found 'gpu'"),
+    ("run.precision", "high", "run.precision: expected highest or tf32, found 'high'"),
     ("run.writer", "hdf5", "run.writer"),
     ("run", None, "run: missing"),
     ("run", 3, "run: expected a table"),

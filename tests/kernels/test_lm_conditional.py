@@ -69,6 +69,21 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
+@pytest.mark.parametrize("model", [MODEL, KVCacheModel()], ids=["whole", "cached"])
+@pytest.mark.parametrize("ensemble", [Canonical(2.0), Gaussian()])
+def test_z_is_of_the_same_evaluation_as_its_conditionals(model, ensemble):
+    """Not what an exchange brought, which was rounded elsewhere."""
+    kernel, _ = rewriting(Span(FLIP, 1, 2), model)
+    stream = DeviceStream(
+        rng.generator(5, "moves"), torch.device("cpu"), 1 << 12, rng.generator(5, "choices")
+    )
+    x = torch.randint(3, (64, 3), generator=torch.Generator().manual_seed(1))
+    state = kernel.start(x, model.output(x) + 1e-3)
+    moved, info = kernel.step(state, ensemble, stream)
+    assert not info.accepted.all()
+    torch.testing.assert_close(moved.z, model.output(moved.x), atol=1e-6, rtol=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_transition_matrices_are_exact(ensemble):

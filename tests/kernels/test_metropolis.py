@@ -125,6 +125,17 @@ def walked(n_moves=40):
     return kernel, state
 
 
+def test_z_is_of_the_evaluation_that_fills_the_kv_cache():
+    kernel = Metropolis(Options(), CACHED, 64)
+    stream = DeviceStream(
+        rng.generator(5, "moves"), torch.device("cpu"), 1 << 12, rng.generator(5, "choices")
+    )
+    x = torch.randint(3, (64, 3), generator=torch.Generator().manual_seed(1))
+    state, info = kernel.step(kernel.start(x, CACHED.output(x) + 1e-3), Canonical(2.0), stream)
+    assert not info.accepted.all()
+    torch.testing.assert_close(state.z, CACHED.output(state.x), atol=1e-6, rtol=0)
+
+
 def test_what_a_kv_cache_keeps_is_what_the_walkers_are(monkeypatch):
     kernel, state = walked()
     assert torch.equal(kernel._kv_cache.kept, state.x)

@@ -62,6 +62,30 @@ def test_the_drawn_half_is_resampled_to_the_target():
     assert abs(z.mean() - mean) < 4 * 3 * sd / np.sqrt(len(z))
 
 
+def test_repetitions_are_evaluated_once_for_all_cold_rungs(monkeypatch):
+    """And the starts are those of rungs that evaluate them themselves."""
+    evaluated, output = [], type(RARE).output
+
+    def counted(self, x):
+        evaluated.append(len(x))
+        return output(self, x)
+
+    monkeypatch.setattr(type(RARE), "output", counted)
+    anchors = anchors_of(RARE, 16)
+
+    def start(of, beta):
+        evaluated.clear()
+        return of.cold_start(beta, np.random.default_rng(1), range(8), 48)  # no search: parts 0, 1
+
+    first = start(anchors, 12.0)
+    assert first is not None
+    n_values, n_pairs = -(-RARE.n_values // 16), -(-16 * 15 // 16)
+    assert len(evaluated) == n_values + n_pairs + 1  # batches of 16, and the texts that are drawn
+    again = start(anchors, 14.0)
+    assert len(evaluated) == 1
+    assert torch.equal(again, start(anchors_of(RARE, 16), 14.0))
+
+
 def test_each_third_is_in_its_place_and_blocks_have_theirs():
     anchors = anchors_of(RARE, 48)
     start = anchors.cold_start

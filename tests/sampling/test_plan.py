@@ -45,6 +45,13 @@ def test_every_line(tmp_path):
     assert ", new; writer mpio (because)" in lines["file"]
 
 
+def test_the_precision_of_products_is_printed(tmp_path):
+    on_cpu = lines_of(plan_of(tmp_path, "run.precision=tf32"))
+    assert on_cpu["ranks"].endswith('1 thread(s) a rank; precision = "tf32" has no effect on a CPU')
+    on_gpu = lines_of(plan_of(tmp_path, "run.precision=tf32", devices=["cuda:0", "cuda:1"]))
+    assert on_gpu["ranks"].endswith("1 thread(s) a rank; matrix products in TF32")
+
+
 def test_what_only_some_plans_have(tmp_path):
     more = lines_of(
         plan_of(tmp_path, cache_bytes=3 * 2**20, trials="found by trials", measured="5 MiB")

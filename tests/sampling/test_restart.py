@@ -97,6 +97,7 @@ def test_what_is_free_to_change(finished, change):
 @pytest.mark.parametrize(("change", "words"), [
     ("run.seed=8", "run.seed is 7 in the file and 8 here"),
     ("run.burn_in=2", "run.burn_in is 1 in the file and 2 here"),
+    ("run.precision=tf32", "run.precision is 'highest' in the file and 'tf32' here"),
     ("sampler.walkers=4", "sampler.walkers is 8 in the file and 4 here"),
     ("ladder.tune=true", "ladder.tune is False in the file and True here"),
     ("kernel.sites=2", "kernel.sites is 1 in the file and 2 here"),

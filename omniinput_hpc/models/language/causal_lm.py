@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_decoder, hf_folder, tokenizer
+from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
@@ -123,7 +123,7 @@ class CausalLanguageModel:
         Logits are computed for a few walkers at a time, so that they take little memory.
         """
         tokens = self._tokens(x)
-        head = self.lm.get_output_embeddings()
+        weight = self.lm.get_output_embeddings().weight  # [V, H]
         with torch.enable_grad():
             embedded = self._embed(tokens)
             states = self.lm.base_model(inputs_embeds=embedded[:, :-1], **self._no_prefix())
@@ -133,15 +133,15 @@ class CausalLanguageModel:
         chosen = torch.empty_like(log_norm)
         target = self._predicted(tokens)  # [W, m, 1]
         with torch.no_grad():
-            n = chunk_length(h, h.shape[1] * len(head.weight))
+            n = chunk_length(h, h.shape[1] * len(weight))
             for some in (slice(begin, begin + n) for begin in range(0, len(x), n)):
-                logits = head(h[some]).float()  # [n, m, V]
+                logits = self._head(h[some]).float()  # [n, m, V]
                 log_norm[some] = logits.logsumexp(dim=-1)
                 chosen[some] = logits.gather(2, target[some]).squeeze(2)
                 p = (logits - log_norm[some, :, None]).exp_()
                 # dz/dh = (sum over v of p_v U_v - U_x) / m
                 p.scatter_add_(2, target[some], torch.full_like(p[..., :1], -1.0))
-                slope[some] = (p.to(head.weight.dtype) @ head.weight) / h.shape[1]
+                slope[some] = (p.to(weight.dtype) @ weight) / h.shape[1]
         (e,) = torch.autograd.grad(hidden, embedded, slope)
         z = (log_norm - chosen).mean(dim=1)
         return z, self._of_inputs(e), (h, log_norm)
@@ -152,7 +152,7 @@ class CausalLanguageModel:
         h, log_norm = rest
         walker = torch.arange(len(site), device=site.device)
         row = (site - self.predicted_from).clamp_min(0)
-        logits = self.lm.get_output_embeddings()(h[walker, row]).float()[:, self.token_ids]
+        logits = self._head(h[walker, row]).float()[:, self.token_ids]
         target = (log_norm[walker, row, None] - logits) / h.shape[1]
         return torch.where((site >= self.predicted_from)[:, None], target, 0.0)
 
@@ -300,6 +300,10 @@ class CausalLanguageModel:
             return {"use_cache": False}
         # Without an (empty) cache transformers looks for packed sequences, which synchronizes
         return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
+
+    @cached_property
+    def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        return output_head.head_of(self.lm)
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
         """Return the sites' part of a gradient at the embeddings, float32 [W, D, E]."""

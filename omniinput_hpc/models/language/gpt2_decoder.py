@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
+from omniinput_hpc.models.language import output_head
+
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
 """Up to this size attention is computed with walkers as the last, vectorized dimension."""
 MIN_ROWS, MIN_PRODUCTS = 4, 400
@@ -147,7 +149,8 @@ class Gpt2Decoder:
         self._norm = body.ln_f
         self._gelu = _gelu_kind(lm)
         self._layers = [Layer(block) for block in body.h]
-        self._head = Linear(lm.lm_head.weight, None)
+        whole = output_head.gives_float32(lm.lm_head.weight)
+        self._head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
         self.n_vocab = len(lm.lm_head.weight)
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads

@@ -20,6 +20,10 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from omniinput_hpc.models.device import multiplies_in_tf32
+from omniinput_hpc.models.language import output_head
+from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
+
 log = logging.getLogger("omniinput_hpc")
 
 N_TRIAL_INPUTS = 3
@@ -140,15 +144,19 @@ class HfDecoder:
     ----------
     lm : a Hugging Face decoder
     n_positions : T, of every sequence
+    own_masks : gives the model `CausalMasks`; else, and where a layer looks back over fewer than T
+        positions, it makes its own
     """
 
     walker_dim = 1
 
-    def __init__(self, lm: Any, n_positions: int) -> None:
+    def __init__(self, lm: Any, n_positions: int, own_masks: bool = True) -> None:
         self._body, self._n_positions = lm.base_model, n_positions
         self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
-        self._hidden, self._keys, heads = probe(lm)
+        self._hidden, self._keys, heads, window = probe(lm)
+        unlimited = window is None or window >= n_positions
+        self.masks = CausalMasks(n_positions, self._keys) if own_masks and unlimited else None
         self._width = max(h.width for h in heads)
         self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
@@ -161,6 +169,10 @@ class HfDecoder:
     def use_full_head(self, lm: Any) -> None:
         """Apply to hidden states all that the model does, beyond its output layer."""
         self._head = FullHead(lm)
+
+    def use_float32_head(self, lm: Any) -> None:
+        """Apply the output layer without rounding to its type, where the device can."""
+        self._head = output_head.head_of(lm)
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, W, T, those of all heads], and hidden states."""
@@ -176,15 +188,19 @@ class HfDecoder:
             self._buffer = kv
         for layer in self._layers:
             layer.truncate(begin)
-        done = self._body(input_ids=tokens.T, past_key_values=self._cache, use_cache=True)
+        mask = None if self.masks is None else self.masks.of(begin, len(tokens))
+        done = self._body(
+            input_ids=tokens.T, attention_mask=mask, past_key_values=self._cache, use_cache=True
+        )
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
 
 
-def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
+def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | None]:
     """Evaluate two tokens; return hidden states, keys (for their types), and each layer's heads.
 
-    It raises `UnsupportedDecoder` if the model caches anything else of a token.
+    The last is the narrowest window of a layer, None where there is none. It raises
+    `UnsupportedDecoder` if the model caches anything else of a token.
     """
     if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
         raise UnsupportedDecoder("it takes no keys and values")
@@ -201,7 +217,7 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes]]:
         heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
     if not heads:
         raise UnsupportedDecoder("it caches no keys and values")
-    return done.last_hidden_state, layers[0].keys, heads
+    return done.last_hidden_state, layers[0].keys, heads, narrowest_window(layers)
 
 
 def try_out(decoder: HfDecoder, lm: Any) -> None:
@@ -223,7 +239,9 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
         if end == t:
             expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
             found = decoder.head(hidden).float().log_softmax(-1)
-            apart, most = distance(found, expected, kv.dtype), MAX_DISTANCE[kv.dtype]
+            # TF32 keeps as many bits as float16
+            dtype = torch.float16 if multiplies_in_tf32(kv) else kv.dtype
+            apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
             if not apart <= most:
                 raise UnsupportedDecoder(
                     "in pieces it gives other outputs than as a whole "
@@ -243,6 +261,8 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
         decoder.use_full_head(lm)
         if not torch.equal(logits, decoder.head(states)):
             raise UnsupportedDecoder("its logits depend on more than the last hidden state")
+    else:
+        decoder.use_float32_head(lm)
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
 
@@ -262,11 +282,21 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 @torch.no_grad()
 def make(lm: Any, n_positions: int) -> HfDecoder | None:
-    """Return the model's decoder if its outputs are the model's own; else None, and log why."""
-    try:
-        decoder = HfDecoder(lm, n_positions)
-        try_out(decoder, lm)
-    except (UnsupportedDecoder, *FOREIGN_ERRORS) as reason:
-        log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
-        return None
-    return decoder
+    """Return the model's decoder if its outputs are the model's own; else None, and log why.
+
+    Some models take their positions from the mask, or combine it with another: these make their
+    own.
+    """
+    refusals = (UnsupportedDecoder, *FOREIGN_ERRORS)
+    # a mask that a model cannot add to its own is a RuntimeError
+    for own_masks, errors in ((True, (*refusals, RuntimeError)), (False, refusals)):
+        try:
+            decoder = HfDecoder(lm, n_positions, own_masks)
+            try_out(decoder, lm)
+            return decoder
+        except torch.OutOfMemoryError:
+            raise
+        except errors as error:
+            reason = error
+    log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
+    return None

@@ -7,6 +7,7 @@ import copy
 import io
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     if gguf_file.is_gguf(folder):
         place, options["gguf_file"] = folder.parent, folder.name
+    options |= _placement(device)
     try:
         config = AutoConfig.from_pretrained(place, **options)
         _check_size(kind, config, tensors, settings, folder)
@@ -51,6 +53,8 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
             )
     except UserError:
         raise
+    except torch.OutOfMemoryError:
+        raise _too_large(_bytes_of(tensors, dtype), device, where) from None
     except Exception as error:  # a config.json may make transformers' classes raise anything
         raise UserError(f"{where}: cannot be loaded: {_reason(error)}") from None
     # transformers would make up what is missing, at random.
@@ -61,17 +65,34 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
                 f"{where}: the weights do not make up a {type(model).__name__} "
                 f"({fault.replace('_', ' ')}: {names})"
             )
-    for name, weights in model.named_parameters():
-        if not bool(weights.isfinite().all()):
-            raise UserError(f"{where}: weights of {name} are NaN or infinite in {dtype}")
     if gguf_file.is_gguf(folder):
         _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
     model = to_device(model, device, where)
+    _check_finite(model, f"infinite in {dtype}", where)
     _try_out(model, device, where)
     if kind is AutoModelForCausalLM:
         _check_causal(model, where)
     return model
+
+
+def _placement(device: str) -> dict[str, Any]:
+    """Return the options that make transformers read weights onto a GPU, not through the host.
+
+    It needs accelerate for that; without it they are read into the host's memory and moved.
+    """
+    straight = device != "cpu" and find_spec("accelerate") is not None
+    return {"device_map": {"": device}} if straight else {}
+
+
+@torch.no_grad()
+def _check_finite(model: Any, fault: str, where: str) -> None:
+    """Raise a `UserError` where weights are NaN or infinite; their device is waited for once."""
+    named = dict(model.named_parameters())
+    finite = torch.stack([weights.isfinite().all() for weights in named.values()]).tolist()
+    if not all(finite):
+        name = list(named)[finite.index(False)]
+        raise UserError(f"{where}: weights of {name} are NaN or {fault}")
 
 
 def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None:
@@ -145,8 +166,17 @@ def to_device(model: Any, device: str, where: str) -> Any:
     try:
         return model.to(device)
     except torch.OutOfMemoryError:
-        raise UserError(
-            f"{where}: {need / 1e9:.1f} GB of weights do not fit on {device}, which has "
-            f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
-            '"bfloat16", may help'
-        ) from None
+        raise _too_large(need, device, where) from None
+
+
+def _bytes_of(tensors: hf_checks.Tensors, dtype: str) -> int:
+    numbers = sum(tensor.n_numbers for tensor in tensors.values())
+    return numbers * hf_folder.BYTES_PER_NUMBER[dtype]
+
+
+def _too_large(need: int, device: str, where: str) -> UserError:
+    return UserError(
+        f"{where}: {need / 1e9:.1f} GB of weights do not fit on {device}, which has "
+        f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
+        '"bfloat16", may help'
+    )

@@ -4,15 +4,20 @@ The tape keeps every operation with the tensors it was given and does them again
 the code that called them: what that code would have decided anew stays as it was recorded.
 """
 
+import contextlib
+from unittest import mock
+
 import pytest
 import torch
 from kv_cache_moves import moves_of
 from language_folders import DECODERS, save_decoder
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import masking_utils
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm, cuda_graphs
 from omniinput_hpc.models.language.cuda_graphs import GraphCache
+from omniinput_hpc.models.language.hf_decoder import HfDecoder
 from omniinput_hpc.models.language.kv_cache import KVCache
 
 D, W = 7, 5
@@ -63,9 +68,12 @@ class Gpu:
     def graph_pool_handle(self):
         return "pool"
 
+    @contextlib.contextmanager
     def graph(self, tape, pool, capture_error_mode):
+        """Record on a tape, and say so to who asks: transformers does."""
         assert (pool, capture_error_mode) == ("pool", "thread_local")
-        return tape
+        with mock.patch("torch.cuda.is_current_stream_capturing", lambda: True), tape:
+            yield
 
     def current_stream(self):
         return "stream"
@@ -113,6 +121,55 @@ def test_replays_find_what_evaluations_find(tmp_path, kind, keys):
     again = moves_of(kv_cache, model, 60)  # nothing but replays
     assert sum(tape.replays for tape in graphs._graphs.values()) > sum(replays) + 100
     assert all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
+
+
+class Attention:
+    """Notes what kind of mask scaled_dot_product_attention is given, captured or not."""
+
+    def __init__(self, monkeypatch):
+        self.kinds = {False: [], True: []}
+        self._attend = torch.nn.functional.scaled_dot_product_attention
+        monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", self)
+
+    def __call__(self, *args, attn_mask=None, is_causal=False, **kwargs):
+        kind = None if attn_mask is None else (attn_mask.dtype, attn_mask.shape[-2:])
+        self.kinds[torch.cuda.is_current_stream_capturing()].append((kind, is_causal))
+        return self._attend(*args, attn_mask=attn_mask, is_causal=is_causal, **kwargs)
+
+
+def ignored_unless_captured(monkeypatch):
+    """Make transformers choose a mask as its versions 5.13 to 5.17 did."""
+    ignored = masking_utils._ignore_causal_mask_sdpa
+
+    def ignores(*args, **kwargs):
+        return not torch.cuda.is_current_stream_capturing() and ignored(*args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(masking_utils, "_ignore_causal_mask_sdpa", ignores)
+
+
+@pytest.mark.parametrize("span", [(0, D - 1), (3, 1), (2, D - 3)], ids=["all", "one", "some"])
+@pytest.mark.parametrize("own_masks", [True, False])
+@pytest.mark.parametrize("kind", sorted(set(DECODERS) - {"gpt2"}))
+def test_captured_passes_attend_as_eager_ones_do(monkeypatch, kind, own_masks, span):
+    ignored_unless_captured(monkeypatch)
+    lm = DECODERS[kind]().eval().requires_grad_(False)
+    with torch.no_grad():
+        decoder = HfDecoder(lm, D - 1, own_masks)
+    none = torch.zeros(0, dtype=torch.int64)
+    kv_cache = KVCache(decoder, torch.arange(lm.config.vocab_size), none, D, W)
+    room = torch.zeros((D - 1, W), dtype=torch.int64)
+    graphs = GraphCache(kv_cache._work, room, gpu=Gpu())
+    attention, (begin, n) = Attention(monkeypatch), span
+    with torch.inference_mode():
+        for _ in range(2):
+            graphs(room[:n], begin)
+    eager, captured = (set(attention.kinds[capturing]) for capturing in (False, True))
+    assert len(eager) == len(captured) == 1
+    if own_masks:
+        assert eager == captured == {((torch.float32, torch.Size([n, begin + n])), False)}
+    else:  # the model's own: of several positions behind others there is always one
+        assert (eager == captured) == (span == (2, D - 3))
 
 
 def counted_work(decide):

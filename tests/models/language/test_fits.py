@@ -64,6 +64,26 @@ def test_a_rank_takes_the_device_of_its_number_on_the_host(monkeypatch):
     assert device.choose("cpu", 2, 1) == "cpu"
 
 
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("highest", False)])
+def test_a_gpu_multiplies_in_the_precision_that_is_asked_for(monkeypatch, precision, allowed):
+    matmul = torch.backends.cuda.matmul
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    before, x = matmul.allow_tf32, torch.rand(64, 64)
+    product = x @ x
+    try:
+        matmul.allow_tf32 = not allowed
+        device.choose("cpu", 0, 1, precision)
+        assert matmul.allow_tf32 != allowed  # a CPU is no business of its
+        device.choose("auto", 0, 1, precision)
+        assert matmul.allow_tf32 == allowed
+        assert torch.equal(x @ x, product)  # and has the same bits with it
+        assert not device.multiplies_in_tf32(x)
+    finally:
+        matmul.allow_tf32 = before
+
+
 @pytest.fixture
 def a_gpu_unseen(monkeypatch, tmp_path):
     """Let the system show a GPU that torch does not see."""
@@ -124,6 +144,46 @@ def test_what_does_not_fit_is_bad_input_and_says_what_helps():
         loading.to_device(Full(100, 100), "cpu", "model.path = here")
     with pytest.raises(UserError, match=r"a batch of 7 inputs does not fit .* sampler\.walkers"):
         checked.try_out(Full(1, 1), torch.zeros(7, 3, dtype=torch.int64), "the model")
+
+
+@pytest.mark.parametrize("with_accelerate", [True, False])
+def test_weights_are_read_straight_onto_a_gpu(tmp_path, monkeypatch, with_accelerate):
+    """By accelerate where it is installed; memory that ends there is said as that."""
+    given = {}
+
+    def from_pretrained(place, **options):
+        given.update(options)
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(loading, "find_spec", lambda name: with_accelerate or None)
+    monkeypatch.setattr(loading, "free_bytes", lambda where: 10**9)
+    with pytest.raises(UserError, match=r"GB of weights do not fit on cuda:1, which has 1\.0 GB"):
+        loading.load(
+            loading.AutoModelForCausalLM, save_decoder("olmo", tmp_path), "float32", "cuda:1"
+        )
+    assert given.get("device_map") == ({"": "cuda:1"} if with_accelerate else None)
+
+
+def test_a_cpu_is_no_place_to_move_weights_to():
+    assert loading._placement("cpu") == {}
+
+
+def test_weights_are_looked_at_where_they_are_used(tmp_path, monkeypatch):
+    """On the device, which takes milliseconds: so a copy that went wrong shows, too."""
+    move = loading.to_device
+
+    def spoil(model, *where):
+        list(move(model, *where).parameters())[2].data[0] = torch.inf
+        return model
+
+    options = CausalLm(kind="causal-lm", path=str(save_decoder("olmo", tmp_path)), length=5)
+    causal_lm.build(options, "cpu")
+    monkeypatch.setattr(loading, "to_device", spoil)
+    with pytest.raises(
+        UserError, match=r"weights of model\.layers.* are NaN or infinite in float32"
+    ):
+        causal_lm.build(options, "cpu")
 
 
 def test_a_gpu_is_described_by_its_name_its_driver_and_cudnn(tmp_path, monkeypatch):

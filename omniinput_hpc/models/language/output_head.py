@@ -1,0 +1,54 @@
+"""The output layer of a language model: logits in float32, from weights of any precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def gives_float32(weight: torch.Tensor) -> bool:
+    """Whether torch multiplies these weights, of half precision, into sums that stay float32.
+
+    CUDA's libraries do so, from torch 2.8 on; elsewhere a product is rounded to half precision.
+    """
+    half = weight.dtype in (torch.bfloat16, torch.float16)
+    return half and on_cuda(weight) and "dtype" in torch.ops.aten.mm.overloads()
+
+
+def on_cuda(weight: torch.Tensor) -> bool:
+    """Whether a tensor is on a GPU of NVIDIA's."""
+    return weight.is_cuda and torch.version.cuda is not None
+
+
+class Float32Head:
+    """Logits, float32 [..., V], of hidden states [..., E], by weights [V, E] of half precision.
+
+    Logits of 8 to 16 in bfloat16 are 1/16 apart; these are never rounded to it. For weights that
+    `gives_float32` allows.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._weight = weight.detach()
+        self._bias = None if bias is None else bias.detach()
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        logits = torch.mm(flat, self._weight.T, out_dtype=torch.float32)  # [., V]
+        if self._bias is not None:
+            logits += self._bias
+        return logits.view(*hidden.shape[:-1], -1)
+
+
+def head_of(lm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what gives the logits of a model's hidden states: a `Float32Head`, or its own layer.
+
+    The model's own layer rounds them to the type of its weights.
+    """
+    layer = lm.get_output_embeddings()
+    if type(layer) is torch.nn.Linear and gives_float32(layer.weight):
+        return Float32Head(layer.weight, layer.bias)
+    own: Callable[[torch.Tensor], torch.Tensor] = layer
+    return own
