@@ -50,11 +50,10 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         return salvage.run(world, args.input, args.salvage)
     given, config = _read_input(world, args)
     auto = given.sampler.walkers == "auto"
-    about = world.on_rank_0(lambda: models.preflight(config))
+    about = world.on_rank_0(lambda: models.preflight(config, hashed=False))
+    fingerprint = models.pending_fingerprint(config, about).result if world.rank == 0 else str
     found = restart.Existing(
-        **world.on_rank_0(
-            lambda: vars(restart.find_existing(given, about["fingerprint"], args.restart))
-        )
+        **world.on_rank_0(lambda: vars(restart.find_existing(given, fingerprint, args.restart)))
     )
     complete = found.resume and found.rounds >= config.run.rounds
     if complete and found.settled and not args.check:
@@ -64,6 +63,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         config = given.with_walkers(found.walkers)
     hosts = world.hosts()
     built = build.build(world, config, about.get("folder"))
+    about = {**about, "fingerprint": world.on_rank_0(fingerprint)}
     to_find = given if auto and not found.resume else None
     built, measured, trials = _tried(world, built, to_find, about["fingerprint"], args.check)
     if found.resume and not found.checksums:

@@ -5,7 +5,15 @@ the module of a kind is imported when its model is built, so that bad input is f
 """
 
 from omniinput_hpc.models.protocol import Model, Offers, offers_of
-from omniinput_hpc.models.table import build, closeness, preflight, rounding, with_side, z_label
+from omniinput_hpc.models.table import (
+    build,
+    closeness,
+    pending_fingerprint,
+    preflight,
+    rounding,
+    with_side,
+    z_label,
+)
 
 __all__ = [
     "Model",
@@ -13,6 +21,7 @@ __all__ = [
     "build",
     "closeness",
     "offers_of",
+    "pending_fingerprint",
     "preflight",
     "rounding",
     "with_side",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from omniinput_hpc.config import Analysis, Config, Side, Table
 from omniinput_hpc.config import models as options_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
+from omniinput_hpc.models.fingerprints import PendingFingerprint
 from omniinput_hpc.models.protocol import Model
 
 TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
@@ -60,6 +62,7 @@ class ModelKind:
     z_label : from the parsed ``[model]`` table, perhaps of an older version, to the label of z
     side : from that table to the end of z where the model is confident; None where only its maker
         can know
+    files_are_large : whether `preflight` of `checks` takes ``hashed``
     has_tokenizer : whether ``model.path`` is a folder whose tokenizer says what values mean
     """
 
@@ -69,6 +72,7 @@ class ModelKind:
     z_label: Callable[[Mapping[str, Any]], str] = lambda model: NO_UNIT
     side: Callable[[Mapping[str, Any]], Side | None] = lambda model: None
     has_tokenizer: bool = False
+    files_are_large: bool = False
 
 
 # fmt: off
@@ -76,20 +80,22 @@ KINDS = {
     "causal-lm": ModelKind(
         options_of.CausalLm, "language.causal_lm", "language.hf_folder",
         lambda model: "output z, mean NLL (nats per token)", lambda model: "low",
-        has_tokenizer=True),
+        has_tokenizer=True, files_are_large=True),
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
         _class_label("target", "label"), _class_side),
     "python": ModelKind(options_of.PythonModel, "custom", "custom"),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
-        _class_label("output", "target"), _class_side, has_tokenizer=True),
+        _class_label("output", "target"), _class_side, has_tokenizer=True, files_are_large=True),
 }
 # fmt: on
 
 
-def preflight(config: Config) -> dict[str, Any]:
+def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
     """Check the model's files without importing torch, and take its fingerprint.
+
+    Without `hashed` the fingerprint of large files is left to `pending_fingerprint`, and None here.
 
     Returns
     -------
@@ -100,9 +106,20 @@ def preflight(config: Config) -> dict[str, Any]:
 
     A `UserError` names files that are missing or do not fit the input file.
     """
-    found = dict(_module(KINDS[config.model.kind].checks).preflight(config.model))
+    row = KINDS[config.model.kind]
+    options = {"hashed": hashed} if row.files_are_large else {}
+    found = dict(_module(row.checks).preflight(config.model, **options))
     factory = getattr(config.model, "factory", None)
     return {**found, "source": plugins.source_of(factory) if factory else ""}
+
+
+def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
+    """Return the fingerprint that `preflight` found, or one that is taken in a thread."""
+    fingerprint = about["fingerprint"]
+    if fingerprint is not None:
+        return PendingFingerprint(lambda: str(fingerprint))
+    checks, files = _module(KINDS[config.model.kind].checks), list(map(Path, about["files"]))
+    return PendingFingerprint(lambda: str(checks.fingerprint(files)))
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:

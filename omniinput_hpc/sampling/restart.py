@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -56,10 +56,11 @@ class Identity:
     model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
 
 
-def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
+def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
     """Decide between a new run and resuming, and refuse what would destroy something.
 
-    `fingerprint` is of the model as the input file names it, `restart` as on the command line.
+    `fingerprint` is of the model as the input file names it, or returns it, for which is asked only
+    where there is a run; `restart` as on the command line.
     Raises a UserError where the path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
@@ -87,7 +88,8 @@ def find_existing(config: Config, fingerprint: str, restart: str) -> Existing:
             attributes=run.texts,
         )
         differences = _differences(stored, config)
-        if run.fingerprint != fingerprint and stored.model.kind == config.model.kind:
+        now = fingerprint() if callable(fingerprint) else fingerprint
+        if run.fingerprint != now and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
     if differences:
         head = (

@@ -35,8 +35,11 @@ MADE_BY = {
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
-    """Check a model's files (see `models.table.preflight`)."""
+def preflight(options: CausalLm | SequenceClassifier, hashed: bool = True) -> dict[str, Any]:
+    """Check a model's files (see `models.table.preflight`).
+
+    Without `hashed` the fingerprint is None; "files" are those that it is of.
+    """
     folder = resolve(options.path)
     if gguf_file.is_gguf(folder) and options.kind != "causal-lm":
         raise UserError(f'model.path = {folder}: GGUF files are read as model.kind = "causal-lm"')
@@ -63,8 +66,10 @@ def preflight(options: CausalLm | SequenceClassifier) -> dict[str, Any]:
             f"model.length = {options.length}{prefix} is beyond the {positions} positions of "
             f"{folder}"
         )
+    files = [settings, *(w for w in weights if w != settings)]
     return {
-        "fingerprint": fingerprint([settings, *(w for w in weights if w != settings)]),
+        "fingerprint": fingerprint(files) if hashed else None,
+        "files": [str(file) for file in files],
         "n_values": n_values,
         "n_sites": n_sites,
         "bytes": sum(t.n_numbers for t in tensors.values()) * BYTES_PER_NUMBER[options.dtype],

@@ -1,0 +1,86 @@
+"""Fingerprints that are taken while a model is loaded."""
+
+import threading
+
+import pytest
+from language_folders import save_decoder
+
+from omniinput_hpc.cli import run
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.fingerprints import PendingFingerprint
+from omniinput_hpc.models.language import causal_lm, hf_folder
+from omniinput_hpc.runfile.reader import open_run
+
+INPUT = """
+[run]
+output = "{folder}/run.h5"
+seed = 1
+rounds = 1
+[model]
+kind = "causal-lm"
+path = "{folder}"
+length = 5
+[sampler]
+walkers = 4
+steps = 2
+exchanges = 1
+[ladder]
+betas = [0.0, 4.0]
+[bins]
+lower = 0.0
+upper = 20.0
+width = 0.05
+[samples]
+every = 2
+"""
+
+
+def test_what_goes_wrong_is_raised_where_it_is_asked_for():
+    def refuse():
+        raise UserError("x cannot be read")
+
+    pending = PendingFingerprint(refuse)
+    for _ in range(2):
+        with pytest.raises(UserError, match="x cannot be read"):
+            pending.result()
+    assert PendingFingerprint(lambda: "sha256:1").result() == "sha256:1"
+
+
+@pytest.fixture
+def loaded_first(monkeypatch):
+    """Let hashing wait until a model is being loaded; return whether it did in time, each time."""
+    loading, waited = threading.Event(), []
+    take, build = hf_folder.fingerprint, causal_lm.build
+
+    def late(files):
+        waited.append(loading.wait(20))
+        return take(files)
+
+    def told(options, device):
+        loading.set()
+        return build(options, device)
+
+    monkeypatch.setattr(hf_folder, "fingerprint", late)
+    monkeypatch.setattr(causal_lm, "build", told)
+    return waited
+
+
+def test_a_model_is_loaded_while_its_files_are_hashed(tmp_path, loaded_first):
+    """A new run's; were they hashed first, they would wait in vain."""
+    save_decoder("gpt2", tmp_path)
+    (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
+    assert run.main([str(tmp_path / "a.toml")]) == 0
+    assert loaded_first == [True]
+    files = [tmp_path / "config.json", tmp_path / "model.safetensors"]
+    with open_run(tmp_path / "run.h5") as made:
+        assert made.fingerprint == hf_folder.fingerprint(files)
+
+
+def test_a_run_of_a_changed_model_is_refused_before_it_is_loaded(tmp_path, monkeypatch, capfd):
+    save_decoder("gpt2", tmp_path)
+    (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
+    assert run.main([str(tmp_path / "a.toml")]) == 0
+    save_decoder("gpt2", tmp_path, scale=2.0)
+    monkeypatch.setattr(causal_lm, "build", None)
+    assert run.main([str(tmp_path / "a.toml"), "--set", "run.rounds=2"]) == 2
+    assert "the model's files or options have changed" in "".join(capfd.readouterr())
