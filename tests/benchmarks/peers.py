@@ -279,9 +279,8 @@ def print_openvino() -> list[dict[str, Any]]:
             seconds[1].append(time.process_time() - middle)
         their, our = (1e3 * median(found[1:]) for found in seconds)
         off = [float((z - exact).abs().max()) for z in (their_z, our_z)]
-        print(
-            f"| {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {off[0]:.1g}, {off[1]:.1g} |"
-        )
+        apart = ", ".join(f"{number:.1g}" for number in off)
+        print(f"| {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {apart} |", flush=True)
         rows.append({"dtype": dtype, "theirs": their, "ours": our, "off": off})
     return rows
 
