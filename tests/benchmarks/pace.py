@@ -31,8 +31,12 @@ from omniinput_hpc.tempering.ladder import Block, Grid
 
 FEW, MORE = 1, 2
 """Layers of the models that are counted."""
-SHAPES = {"olmo": (32, 4096, 11008, 50304), "llama": (32, 4096, 11008, 32000)}
-"""Layers, width, inner width and tokens of 7B models; all are counted with OLMo's layers."""
+SHAPES = {
+    "olmo": (32, 4096, 11008, 50304),
+    "llama": (32, 4096, 11008, 32000),
+    "olmo-1b": (16, 2048, 8192, 50304),
+}
+"""Layers, width, inner width and tokens; all are counted with OLMo's kind of layer."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,10 @@ class Pace:
     hours: float
 
 
-def counted(make: Any) -> Work:
+def counted(make: Any, n_layers: int) -> Work:
     """Return the work of a model of all its layers, `make(n)` being that of one of n layers."""
-    few, more, n = make(FEW), make(MORE), SHAPES["olmo"][0]
-    times = (n - FEW) / (MORE - FEW)
+    few, more = make(FEW), make(MORE)
+    times = (n_layers - FEW) / (MORE - FEW)
     return Work(*(a + times * (b - a) for a, b in zip(few.numbers(), more.numbers(), strict=True)))
 
 
@@ -86,7 +90,7 @@ class Costs:
 
     def __init__(self, config: Config, shape: str, batch: int, chip: Chip) -> None:
         self._config, self._batch, self.chip = config, batch, chip
-        _, width, inner, tokens = SHAPES[shape]
+        self._n_layers, width, inner, tokens = SHAPES[shape]
         length = config.model.length  # type: ignore[union-attr]
         self._models = {n: model_on_meta(n, width, inner, tokens, length) for n in (FEW, MORE)}
         self._x = torch.zeros((batch, length), dtype=torch.int64, device="meta")
@@ -97,12 +101,12 @@ class Costs:
         self._ensemble = Canonical(float(length - 1))
         self._states: dict[int, Any] = {}
         first = Span(0, 1, 2)
-        self.fill = counted(lambda n: self._moved(n, first)).minus(self.of(first))
+        self.fill = counted(lambda n: self._moved(n, first), self._n_layers).minus(self.of(first))
 
     def of(self, span: Span) -> Work:
         """Return the work of a move."""
         if span not in self._spans:
-            self._spans[span] = counted(lambda n: self._moved(n, span))
+            self._spans[span] = counted(lambda n: self._moved(n, span), self._n_layers)
         return self._spans[span]
 
     def _moved(self, n: int, span: Span) -> Work:
@@ -136,7 +140,7 @@ class Costs:
             ahead[0] = sampler.n_ahead
             return counter.work
 
-        return counted(work), ahead[0]
+        return counted(work, self._n_layers), ahead[0]
 
     def uniform(self) -> Work:
         """Return the work of a move at beta = 0: whole inputs are evaluated."""
@@ -148,7 +152,7 @@ class Costs:
                 self._models[n].output(self._x)
             return counter.work
 
-        return counted(work)
+        return counted(work, self._n_layers)
 
     def _stream(self) -> DeviceStream:
         """Return random numbers that were copied already: a run copies them in blocks."""
@@ -248,10 +252,10 @@ def print_simulation(configs: dict[str, tuple[Config, Setting]], shape: str, o: 
     """Print a row for each setting, and return them."""
     chip = Chip(o.gpu_bandwidth, o.gpu_peak, o.pause, o.launch)
     print(
-        f"\nSimulated with counted costs of a 7B model ({shape}), no GPU seen: {o.rounds} rounds; "
-        f"{chip.bandwidth / 1e12:g} TB/s, {chip.peak / 1e12:g} Tflop/s, {1e6 * chip.pause:g} us "
-        f"between kernels, {1e6 * chip.launch:g} us of the host a launch, {1e3 * o.sync:g} ms "
-        f"without the GPU a segment and batch, deviation {o.deviation:.0%}\n"
+        f"\nSimulated with counted costs of a model of the shape {shape}, no GPU seen: {o.rounds} "
+        f"rounds; {chip.bandwidth / 1e12:g} TB/s, {chip.peak / 1e12:g} Tflop/s, "
+        f"{1e6 * chip.pause:g} us between kernels, {1e6 * chip.launch:g} us of the host a launch, "
+        f"{1e3 * o.sync:g} ms without the GPU a segment and batch, deviation {o.deviation:.0%}\n"
         "| setting | GPUs | walkers a batch | ms a segment | busy | walker-moves/s a GPU | hours "
         "| GPU-hours |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
     )

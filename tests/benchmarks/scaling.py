@@ -19,7 +19,8 @@ with the input file's other numbers. A round is `steps * exchanges` moves; besid
 
 With `--blocks B` each rung's walkers are cut into B, a block a rank (as `[sampler] blocks`): then
 ranks have a B-th as many rungs, send a B-th of the walkers, and write through each rung's first
-block. With `--simulate` nothing is run: see `pace`.
+block. With `--rungs K` the ladder keeps K rungs whatever the number of ranks, cut into ranks / K
+blocks of as many walkers as the input file's. With `--simulate` nothing is run: see `pace`.
 
 Sources of the defaults: latency below 2 us (measured at the University of Michigan,
 arc-ts.umich.edu/flux/using-flux/infiniband), 12.5 GB/s (HDR100, TU Darmstadt's hlr pages), one
@@ -50,6 +51,7 @@ from omniinput_hpc.cli import run as program
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, layout, shape_of, slab
+from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.plan import geometry_of
 
 ROUNDS, STEPS, EXCHANGES, WALKERS = 3, 10, 4, 16
@@ -81,7 +83,7 @@ def inside(folder: Path, words: list[str]) -> int:
 
     World._reduce, World.swap = counted_reduce, counted_swap  # type: ignore[method-assign]
     h5py.Dataset.__setitem__ = counted_write
-    sample, seconds = program.sampler.run, [0.0]
+    sample, seconds = loop.sample, [0.0]
 
     def run(*rest: Any) -> Any:
         counts.clear()
@@ -93,7 +95,7 @@ def inside(folder: Path, words: list[str]) -> int:
         (folder / f"{world.rank}.json").write_text(json.dumps({**counts, "seconds": seconds[0]}))
         return totals
 
-    program.sampler.run = run
+    loop.sample = run
     world = World()
     return program.main(words, world)
 
@@ -186,16 +188,19 @@ def largest_of(n: int) -> float:
 
 def model(g: Geometry, config: Config, ranks: int, sums: float, o: Any) -> dict[str, float]:
     """Return the seconds of a round's parts on so many ranks, one block of a rung each."""
-    n_blocks = o.blocks or config.sampler.blocks
-    rungs = ranks // n_blocks
-    g = replace(g, n_rungs=rungs)
+    s = config.sampler
+    n_blocks = ranks // o.rungs if o.rungs else o.blocks or s.blocks
+    rungs, times = ranks // n_blocks, n_blocks / s.blocks if o.rungs else 1
+    n_walkers, n_samples = int(times * g.n_walkers), int(times * g.samples_per_round)
+    g = replace(g, n_rungs=rungs, n_walkers=n_walkers, samples_per_round=n_samples)
     middle = range(rungs // 2, rungs // 2 + 1)
     stages = math.ceil(math.log2(ranks))
     n_datasets, size = written(g, middle)
     total = rungs * size + 8 * g.n_walkers * rungs  # and rank 0's round trips
     message = g.n_walkers // n_blocks * configuration_bytes(g)
     tables = 16 * (2 * rungs - 1) + 8 * g.n_walkers  # moves and swaps of all rungs, lanes' sums
-    joined = (n_blocks - 1) * (o.latency + size / o.bandwidth)  # the blocks' records of a rung
+    record = size / n_blocks + 12 * g.n_bins  # of a block: its lanes, and a histogram of its own
+    joined = (n_blocks - 1) * (o.latency + record / o.bandwidth)
     moves = config.sampler.moves_per_round * o.move
     to_file = total / o.file_bandwidth
     return {
@@ -214,7 +219,8 @@ def print_model(rows: list[dict[str, float]], config: Config, o: Any) -> None:
     """Print the third table: each part as a share of a round's moves."""
     s = config.sampler
     print(
-        f"\n{o.input}: {s.walkers} walkers in {o.blocks or s.blocks} block(s), "
+        f"\n{o.input}: {s.walkers} walkers in {o.blocks or s.blocks} block(s)"
+        f"{f', {o.rungs} rungs' if o.rungs else ''}, "
         f"{s.moves_per_round} moves of {1e3 * o.move:g} ms a round, {s.exchanges} exchanges; "
         f"latency {1e6 * o.latency:g} us, {o.bandwidth / 1e9:g} GB/s a link; "
         f"file {o.file_bandwidth / 1e9:g} GB/s, {o.requests:,.0f} requests/s; polls "
@@ -244,9 +250,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4], help="here")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--blocks", type=int, default=0, help="of a rung; 0: the input file's")
-    parser.add_argument("--simulate", action="store_true", help="GPUs at work on a 7B input file")
+    parser.add_argument("--rungs", type=int, default=0, help="at any number of ranks; 0: grow")
+    parser.add_argument("--simulate", action="store_true", help="GPUs at work on an input file")
     parser.add_argument("--before", action="store_true", help="simulate its former steps, too")
-    parser.add_argument("--shape", choices=["olmo", "llama"], default="olmo")
+    parser.add_argument("--shape", choices=list(pace.SHAPES), default="olmo")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="simulated")
     parser.add_argument("--rounds", type=int, default=5, help="simulated")
     parser.add_argument("--gpu-bandwidth", type=float, default=3.0e12, help="bytes/s of its memory")
