@@ -46,6 +46,11 @@ class KernelTable(Table):
         """Whether it learns in burn-in from all walkers of a rung together."""
         return False
 
+    @property
+    def evaluates_part(self) -> bool:
+        """Whether a KV cache spares it the evaluation of the sites before the first changed one."""
+        return False
+
 
 class Metropolis(KernelTable):
     """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
@@ -57,6 +62,11 @@ class Metropolis(KernelTable):
         "the same sites in all walkers of all rungs.",
     )
     sites: WholePositive = Field(1, description="How many sites a move changes.")
+
+    @property
+    def evaluates_part(self) -> bool:
+        """It does."""
+        return True
 
 
 class GibbsWithGradients(KernelTable):
@@ -173,6 +183,11 @@ class LmConditional(KernelTable):
         """With `look_ahead`."""
         return self.look_ahead
 
+    @property
+    def evaluates_part(self) -> bool:
+        """It does."""
+        return True
+
 
 PART_WEIGHT: float = Field(
     1.0, description="How often this part is chosen, relative to the other parts."
@@ -237,6 +252,11 @@ class Mixture(KernelTable):
     def learns_ahead(self) -> bool:
         """Whether a part does."""
         return any(part.learns_ahead for part in self.parts)
+
+    @property
+    def evaluates_part(self) -> bool:
+        """Whether all parts are spared it."""
+        return all(part.evaluates_part for part in self.parts)
 
 
 if TYPE_CHECKING:

@@ -107,7 +107,8 @@ class Ladder(Table):
     )
     anchors: bool | None = Field(
         None,
-        description="Draw the rung at beta = 0 uniformly at every move, and the one at beta = m "
+        description="Draw the rung at beta = 0 uniformly at every move (before every exchange "
+        "where moves take a GPU less time than whole inputs), and the one at beta = m "
         "(the model's own distribution; m predicted tokens) from the model before every exchange. "
         "The latter requires that the model's conditional weights are probabilities: where they "
         "are not, `true` is refused, and without the key that rung is not drawn.",

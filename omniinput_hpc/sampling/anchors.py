@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import Config, KernelTable
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import starting_parts
 from omniinput_hpc.kernels import Kernel
@@ -77,30 +77,42 @@ def missing(config: Config, rows: RowSums | None, m: float) -> str:
     return f"none at beta = m = {m:g}: {rows.problem}"
 
 
+def uniform_every_move(options: KernelTable, model: Model, device: str) -> bool:
+    """Whether a rung at beta = 0 is drawn uniformly at every move, not before exchanges alone.
+
+    A draw is a whole evaluation. A kernel that evaluates parts of inputs takes less time, so that
+    on a GPU all rungs would wait for this one: there the kernel makes the other moves. On a CPU
+    draws stay as they were, and so do the bytes of runs.
+    """
+    in_parts = options.evaluates_part and offers_of(model).kv_cache is not None
+    return device == "cpu" or not in_parts
+
+
 class Anchors:
     """Which exact sampler a rung gets, if any.
 
-    At beta = 0 every move is a fresh uniform draw, which costs as much as any move and is
-    independent; at beta = m, for models whose conditionals are log-probabilities, the last move
-    before every exchange is a sequence drawn from the model.
+    At beta = 0 every move is a fresh uniform draw, or, without `every_move`, the last one before
+    every exchange (see `uniform_every_move`). At beta = m, for models whose conditionals are
+    log-probabilities, the last move before every exchange is a sequence drawn from the model.
 
-    `with_anchors` is whether ``[ladder] anchors`` allows it, `rows` what the model's conditionals
-    sum to (None: it has none, or they are not used); `ancestral_beta_k` are the betas where every
-    rung is to be drawn from, else None. A round has `n_segments`, each before an exchange.
+    Walkers are like int64 [W, D]. `with_anchors` is whether ``[ladder] anchors`` allows it, `rows`
+    what the model's conditionals sum to (None: it has none, or they are not used);
+    `ancestral_beta_k` are the betas where every rung is to be drawn from, else None. A round has
+    `n_segments`, each before an exchange.
     """
 
     def __init__(
         self,
         model: Any,
-        n_walkers: int,
-        device: str,
+        like: torch.Tensor,
         with_anchors: bool,
         rows: RowSums | None,
         ancestral_beta_k: list[float] | None,
         n_segments: int = 1,
+        every_move: bool = True,
     ) -> None:
-        self._model, self._like = model, zero_inputs(n_walkers, model.n_sites, device)
-        self._repetitions = Repetitions(model, self._like)
+        self._model, self._like, self._every_move = model, like, every_move
+        self._repetitions, n_walkers = Repetitions(model, like), len(like)
         self._ancestral = self._uniform = self._model_itself = None
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
@@ -152,7 +164,7 @@ class Anchors:
         if self._ancestral is not None:
             return self._ancestral, True
         if ensemble.beta == 0.0 and self._uniform is not None:
-            return self._uniform, True
+            return self._uniform, self._every_move
         if ensemble.beta == self._m and self._model_itself is not None:
             return self._model_itself, False
         return None, False

@@ -262,19 +262,21 @@ def make_rungs(
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models.checked import CheckedModel, try_out
-    from omniinput_hpc.sampling.anchors import Anchors, zero_inputs
+    from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move, zero_inputs
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
     name = _name(config)
     batch, n_blocks = config.sampler.block_walkers, config.sampler.blocks
     # First: it tells a lack of memory, also where the model builds more at its first use.
-    try_out(model, zero_inputs(batch, g.n_sites, device), name)
+    like = zero_inputs(batch, g.n_sites, device)
+    try_out(model, like, name)
     checked = CheckedModel(model, name, models.rounding(config))
     ancestral = config.beta_k.tolist() if g.log_q else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors
     n_segments = config.sampler.exchanges
-    anchors = Anchors(checked, batch, device, with_anchors, rows, ancestral, n_segments)
+    every_move = uniform_every_move(config.kernel, checked, device)
+    anchors = Anchors(checked, like, with_anchors, rows, ancestral, n_segments, every_move)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 

@@ -17,6 +17,11 @@ with the input file's other numbers. A round is `steps * exchanges` moves; besid
 - the slowest: the expected largest of P normal times with the given relative deviation, above the
   mean, of a round's moves. Speeds of chips that differ for good have to be given so.
 
+With `--blocks B` each rung's walkers are cut into B, a block a rank (as `[sampler] blocks`): then
+ranks have a B-th as many rungs, send a B-th of the walkers, and write through each rung's first
+block. With `--rungs K` the ladder keeps K rungs whatever the number of ranks, cut into ranks / K
+blocks of as many walkers as the input file's. With `--simulate` nothing is run: see `pace`.
+
 Sources of the defaults: latency below 2 us (measured at the University of Michigan,
 arc-ts.umich.edu/flux/using-flux/infiniband), 12.5 GB/s (HDR100, TU Darmstadt's hlr pages), one
 stripe a file (wiki.lustre.org, Lustre Striping Best Practices), hence 2 GB/s for it, which like
@@ -39,12 +44,14 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pace
 from bench_tools import ROOT, SHAPES, input_text, launch, machine, save_gpt2, write_json
 
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, layout, shape_of, slab
+from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.plan import geometry_of
 
 ROUNDS, STEPS, EXCHANGES, WALKERS = 3, 10, 4, 16
@@ -76,7 +83,7 @@ def inside(folder: Path, words: list[str]) -> int:
 
     World._reduce, World.swap = counted_reduce, counted_swap  # type: ignore[method-assign]
     h5py.Dataset.__setitem__ = counted_write
-    sample, seconds = program.sampler.run, [0.0]
+    sample, seconds = loop.sample, [0.0]
 
     def run(*rest: Any) -> Any:
         counts.clear()
@@ -88,7 +95,7 @@ def inside(folder: Path, words: list[str]) -> int:
         (folder / f"{world.rank}.json").write_text(json.dumps({**counts, "seconds": seconds[0]}))
         return totals
 
-    program.sampler.run = run
+    loop.sample = run
     world = World()
     return program.main(words, world)
 
@@ -180,22 +187,28 @@ def largest_of(n: int) -> float:
 
 
 def model(g: Geometry, config: Config, ranks: int, sums: float, o: Any) -> dict[str, float]:
-    """Return the seconds of a round's parts on so many ranks, one rung each."""
-    g = replace(g, n_rungs=ranks)
-    middle = range(ranks // 2, ranks // 2 + 1)
+    """Return the seconds of a round's parts on so many ranks, one block of a rung each."""
+    s = config.sampler
+    n_blocks = ranks // o.rungs if o.rungs else o.blocks or s.blocks
+    rungs, times = ranks // n_blocks, n_blocks / s.blocks if o.rungs else 1
+    n_walkers, n_samples = int(times * g.n_walkers), int(times * g.samples_per_round)
+    g = replace(g, n_rungs=rungs, n_walkers=n_walkers, samples_per_round=n_samples)
+    middle = range(rungs // 2, rungs // 2 + 1)
     stages = math.ceil(math.log2(ranks))
     n_datasets, size = written(g, middle)
-    total = ranks * size + 8 * g.n_walkers * ranks  # and rank 0's round trips
-    message = g.n_walkers * configuration_bytes(g)
-    tables = 16 * (2 * ranks - 1) + 8 * g.n_walkers  # moves and swaps of all rungs, lanes' sums
+    total = rungs * size + 8 * g.n_walkers * rungs  # and rank 0's round trips
+    message = g.n_walkers // n_blocks * configuration_bytes(g)
+    tables = 16 * (2 * rungs - 1) + 8 * g.n_walkers  # moves and swaps of all rungs, lanes' sums
+    record = size / n_blocks + 12 * g.n_bins  # of a block: its lanes, and a histogram of its own
+    joined = (n_blocks - 1) * (o.latency + record / o.bandwidth)
     moves = config.sampler.moves_per_round * o.move
     to_file = total / o.file_bandwidth
     return {
         "moves": moves,
         "exchanges": config.sampler.exchanges * (o.latency + message / o.bandwidth),
         "agreement": sums * stages * (o.latency + o.poll) + 2 * tables / o.bandwidth,
-        "mpio": max(to_file, ranks * n_datasets / o.requests),
-        "gather": ranks * o.message + total / o.bandwidth + to_file
+        "mpio": joined + max(to_file, rungs * n_datasets / o.requests),
+        "gather": joined + rungs * o.message + total / o.bandwidth + to_file
         + stages * (o.latency + o.poll),
         "slowest": largest_of(ranks) * o.deviation * moves,
         "file": total * config.run.rounds,
@@ -206,9 +219,11 @@ def print_model(rows: list[dict[str, float]], config: Config, o: Any) -> None:
     """Print the third table: each part as a share of a round's moves."""
     s = config.sampler
     print(
-        f"\n{o.input}: {s.walkers} walkers, {s.moves_per_round} moves of {1e3 * o.move:g} ms a "
-        f"round, {s.exchanges} exchanges; latency {1e6 * o.latency:g} us, {o.bandwidth / 1e9:g} "
-        f"GB/s a link; file {o.file_bandwidth / 1e9:g} GB/s, {o.requests:,.0f} requests/s; polls "
+        f"\n{o.input}: {s.walkers} walkers in {o.blocks or s.blocks} block(s)"
+        f"{f', {o.rungs} rungs' if o.rungs else ''}, "
+        f"{s.moves_per_round} moves of {1e3 * o.move:g} ms a round, {s.exchanges} exchanges; "
+        f"latency {1e6 * o.latency:g} us, {o.bandwidth / 1e9:g} GB/s a link; "
+        f"file {o.file_bandwidth / 1e9:g} GB/s, {o.requests:,.0f} requests/s; polls "
         f"{1e3 * o.poll:g} ms; deviation {o.deviation:.0%}; gathered message "
         f"{1e6 * o.message:.0f} us\n"
         "| ranks | exchanges | agreement | file: all write | file: rank 0 gathers | slowest rank "
@@ -234,7 +249,50 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--deviation", type=float, default=0.02, help="relative, of a rank's speed")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4], help="here")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--blocks", type=int, default=0, help="of a rung; 0: the input file's")
+    parser.add_argument("--rungs", type=int, default=0, help="at any number of ranks; 0: grow")
+    parser.add_argument("--simulate", action="store_true", help="GPUs at work on an input file")
+    parser.add_argument("--before", action="store_true", help="simulate its former steps, too")
+    parser.add_argument("--shape", choices=list(pace.SHAPES), default="olmo")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="simulated")
+    parser.add_argument("--rounds", type=int, default=5, help="simulated")
+    parser.add_argument("--gpu-bandwidth", type=float, default=3.0e12, help="bytes/s of its memory")
+    parser.add_argument("--gpu-peak", type=float, default=7.9e14, help="operations/s")
+    parser.add_argument("--pause", type=float, default=2e-6, help="seconds between two kernels")
+    parser.add_argument("--launch", type=float, default=2e-5, help="seconds of the host, each")
+    parser.add_argument("--sync", type=float, default=7e-3, help="seconds a segment without GPU")
     return parser.parse_args()
+
+
+BEFORE = [
+    "run.rounds=200", "run.burn_in=30", "sampler.walkers=64", "sampler.blocks=1",
+    "sampler.steps=10", "sampler.exchanges=20", "ladder.rungs=64", "ladder.highest=31.5",
+]  # fmt: skip
+"""What inputs/olmo7b.toml was."""
+STEPS = {
+    "64 rungs x 64, as it was": pace.Setting(64, False, False, False, True),
+    "+ exact draws by KV cache": pace.Setting(64, False, True, False, True),
+    "+ one schedule": pace.Setting(64, True, True, False, True),
+    "+ draws of several exchanges": pace.Setting(64, uniform_always=True),
+    "+ uniform draws before exchanges alone": pace.Setting(64),
+}
+
+
+def simulate(o: Any) -> None:
+    """Print how busy GPUs are: as the program was, step by step to what it is."""
+    asked = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
+    rows: dict[str, tuple[Config, pace.Setting]] = {}
+    if o.before:
+        before = input_file.load(o.input, BEFORE)
+        rows = {name: (before, setting) for name, setting in STEPS.items()}
+    rungs, s = len(asked.beta_k), asked.sampler
+    for n in o.gpus:
+        name = f"{rungs} rungs x {s.walkers}, {s.blocks} block(s), {s.steps} moves"
+        rows[f"{name}, on {n}"] = (asked, pace.Setting(n))
+    if o.before:
+        often = pace.Setting(o.gpus[-1], uniform_always=True)
+        rows["the same, uniform draws at every move"] = (asked, often)
+    write_json(o.json, pace.print_simulation(rows, o.shape, o))
 
 
 def main() -> None:
@@ -244,6 +302,9 @@ def main() -> None:
     if sys.argv[1:2] == ["--micro"]:
         raise SystemExit(micro(Path(sys.argv[2])))
     o = arguments()
+    if o.simulate:
+        simulate(o)
+        return
     print(f"{machine()}; a GPT-2 of 12 million numbers, {WALKERS} walkers, metropolis")
     print(
         "| ranks | s | moves/s a rank | all | sums a round | messages an exchange, bytes each "

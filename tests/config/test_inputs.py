@@ -63,7 +63,24 @@ def test_every_row_of_the_papers_has_its_file():
         "english-25", "digits-mlp",
     }  # fmt: skip
     olmo = input_file.load(ROOT / "inputs/olmo7b.toml", [])
-    assert len(olmo.beta_k) == 64 and olmo.model.path == "allenai/OLMo-7B-hf"
+    assert olmo.model.path == "allenai/OLMo-7B-hf"
+
+
+@pytest.mark.parametrize(
+    "name", ["olmo1b", "olmo7b", "olmo7b-sft", "olmo7b-instruct", "llama1-7b", "llama2-7b"]
+)
+def test_large_models_have_the_same_work_for_64_gpus_and_say_what_it_costs(name):
+    path = ROOT / f"inputs/{name}.toml"
+    config = input_file.load(path, [])
+    s, n_rungs = config.sampler, len(config.beta_k)
+    assert (n_rungs, s.blocks, s.block_walkers) == (32, 2, 256)
+    rounds = config.run.rounds + config.run.burn_in
+    text = path.read_text(encoding="utf-8")
+    assert f"{rounds * s.moves_per_round * n_rungs * s.blocks:,} moves of 256 inputs" in text
+    for n in (1, 8, 64):
+        assert n_rungs * s.blocks % n == 0
+        assert re.search(rf"^#.* {n} GPUs?: (mpirun -n {n} )?python -m omniinput_hpc", text, re.M)
+        assert re.search(rf"^#.*\b(h|min) on {n}\b", text, re.M)
 
 
 def test_the_preset_of_the_papers_sampler_is_what_they_describe():

@@ -53,6 +53,15 @@ class Work:
     operations: float = 0.0
     seconds: float = 0.0
 
+    def numbers(self) -> list[float]:
+        """Return all of them."""
+        return list(vars(self).values())
+
+    def minus(self, other: Work) -> Work:
+        """Return what remains without another."""
+        pairs = zip(self.numbers(), other.numbers(), strict=True)
+        return Work(*(mine - theirs for mine, theirs in pairs))
+
     def time(self, chip: Chip) -> float:
         """Return the seconds until it is done: the GPU's, or the host's if they are more."""
         return max(self.seconds, self.launches * chip.launch)
@@ -112,13 +121,16 @@ class Counter(TorchDispatchMode):
         yield
         self._in_graph = False
 
-    def record(self, kv_cache):
-        """Count a KV cache's passes as a GPU runs them: recorded at their second use."""
+    def record(self, kv_cache, warm=False):
+        """Count a KV cache's passes as a GPU runs them: recorded at their second use.
+
+        warm : whether all have been used before
+        """
         seen, work = set(), kv_cache._work
 
         def run_positions(tokens, begin):
             span = (begin, len(tokens))
-            if span in seen:
+            if warm or span in seen:
                 with self.graph():
                     return work(tokens, begin)
             seen.add(span)

@@ -242,13 +242,21 @@ def test_a_draw_launches_what_is_no_graph_once_a_token_and_no_layer():
     assert by_prefixes[1].launches - by_prefixes[0].launches > 2 * 5 * 30  # layers, tokens
     assert by_cache[0].launches == by_cache[1].launches < 5 * 30
     assert by_cache[1].kernels > by_prefixes[1].kernels / 2  # they are in the graphs
+    assert by_cache[0].launches < by_cache[0].kernels / 4
     together = work_of_draws(2, n_segments=5)
     assert together.launches <= by_cache[0].launches + 5
     assert together.kernels <= by_cache[0].kernels + 5
 
 
+def test_what_is_counted_is_linear_in_the_layers():
+    """The benchmark of a run's pace counts models of few layers."""
+    one, two, five = (np.array(work_of_draws(n).numbers()) for n in (1, 2, 5))
+    np.testing.assert_allclose(one + 4 * (two - one), five, rtol=1e-9)
+
+
 def anchors_of(model, with_anchors=True):
-    return Anchors(model, W, "cpu", with_anchors, independent.try_rows(model, W, "cpu"), None)
+    like = torch.zeros((W, model.n_sites), dtype=torch.int64)
+    return Anchors(model, like, with_anchors, independent.try_rows(model, W, "cpu"), None)
 
 
 def test_who_gets_an_anchor():

@@ -1,16 +1,26 @@
 """Where rungs colder than a language model itself start."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from run_tools import assert_same
 from runs_in_progress import begin, config_of, sampled
 
+from omniinput_hpc.config import kernels
 from omniinput_hpc.histogram import lane_groups, starting_parts
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.sampling import anchors as anchors_module
 from omniinput_hpc.sampling import loop
-from omniinput_hpc.sampling.anchors import COLD_STARTS, Anchors, found_texts, try_rows
+from omniinput_hpc.sampling.anchors import (
+    COLD_STARTS,
+    Anchors,
+    found_texts,
+    try_rows,
+    uniform_every_move,
+)
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.walkers import Walkers
 from omniinput_hpc.zoo.exact import markov
@@ -30,7 +40,7 @@ def stream(n_walkers=16):
 
 def anchors_of(model, n_walkers):
     rows = try_rows(model, n_walkers, "cpu")
-    return Anchors(model, n_walkers, "cpu", True, rows, None)
+    return Anchors(model, like(model, n_walkers), True, rows, None)
 
 
 @pytest.mark.parametrize("n_walkers", [6, 16, 48, 100])
@@ -165,3 +175,48 @@ def test_draws_that_outlive_a_round_would_change_a_resumed_run(tmp_path, monkeyp
             assert_same(stopped, whole)
     else:
         assert_same(stopped, whole)
+
+
+def mixture(*names):
+    return kernels.Mixture(name="mixture", parts=[{"name": name} for name in names])
+
+
+@pytest.mark.parametrize(
+    ("options", "in_parts"),
+    [
+        (kernels.Metropolis(), True),
+        (kernels.LmConditional(name="lm-conditional"), True),
+        (kernels.GibbsWithGradients(name="gibbs-with-gradients"), False),
+        (kernels.DiscreteLangevin(name="discrete-langevin"), False),
+        (mixture("metropolis", "lm-conditional"), True),
+        (mixture("metropolis", "gibbs-with-gradients"), False),
+    ],
+)
+def test_on_a_gpu_whole_inputs_are_drawn_where_moves_take_no_less(options, in_parts):
+    cached, plain = SimpleNamespace(kv_cache=lambda n: None), SimpleNamespace()
+    assert uniform_every_move(options, cached, "cuda:0") == (not in_parts)
+    assert uniform_every_move(options, plain, "cuda:0")
+    assert uniform_every_move(options, cached, "cpu")
+
+
+@pytest.mark.parametrize("every_move", [True, False])
+def test_the_rung_at_beta_0_is_drawn_at_every_move_or_at_the_last(
+    tmp_path, monkeypatch, every_move
+):
+    drawn, record = [], Rung.record
+
+    def noted_record(self, recorded, every, first_move):
+        if self.k == 0:
+            drawn.append((recorded.n_exact, len(np.unique(recorded.z_tw, axis=0))))
+        record(self, recorded, every, first_move)
+
+    monkeypatch.setattr(Rung, "record", noted_record)
+    monkeypatch.setattr(anchors_module, "uniform_every_move", lambda *_: every_move)
+    run = begin(config_of(tmp_path, *AHEAD))
+    loop.sample(run)
+    run.writer.close()
+    steps, n_walkers = run.config.sampler.steps, run.config.sampler.walkers
+    assert steps > 1 and len(drawn) == 4 * 6
+    n_exact = {True: steps * n_walkers, False: n_walkers}[every_move]
+    assert {n for n, _ in drawn} == {n_exact}
+    assert all(n_different > 1 for _, n_different in drawn)  # the other moves are moves

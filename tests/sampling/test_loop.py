@@ -5,16 +5,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from launches import Counter as LaunchCounter
+from launches import model_on_meta
 from run_tools import assert_same
 from runs_in_progress import FINGERPRINT, HeldLock, begin, config_of
 
+from omniinput_hpc import kernels
+from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.histogram import Histogram
 from omniinput_hpc.kernels.parts.spans import SpanSchedule
+from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.restart import find_existing
 from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.walkers import Recording, Walkers
+from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.tempering.ladder import Block
 
 SMALL = ("run.rounds=3", "run.burn_in=2", "sampler.exchanges=2", "sampler.steps=4")
@@ -95,18 +103,44 @@ def test_all_rungs_and_blocks_make_moves_of_the_same_length(tmp_path, monkeypatc
     assert len(np.unique(spans[:, 0].reshape(len(spans), -1), axis=0)) == len(spans)
 
 
+def keyed_by_rung(seed, block, rounds_before, exchange):
+    """A wrong variant: the lengths of moves as they were drawn before."""
+    indices = (block.k, rounds_before, exchange, *block.key)
+    return tuple(loop.rng.generator(seed, purpose, *indices) for purpose in ("moves", "choices"))
+
+
 def test_schedules_that_know_their_rung_would_differ(tmp_path, monkeypatch):
-    """The test above would notice: the lengths of moves as they were keyed before."""
-
-    def keyed_by_rung(seed, block, rounds_before, exchange):
-        indices = (block.k, rounds_before, exchange, *block.key)
-        return tuple(
-            loop.rng.generator(seed, purpose, *indices) for purpose in ("moves", "choices")
-        )
-
+    """The test above would notice."""
     monkeypatch.setattr(loop, "streams", keyed_by_rung)
     spans = spans_of_a_run(tmp_path, monkeypatch)
     assert (spans != spans[:, :1]).any(axis=(0, 2, 3))[1:].all()
+
+
+def work_of_segments(streams):
+    """Return what three rungs' segments launch on a GPU, [segments][rungs]."""
+    model, recording = model_on_meta(2, length=7), Recording(5, 5, np.dtype(np.uint16))
+    counters = [[LaunchCounter() for _ in range(3)] for _ in range(4)]
+    for k, beta in enumerate((-1.0, 3.0, 6.0)):
+        kernel = kernels.build(LmConditional(name="lm-conditional"), model, 4)
+        checked = CheckedModel(model, "model", (2e-5, 3e-6))
+        walkers = Walkers(kernel, checked, Canonical(beta), "meta", recording)
+        for exchange, of_rungs in enumerate(counters):
+            walkers.place(np.zeros((4, 7), dtype=np.uint16), np.zeros(4, dtype=np.float32))
+            segment = walkers.begin_segment(*streams(7, Block(k), 2, exchange), 0)
+            of_rungs[k].record(model.kv_cache(4), warm=True)
+            with torch.no_grad(), of_rungs[k]:
+                for _ in range(5):
+                    segment.step()
+    return [[counter.work for counter in of_rungs] for of_rungs in counters]
+
+
+def test_segments_of_all_rungs_are_equal_work():
+    works = work_of_segments(loop.streams)
+    for of_rungs in works:
+        assert of_rungs[0].kernels > 500
+        assert of_rungs == [of_rungs[0]] * 3
+    assert len({of_rungs[0].kernels for of_rungs in works}) == 4
+    assert all(len({work.kernels for work in some}) > 1 for some in work_of_segments(keyed_by_rung))
 
 
 def test_what_walkers_draw_is_their_own_and_apart_from_schedules_and_swaps():
