@@ -43,7 +43,10 @@ SIDE, SIGMA = 20, 0.2
 WALKERS = (4, 64, 512)
 REPEATS = 5
 RUNGS, LADDER_WALKERS, EXCHANGES = 16, 64, 10
-STEPS = (10, 100, 1000)
+STEPS = {10: 1e7, 100: 5e7, 1000: 2e8}
+"""Moves between exchanges, and walkers' moves that are timed by compiled code."""
+SLOW = 20
+"""How many times fewer are timed without it."""
 N_TOKENS, LM_WALKERS = 25, 16
 INPUT = """
 [run]
@@ -208,9 +211,9 @@ def print_ladders(other: Path | None) -> list[dict[str, Any]]:
     print("| moves between exchanges | numba | compiled_change | change | neither | other |")
     print("| --- | --- | --- | --- | --- | --- |")
     rows = []
-    for steps in STEPS:
+    for steps, n_moves in STEPS.items():
         a_round = EXCHANGES * steps * RUNGS * LADDER_WALKERS
-        n_fast, n_slow = max(1, 20_000_000 // a_round), max(1, 400_000 // a_round)
+        n_fast, n_slow = round(n_moves / a_round), max(1, round(n_moves / a_round / SLOW))
         ns = {
             "numba": numba_ladder(steps, n_fast) / (n_fast * a_round),
             "compiled_change": per_move(ROOT, "make_compiled", steps, n_fast),
