@@ -269,7 +269,7 @@ BEFORE = [
     "sampler.steps=10", "sampler.exchanges=20", "ladder.rungs=64", "ladder.highest=31.5",
 ]  # fmt: skip
 """What inputs/olmo7b.toml was."""
-STEPS = {
+CHANGES = {
     "64 rungs x 64, as it was": pace.Setting(64, False, False, False, True),
     "+ exact draws by KV cache": pace.Setting(64, False, True, False, True),
     "+ one schedule": pace.Setting(64, True, True, False, True),
@@ -284,7 +284,7 @@ def simulate(o: Any) -> None:
     rows: dict[str, tuple[Config, pace.Setting]] = {}
     if o.before:
         before = input_file.load(o.input, BEFORE)
-        rows = {name: (before, setting) for name, setting in STEPS.items()}
+        rows = {name: (before, setting) for name, setting in CHANGES.items()}
     rungs, s = len(asked.beta_k), asked.sampler
     for n in o.gpus:
         name = f"{rungs} rungs x {s.walkers}, {s.blocks} block(s), {s.steps} moves"
