@@ -98,7 +98,7 @@ def test_a_rank_without_the_others_gpu_ends_all_with_one_sentence(
 ):
     """Where it went on by itself, all others would wait for its CPU."""
 
-    def choose(requested, local_rank, threads):
+    def choose(requested, local_rank, threads, precision):
         if lacking == "its GPU is not seen" and RANK == 1:
             raise UserError('run.device = "auto": this host has a GPU that torch does not see')
         return "cpu" if RANK == 1 else "cuda:0"

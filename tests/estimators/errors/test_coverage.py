@@ -1,4 +1,4 @@
-"""The short form of tests/benchmarks/coverage.py, which runs 400 and more.
+"""The short form of tests/benchmarks/interval_coverage.py, which runs 400 and more.
 
 Of 120 runs, 95% intervals cover 114 +- 2.4: at least 107 (3 sigmas), and on average over the seven
 quantities, which are not independent, at least 110 and not all. Half the errors must fail.
@@ -17,7 +17,7 @@ RUNS = 120
 
 @pytest.fixture(scope="module")
 def coverage():
-    return loaded("tests/benchmarks/coverage.py")
+    return loaded("tests/benchmarks/interval_coverage.py")
 
 
 def is_right(covered):
