@@ -66,8 +66,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}
     to_find = given if auto and not found.resume else None
     built, measured, trials = _tried(world, built, to_find, about["fingerprint"], args.check)
-    if found.resume and not found.checksums:
-        built = replace(built, geometry=replace(built.geometry, checksums=False))
+    built = replace(built, geometry=found.shapes(built.geometry))
     here = _identity(world, built, about)
     folder = layout.target_of(Path(config.run.output)).parent
     writer_kind, reason = world.on_rank_0(
@@ -151,11 +150,11 @@ def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> res
 
 
 def _show_plan(world: World, the_plan: plan.Plan) -> None:
-    """Log the plan, and a warning where the disk has too little room."""
+    """Log the plan, and warnings where the file is large, or the disk has too little room."""
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
-    warning = plan.disk_warning(the_plan.config, the_plan.geometry)
-    if warning and world.rank == 0:
-        log.warning("warning: %s", warning)
+    for warning in plan.disk_warnings(the_plan.config, the_plan.geometry):
+        if world.rank == 0:
+            log.warning("warning: %s", warning)
 
 
 def _sample(

@@ -26,6 +26,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.alone import Ranks
 from omniinput_hpc.runfile import consistency
+from omniinput_hpc.runfile.block_histograms import histograms, words_of
 from omniinput_hpc.runfile.checked_datasets import BeingWritten, BrokenRun, OnDamage
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.records import Checkpoint, RecordedRound
@@ -201,20 +202,23 @@ def _check_rounds(
     g = run.geometry
     total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
     walker_kw = None
-    for number in range(run.rounds):
-        round_ = run.round(number)
-        run.check_round(number)
-        total_kb += round_.counts_kb
-        found = chain(
-            _histogram(run, config, round_),
-            _moves(run, config, round_),
-            _swaps(run, config, round_),
-            _walkers(run, config, round_, walker_kw),
-            _samples(run, round_),
-        )
-        findings.extend(found, f"round {number}, ")
-        walker_kw = round_.walker_kw
-        heartbeat()
+    for rounds, counts_kb in histograms(run):
+        total_kb += counts_kb
+        seen_kb = np.zeros((g.n_rungs, g.n_bins + 2), dtype=np.int64)
+        for number in rounds:
+            round_ = run.round(number)
+            run.check_round(number)
+            found: Lines = chain(
+                _moves(run, config, round_),
+                _swaps(run, config, round_),
+                _walkers(run, config, round_, walker_kw),
+                _samples(run, round_, seen_kb),
+            )
+            findings.extend(found, f"round {number}, ")
+            walker_kw = round_.walker_kw
+            heartbeat()
+        found = _histogram(run, config, rounds, counts_kb, seen_kb)
+        findings.extend(found, f"{words_of(rounds)}, ")
     if last is not None:
         if run.rounds:
             findings.extend(_cumulative(run, total_kb, last))
@@ -230,10 +234,22 @@ def _stacked(state: Checkpoint, name: str) -> NDArray[Any]:
     return np.stack([getattr(rung, name) for rung in state.rungs])
 
 
-def _histogram(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
-    moves = config.sampler.moves_per_round * run.walkers
-    for k, words in consistency.counted(round_.counts_kb, round_.outside_k2, moves):
+def _histogram(
+    run: RunReader,
+    config: Config,
+    rounds: range,
+    counts_kb: NDArray[np.int64],
+    seen_kb: NDArray[np.int64],
+) -> Lines:
+    """Check the histogram of some rounds, [K, B], also by their samples (see `_samples`)."""
+    moves = len(rounds) * config.sampler.moves_per_round * run.walkers
+    outside_k2 = np.asarray(sum(run.round(n).outside_k2.astype(np.int64) for n in rounds))
+    for k, words in consistency.counted(counts_kb, outside_k2, moves):
         yield "histogram", f"rung {k}: {words}"
+    counted_kb = np.concatenate([outside_k2[:, :1], counts_kb, outside_k2[:, 1:]], axis=1)
+    for k, n_uncounted in enumerate(np.maximum(seen_kb - counted_kb, 0).sum(axis=1)):
+        if n_uncounted:
+            yield "samples", f"rung {k}: {n_uncounted} outputs that the histogram did not count"
 
 
 def _moves(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
@@ -292,10 +308,12 @@ def _walkers(
         yield "walkers", "samples/walker: not the walkers that the round before left there"
 
 
-def _samples(run: RunReader, round_: RecordedRound) -> Lines:
-    """Check the samples rung by rung: values, finite outputs, and no more than were counted."""
-    g = run.geometry
-    counts_kb, outside_k2, z_ks = round_.counts_kb, round_.outside_k2, round_.samples_z
+def _samples(run: RunReader, round_: RecordedRound, seen_kb: NDArray[np.int64]) -> Lines:
+    """Check the samples rung by rung: values, and finite outputs.
+
+    Outputs are added to `seen_kb`, int64 [K, B + 2]: those below the bins, in each, and above.
+    """
+    g, z_ks = run.geometry, round_.samples_z
     for k in range(g.n_rungs):
         x_sd = run.round(round_.number, range(k, k + 1)).samples_x[0]
         for words in consistency.inputs(x_sd, g.n_values):
@@ -305,11 +323,7 @@ def _samples(run: RunReader, round_: RecordedRound) -> Lines:
         if not np.isfinite(z_ks[k]).all():
             continue
         bin_s = bin_of(z_ks[k].astype(np.float64), run.edges)
-        sampled_b = np.bincount(bin_s + 1, minlength=g.n_bins + 2)
-        counted_b = np.concatenate([outside_k2[k, :1], counts_kb[k], outside_k2[k, 1:]])
-        n_uncounted = int(np.maximum(sampled_b - counted_b.astype(np.int64), 0).sum())
-        if n_uncounted:
-            yield "samples", f"rung {k}: {n_uncounted} outputs that the histogram did not count"
+        seen_kb[k] += np.bincount(bin_s + 1, minlength=g.n_bins + 2)
 
 
 def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -> Lines:

@@ -65,6 +65,14 @@ class Run(Table):
         description="Counted rounds. A round is the unit of work that is committed to the run "
         "file; the number may be raised later.",
     )
+    histogram_blocks: int | None = Field(
+        None,
+        ge=1,
+        description="Into how many blocks the rounds are cut, each with one histogram of its "
+        "counts in the run file. Left out: one a round, or 200 where there are more rounds. Fewer "
+        "make the file of many rounds and many bins smaller; errors of the density are estimated "
+        "from up to 16 of them. Of a run that is resumed, the rounds per block stay as they are.",
+    )
     burn_in: int = Field(
         0, ge=0, le=2**31 - 1, description="Rounds run first and not counted; all tuning is here."
     )

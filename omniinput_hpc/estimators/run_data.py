@@ -40,6 +40,10 @@ class RunData(Protocol):
         """Committed rounds."""
 
     @property
+    def rounds_per_block(self) -> int:
+        """How many rounds share a histogram."""
+
+    @property
     def rounds_planned(self) -> int:
         """Rounds of the complete run."""
 
@@ -94,7 +98,10 @@ class RunData(Protocol):
         """Return the histogram over all rounds, int64 [K, B]."""
 
     def counts_nkb(self, n_blocks: int) -> IntArray:
-        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B]."""
+        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B].
+
+        Rounds that share a histogram are in the same block, or left out.
+        """
 
     def outside_k2(self) -> IntArray:
         """Return the counts below and above the bins, int64 [K, 2]."""

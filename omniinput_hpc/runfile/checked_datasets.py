@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, hdf5_trial, untrusted_hdf5
-from omniinput_hpc.runfile.fields import Field, slab
+from omniinput_hpc.runfile.fields import Field, entry_of, slab
 from omniinput_hpc.text import first_line
 
 log = logging.getLogger("omniinput_hpc")
@@ -187,7 +187,8 @@ class CheckedDatasets:
         if (name, round_) in self._held:
             return self._held[name, round_]
         if self._sums is None or self._sums[0] != (per, round_):
-            where = {"round": round_, "once": ..., "burn-in": ...}.get(per, round_ % 2)
+            whole = per in ("once", "burn-in")
+            where = ... if whole else entry_of(self._fields[name], round_)
             self._sums = (per, round_), self.read(name, where)
         return self._sums[1]
 
@@ -206,10 +207,13 @@ class CheckedDatasets:
             self._damaged(name, round_, rungs[i])
 
     def _damaged(self, name: str, round_: int | None = None, rung: int | None = None) -> None:
-        words = name
-        if round_ is not None:
+        words, field = name, self._fields[name]
+        if round_ is not None and field.per == "block":
+            first = round_ - round_ % field.rounds_per_block
+            words += f" of rounds {first} to {round_}"
+        elif round_ is not None:
             words += f" of round {round_}" if round_ >= 0 else f" of burn-in round {round_}"
-        over = self._fields[name].over
+        over = field.over
         if rung is not None and over != "bottom":
             words += f", rung {rung}" if over == "rung" else f", rungs {rung} and {rung + 1}"
         self.report_damage(words)

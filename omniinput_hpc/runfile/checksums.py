@@ -1,10 +1,12 @@
 """Checksums of a run file: 64-bit xxh3 of what was meant to be written, per dataset, round, rung.
 
 Each rank hashes what it writes, before it writes it, and the checksums are committed with it; they
-do not depend on the number of ranks. A checksum's seed names its dataset, round and rung, so that
-bytes of another place do not fit either. Columns are datasets in alphabetical order:
+do not depend on the number of ranks. A checksum's seed names its dataset, round (or block of
+rounds) and rung, so that bytes of another place do not fit either. Columns are datasets in
+alphabetical order:
 
     checksum/round           uint64 [R, K, n], of what has a slab a round
+    checksum/block           uint64 [N, K, n], of what has a slab a block of rounds
     checksum/parity          uint64 [2, K, n], of what has two slabs, written in turn
     checksum/counted_parity  uint64 [2, K, n], of those of them that count since burn-in
     checksum/burn_in         uint64 [K, n], of what is frozen after burn-in
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from omniinput_hpc.runfile import untrusted_hdf5
-from omniinput_hpc.runfile.fields import Field, slab
+from omniinput_hpc.runfile.fields import Field, entry_of, slab
 
 COUNTERS = ("progress/rounds_committed", "progress/burn_in_committed")
 PROGRESS = "checksum/progress"
 BY_KIND = {
     "round": "checksum/round",
+    "block": "checksum/block",
     "parity": "checksum/parity",
     "counted parity": "checksum/counted_parity",
     "burn-in": "checksum/burn_in",
@@ -57,8 +61,9 @@ def fields_of(fields: Fields, n_rungs: int) -> dict[str, Field]:
         names = columns(fields, per)
         first = {"once": (), "burn-in": (n_rungs,)}
         if names:
-            of_rounds = (fields[names[0]].shape[0], n_rungs)
-            found[name] = Field((*first.get(per, of_rounds), len(names)), np.uint64, per)
+            like = fields[names[0]]
+            shape = (*first.get(per, (like.shape[0], n_rungs)), len(names))
+            found[name] = replace(like, shape=shape, dtype=np.uint64, over="rung")
     return found | {PROGRESS: Field((len(counters(fields)), 2), np.uint64, "once")}
 
 
@@ -79,7 +84,9 @@ def columns(fields: Fields, per: str) -> list[str]:
 def of_slab(name: str, field: Field, round_: int, rungs: range, values: NDArray[Any]) -> Sums:
     """Return the checksum of each rung's part of a slab (see `fields.slab`), uint64 [rungs]."""
     values = np.ascontiguousarray(values, dtype=field.dtype)
-    number = 0 if field.per == "burn-in" else round_  # it is written again by every such round
+    number = entry_of(field, round_) if field.per == "block" else round_
+    if field.per == "burn-in":  # it is written again by every such round
+        number = 0
     if field.over == "bottom":
         parts = [values if k == 0 else values[:0] for k in rungs]
     else:  # there is one pair of rungs less than rungs

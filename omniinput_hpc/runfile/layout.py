@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ WITHOUT_CHECKSUMS = 2
 """The version of files without checksums: they are read and resumed as they are."""
 
 Attribute = str | int | float | NDArray[Any]
+ROUNDS_PER_BLOCK = "rounds_per_block"
+"""The attribute that says how many rounds share a histogram; 1 where it is missing."""
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
@@ -54,6 +56,7 @@ class Geometry:
     flat: bool = False  # whether there are flat-histogram rungs
     log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
     checksums: bool = False  # whether everything has one; files of older versions have none
+    rounds_per_block: int = 1  # rounds that share a histogram
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -68,12 +71,18 @@ class Geometry:
             raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
         if self.samples_per_round % self.n_walkers:
             raise ValueError("its samples are no multiple of its walkers")
+        if not 1 <= self.rounds_per_block <= self.rounds:
+            raise ValueError("its number of rounds per histogram is out of range")
 
 
 def layout(g: Geometry) -> dict[str, Field]:
     """Return every dataset of a run file, by name."""
     r, k, w, b, s = g.rounds, g.n_rungs, g.n_walkers, g.n_bins, g.samples_per_round
     groups, learnt = min(MAX_GROUPS, w), b + 2 if g.flat else 0
+    counts = Field((r, k, b), np.uint32, "round")
+    if g.rounds_per_block > 1:
+        blocks = replace(counts, per="block", rounds_per_block=g.rounds_per_block, rounds=r)
+        counts = replace(blocks, shape=(-(-r // g.rounds_per_block), k, b))
     fields = {
         "ladder/beta": Field((k,), np.float64, "burn-in"),
         "ladder/rejection": Field((k - 1,), np.float64, "burn-in", "pair"),
@@ -82,7 +91,7 @@ def layout(g: Geometry) -> dict[str, Field]:
         "ensemble/kappa": Field((k,), np.float64, "once"),
         "ensemble/z0": Field((k,), np.float64, "once"),
         "bins/edges": Field((b + 1,), np.float64, "once"),
-        "histogram/counts": Field((r, k, b), np.uint32, "round"),
+        "histogram/counts": counts,
         "histogram/outside": Field((r, k, 2), np.uint32, "round"),
         "histogram/lane_counts": Field((2, k, groups, b), np.uint64, "counted parity"),
         "histogram/z_sum": Field((2, k, b), np.float64, "counted parity"),
@@ -117,10 +126,19 @@ def layout(g: Geometry) -> dict[str, Field]:
     return before | checksums.fields_of(fields, k) | fields
 
 
+def size_of_groups(g: Geometry) -> dict[str, int]:
+    """Return the bytes of each group of datasets of a run file ("samples", "histogram", ...)."""
+    sizes: dict[str, int] = {}
+    for name, field in layout(g).items():
+        group = name.partition("/")[0]
+        n_bytes = math.prod(field.shape) * np.dtype(field.dtype).itemsize
+        sizes[group] = sizes.get(group, 0) + n_bytes
+    return sizes
+
+
 def size_in_bytes(g: Geometry) -> int:
     """Return the size of a run file's data."""
-    fields = layout(g).values()
-    return sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in fields)
+    return sum(size_of_groups(g).values())
 
 
 def create(
@@ -135,7 +153,8 @@ def create(
     """
     version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
     header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
-    header |= {"n_values": g.n_values, "n_sites": g.n_sites, **attributes}
+    header |= {"n_values": g.n_values, "n_sites": g.n_sites}
+    header |= {ROUNDS_PER_BLOCK: g.rounds_per_block, **attributes}
     make_file(path, layout(g), first, header)
 
 
@@ -182,9 +201,9 @@ def grow_file(
         put_attributes(new, fields, {**old.attrs, **attributes})
         committed, _ = checksums.counter(old, "progress/rounds_committed")
         for name, field in fields.items():
-            if field.per == "round":
-                for round_ in range(committed):
-                    new[name][round_] = old[name][round_]
+            if field.per in ("round", "block"):
+                for entry in range(-(-committed // field.rounds_per_block)):
+                    new[name][entry] = old[name][entry]
                     heartbeat()
             else:
                 new[name][...] = old[name][...]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import (
+    block_histograms,
     checksums,
     consistency,
     stored_input,
@@ -31,9 +32,11 @@ from omniinput_hpc.runfile.checked_datasets import (
     refuse_impossible,
 )
 from omniinput_hpc.runfile.checked_datasets import warn as warn
+from omniinput_hpc.runfile.fields import ends_block
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
+    ROUNDS_PER_BLOCK,
     WITHOUT_CHECKSUMS,
     Geometry,
     checkpoint_of,
@@ -130,6 +133,9 @@ class RunReader(CheckedFile):
             return found
 
         rounds, n_rungs, samples_per_round = shape("samples/z", 3)
+        per_block = 1  # as in older files
+        if ROUNDS_PER_BLOCK in self._file.attrs:
+            per_block = untrusted_hdf5.whole_number(self._file, ROUNDS_PER_BLOCK, 1)
         g = Geometry(
             rounds=rounds,
             n_rungs=n_rungs,
@@ -143,6 +149,7 @@ class RunReader(CheckedFile):
             flat=shape("state/entropy", 3)[2] > 0,
             log_q="samples/log_q" in self._file,
             checksums=with_checksums,
+            rounds_per_block=per_block,
         )
         if not with_checksums and checksums.PROGRESS in self._file:
             raise ValueError("it has checksums, but says that it is of a version without any")
@@ -207,33 +214,32 @@ class RunReader(CheckedFile):
         """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
         return self._data.read(name, ... if index is None else index)
 
+    @property
+    def rounds_per_block(self) -> int:
+        """How many rounds share a histogram."""
+        return self.geometry.rounds_per_block
+
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
-        return self.counts_by_round_kb(0, self.rounds)
-
-    def counts_by_round_kb(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the histogram over rounds begin to end - 1, int64 [K, B]."""
-        g = self.geometry
-        total = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
-        for round_ in range(begin, end):
-            counts_kb = self.slab("histogram/counts", round_)
-            if self.moves_per_round is not None:
-                outside_k2 = self.slab("histogram/outside", round_)
-                wrong = consistency.counted(counts_kb, outside_k2, self.moves_per_round)
-                self._report("histogram/counts", round_, wrong)
-            total += counts_kb
-        return total
+        total_kb = np.zeros((self.geometry.n_rungs, self.geometry.n_bins), dtype=np.int64)
+        for _, counts_kb in block_histograms.histograms(self):
+            total_kb += counts_kb
+        return total_kb
 
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
-        """Return histograms of n equally long blocks of rounds, int64 [n, K, B].
+        """Return histograms of n equally long parts of the rounds, int64 [n, K, B].
 
-        The oldest rounds, where the number is not divisible by n, are left out.
+        They are of whole histograms; the oldest ones, where the number is not divisible by n, are
+        left out, and the rounds of one that is not complete.
         """
-        length = self.rounds // n_blocks
-        first = self.rounds - length * n_blocks
-        starts = range(first, self.rounds, length) if length else range(0)
-        blocks = [self.counts_by_round_kb(begin, begin + length) for begin in starts]
-        return np.stack(blocks) if blocks else np.zeros((0, *self.counts_kb().shape), np.int64)
+        g, whole = self.geometry, block_histograms.whole_blocks(self)
+        length = whole // n_blocks
+        parts = np.zeros((n_blocks if length else 0, g.n_rungs, g.n_bins), dtype=np.int64)
+        first = whole - length * n_blocks
+        for block, (_, counts_kb) in enumerate(block_histograms.histograms(self)):
+            if len(parts) and first <= block < whole:
+                parts[(block - first) // length] += counts_kb
+        return parts
 
     def outside_k2(self) -> NDArray[np.int64]:
         """Return the counts below and above the bins, int64 [K, 2]."""
@@ -249,7 +255,7 @@ class RunReader(CheckedFile):
         if self.moves_per_round is not None:
             moves = self.rounds * self.moves_per_round
             wrong = consistency.counted(counts_kgb.sum(axis=1), self.outside_k2(), moves)
-            self._report(dataset, None, wrong)
+            self.report_impossible(dataset, None, wrong)
         return counts_kgb
 
     def z_sum_kb(self) -> NDArray[np.float64]:
@@ -259,7 +265,8 @@ class RunReader(CheckedFile):
             return np.zeros((g.n_rungs, g.n_bins))
         z_sum_kb = self.slab(dataset, self.rounds - 1)
         counts_kb = self.lane_counts_kgb().sum(axis=1)
-        self._report(dataset, None, consistency.sums_of_z(z_sum_kb, counts_kb, self.edges))
+        wrong = consistency.sums_of_z(z_sum_kb, counts_kb, self.edges)
+        self.report_impossible(dataset, None, wrong)
         return z_sum_kb
 
     def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
@@ -315,17 +322,19 @@ class RunReader(CheckedFile):
         )
         for round_, (n_attempted, n_accepted) in enumerate(zip(attempted, accepted, strict=True)):
             wrong = consistency.accepted(n_attempted, n_accepted)
-            self._report(f"{group}/accepted", round_, wrong)
+            self.report_impossible(f"{group}/accepted", range(round_, round_ + 1), wrong)
         return np.stack([attempted.sum(axis=0), accepted.sum(axis=0)])
 
     def _of_all_rounds(self, name: str) -> NDArray[Any]:
         return self._data.rounds(name, range(self.rounds), range(self.geometry.n_rungs))
 
-    def _report(self, name: str, round_: int | None, wrong: Iterator[tuple[int, str]]) -> None:
-        """Report what a check of `consistency` found in a dataset."""
-        of_round = "" if round_ is None else f" of round {round_}"
+    def report_impossible(
+        self, name: str, rounds: range | None, wrong: Iterator[tuple[int, str]]
+    ) -> None:
+        """Report what a check of `consistency` found in a dataset, of some rounds or of all."""
+        of_rounds = "" if rounds is None else f" of {block_histograms.words_of(rounds)}"
         for k, words in wrong:
-            self._data.report_impossible(f"{name}{of_round}, rung {k}: {words}")
+            self._data.report_impossible(f"{name}{of_rounds}, rung {k}: {words}")
 
     def round(self, number: int, rungs: range | None = None) -> RecordedRound:
         """Return the records of a committed round, of some rungs or (by default) of all."""
@@ -402,6 +411,9 @@ class RunReader(CheckedFile):
         """Compare all that some rungs (or all) wrote in a counted round with its checksums."""
         for name in self._data.names("round"):
             self.slab(name, round_, rungs)
+        for name in self._data.names("block"):
+            if ends_block(layout(self.geometry)[name], round_):
+                self.slab(name, round_, rungs)
 
 
 def open_run(

@@ -99,7 +99,6 @@ class RecordedRound:
     number: int
     rungs: range | None = None
 
-    counts_kb = _Slab("histogram/counts")  # uint32 [K, B]
     outside_k2 = _Slab("histogram/outside")  # below and above the bins, uint32 [K, 2]
     samples_x = _Slab("samples/x")  # [K, S, D]
     samples_z = _Slab("samples/z")  # float32 [K, S]
@@ -113,17 +112,26 @@ class RecordedRound:
 
 
 def slabs_of_round(
-    rungs: Sequence[RungRecord], exchange: ExchangeRecord, held: range, g: Geometry
+    rungs: Sequence[RungRecord],
+    exchange: ExchangeRecord,
+    held: range,
+    g: Geometry,
+    counts_kb: NDArray[np.uint32] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Return a rank's slab of every dataset of a round, by name; nothing where it writes no rung.
 
-    `held` are the numbers of the rungs that it writes.
+    `held` are the numbers of the rungs that it writes. `counts_kb` are the counts of the block of
+    rounds that ends with the round, uint32 [rungs, B], where several rounds share a histogram.
     """
     if not rungs:
         return {}
     per_rung = [_datasets(record) for record in rungs]
     slabs = {name: np.stack([part[name] for part in per_rung]) for name in per_rung[0]}
     pairs = slice(held.start, min(held.stop, g.n_rungs - 1))
+    if g.rounds_per_block > 1:
+        del slabs["histogram/counts"]
+        if counts_kb is not None:
+            slabs["histogram/counts"] = counts_kb
     slabs["exchange/attempted"] = exchange.attempted_k[pairs]
     slabs["exchange/accepted"] = exchange.accepted_k[pairs]
     slabs["exchange/round_trips"] = exchange.round_trips_v

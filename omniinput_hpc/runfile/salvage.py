@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, side_checkpoint, untrusted_hdf5
+from omniinput_hpc.runfile.fields import ends_block, entry_of
 from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
 from omniinput_hpc.text import first_line
@@ -151,19 +152,26 @@ class OldFile:
         walker_kw = self.read("exchange/walker", self.side.rounds - 1)
         if walker_kw is not None and np.array_equal(walker_kw, self.side.slabs["state/walker"]):
             return
-        total_kb: Any = 0
-        for round_ in range(self.side.rounds):
-            counts_kb = self.read("histogram/counts", round_)
-            if counts_kb is None:
-                break
-            total_kb = total_kb + counts_kb.astype(np.int64)
-            heartbeat()
-        counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1)
-        if not np.array_equal(total_kb, counted_kb):
+        if not self._has_histogram_of_side(heartbeat):
             raise UserError(
                 f"{self.path} is not the run that its side file is of, or it is damaged beyond its "
                 "metadata: nothing was written"
             )
+
+    def _has_histogram_of_side(self, heartbeat: Callable[[], object]) -> bool:
+        """Return whether the histograms fit that of all rounds up to the side file's last."""
+        per_block, total_kb = self.side.geometry.rounds_per_block, np.zeros(1, np.int64)
+        n_blocks, n_further = divmod(self.side.rounds, per_block)
+        for block in range(n_blocks):
+            counts_kb = self.read("histogram/counts", block)
+            if counts_kb is None:
+                return False
+            total_kb = total_kb + counts_kb.astype(np.int64)
+            heartbeat()
+        counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1).astype(np.int64)
+        if n_further:  # their histogram is not complete
+            return n_blocks > 0 and bool((total_kb <= counted_kb).all())
+        return np.array_equal(total_kb, counted_kb)
 
 
 def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
@@ -178,14 +186,17 @@ def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
         make_datasets(file, layout(g))
         _put_attributes(file, old)
         for name, field in layout(g).items():
-            if field.per != "round" or not math.prod(field.shape):
+            if field.per not in ("round", "block") or not math.prod(field.shape):
                 continue
             for round_ in range(old.rounds):
-                values = old.read(name, round_)
+                if field.per == "block" and not ends_block(field, round_):
+                    continue
+                entry = entry_of(field, round_)
+                values = old.read(name, entry)
                 if values is None:
                     old.go_back(name, round_)
                     break
-                file[name][round_] = values
+                file[name][entry] = values
                 heartbeat()
         _put(file, old, old.states()[0])
 

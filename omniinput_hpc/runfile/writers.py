@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile import checksums, untrusted_hdf5
+from omniinput_hpc.runfile import changed_parts, checksums, untrusted_hdf5
+from omniinput_hpc.runfile.changed_parts import LastWritten
 from omniinput_hpc.runfile.fields import Field, shape_of, slab
 from omniinput_hpc.runfile.layout import Geometry, layout
 from omniinput_hpc.runfile.lock import LockLost, RunLock
@@ -60,6 +61,7 @@ class Writer(ABC):
         # them, and h5py only prints an error that happens there (a full disk); with the datasets
         # open they are written by the flush, which raises.
         self._datasets = {name: self._file[name] for name in fields} if self._file else {}
+        self._last_written = LastWritten()
 
     @abstractmethod
     def _open(self, path: Path) -> h5py.File | None:
@@ -118,8 +120,14 @@ class MpioWriter(Writer):
         def write() -> None:
             for name, field in self._fields.items():
                 where = slab(field, round_, self._rungs, self._n_rungs)
-                if where is not None:
-                    self._datasets[name][where] = values[name]
+                if where is None:
+                    continue
+                some = [(where, values[name])]
+                if changed_parts.is_sparse(field, where):
+                    runs = self._last_written.changed(name, round_, values[name])
+                    some = changed_parts.parts(field, where, values[name], runs)
+                for place, part in some:
+                    self._datasets[name][place] = part
 
         return write
 
@@ -145,7 +153,11 @@ class GatherWriter(Writer):
             part = values[name]
             if part.shape != shape_of(field, where):  # what follows would be read in wrong places
                 raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
-            mine.append(part.reshape(-1).view(np.uint8))
+            if changed_parts.is_sparse(field, where):
+                runs = self._last_written.changed(name, round_, part)
+                mine.append(changed_parts.to_bytes(part, runs))
+            else:
+                mine.append(part.reshape(-1).view(np.uint8))
         gathered = self._world.gather(np.concatenate(mine))
 
         def write() -> None:
@@ -154,7 +166,7 @@ class GatherWriter(Writer):
                 for rungs, data in zip(self._rungs_of_ranks, gathered or [], strict=True)
             ]
             for name, dataset in self._datasets.items():
-                for where, part in (some[name] for some in parts if name in some):
+                for where, part in (place for some in parts for place in some.get(name, ())):
                     dataset[where] = part
 
         return write
@@ -169,13 +181,18 @@ class GatherWriter(Writer):
 
     def _split(
         self, round_: int, rungs: range, data: NDArray[np.uint8]
-    ) -> dict[str, tuple[tuple[slice | int, ...], NDArray[Any]]]:
+    ) -> dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]]:
         """Take a rank's message apart into slabs; each travels as its bytes, one behind another."""
-        parts, begin = {}, 0
+        parts: dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]] = {}
+        begin = 0
         for name, (field, where) in self._slabs(round_, rungs).items():
+            if changed_parts.is_sparse(field, where):
+                parts[name], size = changed_parts.from_bytes(field, where, data[begin:])
+                begin += size
+                continue
             shape, kind = shape_of(field, where), np.dtype(field.dtype)
             end = begin + math.prod(shape) * kind.itemsize
-            parts[name] = where, data[begin:end].copy().view(kind).reshape(shape)
+            parts[name] = [(where, data[begin:end].copy().view(kind).reshape(shape))]
             begin = end
         return parts
 

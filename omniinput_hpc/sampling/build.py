@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writers
+from omniinput_hpc.runfile.block_histograms import BlockCounts, counts_before
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
@@ -381,7 +382,10 @@ def start(
     config, g, rungs = built.config, built.geometry, built.rungs
     path, grid = Path(config.run.output), grid_of(world, config)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
-    checkpoint, first = world.together(lambda: _read_checkpoint(path, config, built.held))
+    written = grid.written(world.rank)
+    checkpoint, first, block_counts = world.together(
+        lambda: _read_checkpoint(path, config, built.held, written)
+    )
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
@@ -393,13 +397,14 @@ def start(
         for rung in rungs:
             rung.resume(checkpoint.rungs[rung.k - built.held.start], tuned_beta=tune)
     side = SideWriter(path, world)
-    opened = writers.open_writer(writer_kind, path, g, grid.written(world.rank), world)
+    opened = writers.open_writer(writer_kind, path, g, written, world)
     moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
         config=config,
         geometry=g,
         rungs=rungs,
         gathering=Gathering(world, grid),
+        block_counts=block_counts,
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
@@ -422,9 +427,10 @@ def start(
 
 
 def _read_checkpoint(
-    path: Path, config: Config, rungs: range
-) -> tuple[records.Checkpoint | None, int]:
+    path: Path, config: Config, held: range, written: range
+) -> tuple[records.Checkpoint | None, int, BlockCounts]:
     """Return what some rungs resume from, and the next round (burn-in is negative)."""
     with reader.open_run(path, tried=True) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
-        return run.checkpoint(rungs), next_round
+        several = written if run.rounds_per_block > 1 else range(0)
+        return run.checkpoint(held), next_round, BlockCounts(counts_before(run, several))

@@ -15,8 +15,10 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.checked import IS_NO_FUNCTION, WRONG_CHANGE, NotAFunction
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.runfile.layout import Geometry
-from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.block_histograms import BlockCounts
+from omniinput_hpc.runfile.fields import ends_block
+from omniinput_hpc.runfile.layout import Geometry, layout
+from omniinput_hpc.runfile.records import ExchangeRecord, RungRecord, slabs_of_round
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling.blocks import Gathering
@@ -74,6 +76,7 @@ class Run:
     geometry: Geometry
     rungs: Sequence[Rung]  # those, or blocks of them, that this rank holds; they own the ensembles
     gathering: Gathering  # of their records, on the ranks that write them
+    block_counts: BlockCounts  # where several rounds share a histogram
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
@@ -282,12 +285,21 @@ def commit(run: Run) -> NDArray[np.int64]:
     )
     records = run.gathering.records(run.rungs)
     committed = round_ + 1 + (run.config.run.burn_in if round_ < 0 else 0)
-    slabs = slabs_of_round(records, exchanges, run.written, run.geometry)
+    counts_kb = counts_of_block(run, records)
+    slabs = slabs_of_round(records, exchanges, run.written, run.geometry, counts_kb)
     run.writer.commit(round_, slabs, committed)
     run.side.after_commit(round_, slabs, run.written, run.geometry)
     if round_ >= 0:
         run.totals.add(totals)
     return totals.swaps_k2
+
+
+def counts_of_block(run: Run, records: Sequence[RungRecord]) -> NDArray[np.uint32] | None:
+    """Return the counts of the block of rounds that ends now, None where none does here."""
+    field, round_ = layout(run.geometry)["histogram/counts"], run.next_round
+    if field.per != "block" or round_ < 0 or not records or not ends_block(field, round_):
+        return None
+    return run.block_counts.end_block(records)
 
 
 def totals_of_round(run: Run) -> Totals:

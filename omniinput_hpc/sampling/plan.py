@@ -17,12 +17,27 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile.layout import Geometry, free_bytes, size_in_bytes, target_of
+from omniinput_hpc.runfile.block_histograms import rounds_per_block
+from omniinput_hpc.runfile.layout import (
+    Geometry,
+    free_bytes,
+    size_in_bytes,
+    size_of_groups,
+    target_of,
+)
 from omniinput_hpc.runfile.reader import libraries
 from omniinput_hpc.sampling.forecast import Forecast, describe_time, judge
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.tempering.ladder import Grid
 from omniinput_hpc.text import amount
+
+LARGE_FILE = 10 * 2**30
+"""Bytes from which on a run file is warned of."""
+SMALLER_BY = {
+    "samples": " (a larger samples.every records fewer)",
+    "histogram": " (a larger bins.width, or a smaller run.histogram_blocks, takes less)",
+}
+"""What makes a group of datasets smaller."""
 
 
 def choose_device(world: World, config: Config) -> str:
@@ -151,13 +166,20 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         flat=bool(config.windows),
         log_q=config.sampler.method == "ancestral",
         checksums=True,
+        rounds_per_block=_rounds_per_block(config),
     )
+
+
+def _rounds_per_block(config: Config) -> int:
+    counts = config.sampler.moves_per_round * config.sampler.n_walkers
+    return rounds_per_block(config.run.rounds, config.run.histogram_blocks, counts)
 
 
 def check_counters(config: Config) -> None:
     """Check that a round's counts fit their 32 bits.
 
-    Raises a UserError where a bin could hold more counts than that.
+    Raises a UserError where a bin could hold more counts than that, in a round or in the block of
+    rounds that shares a histogram.
     """
     counts = config.sampler.moves_per_round * config.sampler.n_walkers
     if counts > np.iinfo(np.uint32).max:
@@ -165,6 +187,7 @@ def check_counters(config: Config) -> None:
             f"sampler.walkers * steps * exchanges = {counts:.3g} counts per round overflow 32 "
             "bits; set a smaller sampler.exchanges and more run.rounds"
         )
+    _rounds_per_block(config)
 
 
 def describe(plan: Plan) -> str:
@@ -296,15 +319,22 @@ def _ladder(config: Config) -> str:
     return ", ".join(parts)
 
 
-def disk_warning(config: Config, g: Geometry) -> str | None:
-    """Return a warning where the file is larger than the free space, else None.
+def disk_warnings(config: Config, g: Geometry) -> list[str]:
+    """Return warnings where the file is large, or larger than the free space.
 
     Early allocation is sparse on most file systems: a full disk shows only in a later round.
     """
     need, free = size_in_bytes(g), free_bytes(target_of(Path(config.run.output)).parent)
-    if need <= free:
-        return None
-    return f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+    found = []
+    if need > free:
+        words = f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+        found.append(words)
+    if need >= LARGE_FILE:
+        largest = max(sizes := size_of_groups(g), key=lambda group: sizes[group])
+        share = f"{amount(sizes[largest])} of them are {largest}"
+        remedy = SMALLER_BY.get(largest, "")
+        found.append(f"the run file will take {amount(need)}; {share}{remedy}")
+    return found
 
 
 def environment() -> dict[str, str]:

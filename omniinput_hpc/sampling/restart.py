@@ -20,7 +20,8 @@ from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
 
-FREE_TO_CHANGE = {("run", key) for key in ("output", "rounds", "threads", "device", "writer")} | {
+_OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")
+FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     ("model", "path"),  # the fingerprint identifies the files
     *(("analysis", key) for key in Analysis.model_fields),
 }
@@ -42,8 +43,15 @@ class Existing:
     rounds_planned: int = 0  # that the file has room for
     walkers: int = 0  # a rung
     checksums: bool = True  # files of older versions have none
+    rounds_per_block: int = 1  # that share a histogram
     settled: bool = True  # False after a kill between a counter and its checksum
     attributes: Mapping[str, str] = field(default_factory=dict)  # the file's, those that are texts
+
+    def shapes(self, g: Geometry) -> Geometry:
+        """Return the shapes of a run as the file that it resumes has them."""
+        if not self.resume:
+            return g
+        return replace(g, checksums=self.checksums, rounds_per_block=self.rounds_per_block)
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
             rounds_planned=run.rounds_planned,
             walkers=run.walkers,
             checksums=run.geometry.checksums,
+            rounds_per_block=run.rounds_per_block,
             settled=run.is_settled,
             attributes=run.texts,
         )

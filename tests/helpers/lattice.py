@@ -85,6 +85,7 @@ class ArrayRun:
         self.x_rksd, self.z_rks, self.walkers = x_rksd, z_rks, walkers
         self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)
         self.rounds = self.rounds_planned = len(z_rks)
+        self.rounds_per_block = 1
         self.samples_per_round = z_rks.shape[2]
         self.kappa, self.z0 = np.zeros((2, len(beta_k)))
         self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
@@ -113,9 +114,6 @@ class ArrayRun:
 
     def counts_kb(self):
         return self.counts_rkgb.sum(axis=(0, 2))
-
-    def counts_by_round_kb(self, i0, i1):
-        return self.counts_rkgb[i0:i1].sum(axis=(0, 2))
 
     def counts_nkb(self, n_blocks):
         length = self.rounds // n_blocks

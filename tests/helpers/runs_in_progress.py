@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from run_tools import LATTICE
@@ -50,9 +51,10 @@ def identity_of(built):
 
 def begin(config, found=None, stopping=None, lock=None, writer="gather"):
     """Return a `Run`, its file made, its walkers placed."""
-    built = build.build(WORLD, config, None)
+    found, built = found or Existing(), build.build(WORLD, config, None)
+    built = replace(built, geometry=found.shapes(built.geometry))
     header = {"config": to_toml(config)}
-    build.prepare_file(built, identity_of(built), found or Existing(), header, lambda: None)
+    build.prepare_file(built, identity_of(built), found, header, lambda: None)
     stopping = stopping or StopCheck(StopRequest(), WORLD, None)
     return build.start(WORLD, built, writer, stopping, lock or HeldLock())
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import h5py
 
 from omniinput_hpc.runfile import checksums
-from omniinput_hpc.runfile.fields import slab
+from omniinput_hpc.runfile.fields import entry_of, slab
 from omniinput_hpc.runfile.layout import layout
 from omniinput_hpc.runfile.reader import open_run
 
@@ -30,12 +30,16 @@ def seal(file, fields, n_rungs, burn_in=0):
     rungs = range(n_rungs)
     of_rounds = {"round": range(rounds), "parity": (last - 1, last)}
     of_rounds["counted parity"] = [r for r in of_rounds["parity"] if r >= 0]
+    of_rounds["block"] = range(rounds)
     for per, name in checksums.BY_KIND.items():
         for column, one in enumerate(checksums.columns(fields, per)):
             for round_ in of_rounds.get(per, ()):
-                values = file[one][slab(fields[one], round_, rungs, n_rungs) or slice(0)]
+                where = slab(fields[one], round_, rungs, n_rungs)
+                if where is None and per == "block":
+                    continue
+                values = file[one][where or slice(0)]
                 sums = checksums.of_slab(one, fields[one], round_, rungs, values)
-                file[name][round_ if per == "round" else round_ % 2, :, column] = sums
+                file[name][entry_of(fields[one], round_), :, column] = sums
             if per == "burn-in":
                 sums = checksums.of_slab(one, fields[one], 0, rungs, file[one][...])
                 file[name][:, column] = sums

@@ -2,7 +2,7 @@
 
 import pytest
 
-from omniinput_hpc.runfile.fields import Field, shape_of, slab
+from omniinput_hpc.runfile.fields import Field, entry_of, shape_of, slab
 
 ALL = range(4)
 
@@ -27,6 +27,16 @@ ALL = range(4)
 ])  # fmt: skip
 def test_slabs(per, over, round_, rungs, expected):
     assert slab(Field((9, 4, 5), "f8", per, over), round_, rungs, 4) == expected
+
+
+@pytest.mark.parametrize(("round_", "expected"), [
+    (0, None), (2, None), (3, (0, slice(1, 3))), (4, None), (7, (1, slice(1, 3))),
+    (9, (2, slice(1, 3))), (-1, None), (-4, None),
+])  # fmt: skip
+def test_slabs_of_blocks_are_written_at_their_end_or_the_runs(round_, expected):
+    field = Field((3, 4, 5), "f8", "block", rounds_per_block=4, rounds=10)
+    assert slab(field, round_, range(1, 3), 4) == expected
+    assert entry_of(field, 6) == 1 and entry_of(Field((9, 4), "f8", "parity"), 6) == 0
 
 
 def test_shapes_of_slabs():

@@ -18,7 +18,6 @@ from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import libraries, open_run
 
 RECORDS = {
-    "counts_kb": "histogram/counts",
     "outside_k2": "histogram/outside",
     "samples_x": "samples/x",
     "samples_z": "samples/z",

@@ -1,5 +1,6 @@
 """The plan of a run: its lines, and which numbers of ranks fit."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -144,13 +145,34 @@ def test_counts_must_fit_32_bits(tmp_path):
     many = config_of(tmp_path, "sampler.steps=100000", "sampler.exchanges=10000")
     with pytest.raises(UserError, match="overflow 32 bits"):
         plan.check_counters(many)
+    # A round of them fits, five that share a histogram do not.
+    blocks = ("run.rounds=1000", "sampler.steps=1000", "sampler.exchanges=200000")
+    plan.check_counters(config_of(tmp_path, *blocks))
+    with pytest.raises(UserError, match=r"set run\.histogram_blocks = ") as error:
+        plan.check_counters(config_of(tmp_path, *blocks, "run.histogram_blocks=200"))
+    wanted = int(re.search(r"histogram_blocks = (\d+) or more", str(error.value))[1])
+    plan.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted}"))
+    with pytest.raises(UserError):
+        plan.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted - 1}"))
 
 
 def test_a_file_larger_than_the_disk_is_told(tmp_path):
     config = config_of(tmp_path / "new/folder")
     g = plan.geometry_of(config, 4, 6)
-    assert plan.disk_warning(config, g) is None
-    assert "are free there" in plan.disk_warning(config, replace(g, rounds=2**40))
+    assert plan.disk_warnings(config, g) == []
+    assert "are free there" in plan.disk_warnings(config, replace(g, rounds=2**40))[0]
+
+
+def test_a_large_file_is_told_with_what_makes_it_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "free_bytes", lambda folder: 2**60)
+    config = config_of(tmp_path)
+    g = plan.geometry_of(config, 4, 6)
+    many_bins = replace(g, rounds=10_000, n_bins=100_000)
+    [words] = plan.disk_warnings(config, many_bins)
+    assert "of them are histogram" in words and "run.histogram_blocks" in words
+    assert plan.disk_warnings(config, replace(many_bins, rounds_per_block=50)) == []
+    [words] = plan.disk_warnings(config, replace(g, samples_per_round=80_000, rounds=10_000))
+    assert "of them are samples" in words and "samples.every" in words
 
 
 def test_the_environment_names_libraries():

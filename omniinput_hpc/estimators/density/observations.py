@@ -169,7 +169,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
     z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
     log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
     n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
-    n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k) for r in reads)
+    n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k, r.run.rounds_per_block) for r in reads)
     cuts = [_cut(r, z_b, n_groups, n_blocks, log_inputs) for r in reads]
     fewest_b, fewest_block_b = np.zeros((2, n_bins), np.int64)
     for read, (_, _, fewest) in zip(reads, cuts, strict=True):
@@ -329,7 +329,8 @@ def _cut(
     lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, *known)
     if not n_blocks:
         return lanes, None, np.zeros(len(z_b), dtype=np.int64)
-    used_k = read.total_k * (run.rounds // n_blocks * n_blocks / run.rounds)
+    per_block = n_blocks * run.rounds_per_block
+    used_k = read.total_k * (run.rounds // per_block * per_block / run.rounds)
     counts_nkb = run.counts_nkb(n_blocks)
     blocks = ChainTerms(counts_nkb, used_k, one_n, *known)
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)

@@ -28,6 +28,7 @@ class InOtherBins:
 
     def __init__(self, run: RunData, edges: FloatArray) -> None:
         self._run, self.edges = run, edges
+        self.rounds_per_block = 1  # samples are recorded by round
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)

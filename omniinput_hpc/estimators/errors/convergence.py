@@ -56,14 +56,15 @@ class Verdict:
     tau_k: FloatArray
 
 
-def number_of_blocks(rounds: int, tau_k: FloatArray) -> int:
+def number_of_blocks(rounds: int, tau_k: FloatArray, rounds_per_block: int = 1) -> int:
     """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
 
-    0 where that leaves fewer than 4. Without a known time, one round may be a block.
+    0 where that leaves fewer than 4. Without a known time, one round may be a block. Blocks are
+    of whole histograms, of which each is of `rounds_per_block` rounds.
     """
     known = tau_k[np.isfinite(tau_k)]
     length = max(1, int(np.ceil(MIN_BLOCK_TIMES * known.max()))) if known.size else 1
-    n_blocks = min(MAX_BLOCKS, rounds // length)
+    n_blocks = min(MAX_BLOCKS, rounds // rounds_per_block // -(-length // rounds_per_block))
     return n_blocks if n_blocks >= MIN_BLOCKS else 0
 
 

@@ -1,0 +1,122 @@
+"""Histograms of blocks of rounds: what one of them holds, on the way into the run file and back.
+
+A run of many rounds keeps one histogram for `rounds_per_block` of them. It is written when its
+block is complete, or the run; till then, the block's counts are those of all lanes since the first
+counted round (`histogram/lane_counts`, which every round commits) less those of the blocks before.
+A kill can therefore never leave a half-written histogram that something relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import consistency
+
+if TYPE_CHECKING:
+    from omniinput_hpc.runfile.reader import RunReader
+    from omniinput_hpc.runfile.records import RungRecord
+
+MAX_HISTOGRAMS = 200
+"""Histograms that a run file holds at most where its input file does not say how many."""
+MAX_COUNT = int(np.iinfo(np.uint32).max)
+"""The largest count that a bin of one histogram can hold."""
+
+
+def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: int) -> int:
+    """Return how many rounds share a histogram.
+
+    Parameters
+    ----------
+    rounds : int
+    n_histograms : ``[run] histogram_blocks``; None: `MAX_HISTOGRAMS` at most, but no more counts
+        in one than 32 bits hold
+    counts_per_round : of a rung
+
+    Raises
+    ------
+    UserError
+        The histograms asked for would hold more counts than that.
+    """
+    fits = max(1, MAX_COUNT // max(counts_per_round, 1))
+    if n_histograms is None:
+        return min(-(-rounds // MAX_HISTOGRAMS), fits)
+    wanted = -(-rounds // min(n_histograms, rounds))
+    if wanted > fits:
+        raise UserError(
+            f"run.histogram_blocks = {n_histograms}: {wanted:,} rounds of {counts_per_round:,} "
+            f"counts a rung overflow the 32 bits of a bin; set run.histogram_blocks = "
+            f"{-(-rounds // fits)} or more"
+        )
+    return wanted
+
+
+def whole_blocks(run: RunReader) -> int:
+    """Return how many blocks of rounds are complete."""
+    return run.rounds // run.rounds_per_block
+
+
+class BlockCounts:
+    """The counts of the present block of rounds, of the rungs that a rank writes.
+
+    before_kb : int64 [rungs, B], counts of all blocks before it
+    """
+
+    def __init__(self, before_kb: NDArray[np.int64]) -> None:
+        self._before_kb = before_kb
+
+    def end_block(self, rungs: Sequence[RungRecord]) -> NDArray[np.uint32]:
+        """Return the counts of the block that ends now, uint32 [rungs, B]; the next one begins."""
+        lanes = [record.state.lane_counts_gb.sum(axis=0).astype(np.int64) for record in rungs]
+        total_kb = np.stack(lanes)
+        counts_kb = total_kb - self._before_kb
+        self._before_kb = total_kb
+        return counts_kb.astype(np.uint32)
+
+
+def counts_before(run: RunReader, rungs: range) -> NDArray[np.int64]:
+    """Return the counts of all complete blocks of some rungs, int64 [rungs, B]."""
+    total_kb = np.zeros((len(rungs), run.geometry.n_bins), dtype=np.int64)
+    for block in range(whole_blocks(run) if rungs else 0):
+        total_kb += run.slab("histogram/counts", (block + 1) * run.rounds_per_block - 1, rungs)
+    return total_kb
+
+
+def histograms(run: RunReader) -> Iterator[tuple[range, NDArray[np.int64]]]:
+    """Yield the rounds and the counts, int64 [K, B], of each block with a committed round.
+
+    What is impossible is reported to the reader.
+    """
+    g, size = run.geometry, run.rounds_per_block
+    total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
+    for begin in range(0, run.rounds, size):
+        rounds = range(begin, min(begin + size, run.rounds))
+        if len(rounds) == size or run.rounds == run.rounds_planned:
+            counts_kb = run.slab("histogram/counts", rounds[-1]).astype(np.int64)
+        else:
+            counts_kb = run.lane_counts_kgb().sum(axis=1) - total_kb
+        if run.moves_per_round is not None:
+            outside_k2 = _outside_k2(run, rounds)
+            moves = len(rounds) * run.moves_per_round
+            wrong = consistency.counted(counts_kb, outside_k2, moves)
+            run.report_impossible("histogram/counts", rounds, wrong)
+        total_kb += counts_kb
+        yield rounds, counts_kb
+
+
+def _outside_k2(run: RunReader, rounds: range) -> NDArray[np.int64]:
+    outside_k2 = np.zeros((run.geometry.n_rungs, 2), dtype=np.int64)
+    for round_ in rounds:
+        outside_k2 += run.slab("histogram/outside", round_)
+    return outside_k2
+
+
+def words_of(rounds: range) -> str:
+    """Return which rounds a histogram is of, as half a sentence."""
+    if len(rounds) == 1:
+        return f"round {rounds[0]}"
+    return f"rounds {rounds[0]} to {rounds[-1]}"

@@ -1,0 +1,113 @@
+"""What of a large slab has changed since it was last written: only that is written again.
+
+Histograms of groups of lanes may take many megabytes a rung, of which a round changes the few bins
+that its walkers were in. They are written in two slabs in turn, so that each is compared with what
+it held two rounds before. Checksums are of the whole slab all the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.runfile.fields import Field, shape_of
+
+SPARSE_FROM_BYTES = 1 << 20
+"""Bytes of a rank's slab from which on only what changed is written."""
+PAGE = 512
+"""Values that are written together where one of them changed: 4 KiB of 64 bits."""
+
+Where = tuple[slice | int, ...]
+Runs = NDArray[np.int64]
+"""Of changed values, int64 [n, 3]: a row of the slab, and the columns [begin, end) there.
+
+A row is what the last axis goes along; rows are numbered through the other axes."""
+
+
+def is_sparse(field: Field, where: Where) -> bool:
+    """Return whether of a slab only what changed is written."""
+    n_bytes = math.prod(shape_of(field, where)) * np.dtype(field.dtype).itemsize
+    return field.per == "counted parity" and n_bytes >= SPARSE_FROM_BYTES
+
+
+class LastWritten:
+    """What a rank wrote last into each of the two slabs of its large datasets."""
+
+    def __init__(self) -> None:
+        self._slabs: dict[tuple[str, int], NDArray[np.generic]] = {}
+
+    def changed(self, name: str, round_: int, values: NDArray[np.generic]) -> Runs:
+        """Return where a slab of a round differs from what was written there two rounds before.
+
+        All of it does where this process has not written there yet. It is noted as written: where
+        writing fails, the run ends.
+        """
+        before = self._slabs.get((name, round_ % 2))
+        self._slabs[name, round_ % 2] = values.copy()
+        rows = values.reshape(-1, values.shape[-1])
+        if before is None:
+            return _whole_rows(*rows.shape)
+        return _changed_runs(before.reshape(rows.shape), rows)
+
+
+def _whole_rows(n_rows: int, n_columns: int) -> Runs:
+    begin, end = np.zeros(n_rows, np.int64), np.full(n_rows, n_columns)
+    return np.stack([np.arange(n_rows), begin, end], axis=1)
+
+
+def _changed_runs(before: NDArray[np.generic], after: NDArray[np.generic]) -> Runs:
+    """Return the pages that differ, neighbouring ones together, of arrays [rows, columns]."""
+    n_columns = after.shape[1]
+    starts = np.arange(0, n_columns, PAGE)
+    page = np.logical_or.reduceat(before != after, starts, axis=1).astype(np.int8)
+    edge = np.diff(page, axis=1, prepend=0, append=0)
+    row, first = np.nonzero(edge == 1)  # row by row, so that begins and ends are in one order
+    _, last = np.nonzero(edge == -1)
+    return np.stack([row, first * PAGE, np.minimum(last * PAGE, n_columns)], axis=1)
+
+
+def parts(
+    field: Field, where: Where, values: NDArray[np.generic], runs: Runs
+) -> list[tuple[Where, NDArray[np.generic]]]:
+    """Return the changed values of a slab, and where in the dataset each is written."""
+    rows = values.reshape(-1, values.shape[-1])
+    data = [rows[row, begin:end] for row, begin, end in runs]
+    return list(zip(places(field, where, runs), data, strict=True))
+
+
+def places(field: Field, where: Where, runs: Runs) -> list[Where]:
+    """Return where in the dataset each run of a slab is written."""
+    entry, held = where[0], where[1]
+    assert isinstance(held, slice)
+    others = shape_of(field, where)[:-1]
+    indices = np.stack(np.unravel_index(runs[:, 0], others), axis=1)
+    indices[:, 0] += held.start
+    return [
+        (entry, *map(int, index), slice(int(begin), int(end)))
+        for index, (_, begin, end) in zip(indices, runs, strict=True)
+    ]
+
+
+def to_bytes(values: NDArray[np.generic], runs: Runs) -> NDArray[np.uint8]:
+    """Return a message of the changed values of a slab: how many runs, the runs, the values."""
+    rows = values.reshape(-1, values.shape[-1])
+    data = [np.ascontiguousarray(rows[row, begin:end]).view(np.uint8) for row, begin, end in runs]
+    head = np.concatenate([[len(runs)], runs.ravel()]).astype(np.int64)
+    return np.concatenate([head.view(np.uint8), *data])
+
+
+def from_bytes(
+    field: Field, where: Where, message: NDArray[np.uint8]
+) -> tuple[list[tuple[Where, NDArray[np.generic]]], int]:
+    """Return what `to_bytes` put at the beginning of a message, and how many bytes it takes."""
+    n_runs, kind = int(message[:8].copy().view(np.int64)[0]), np.dtype(field.dtype)
+    begin = 8 * (1 + 3 * n_runs)
+    runs = message[8:begin].copy().view(np.int64).reshape(-1, 3)
+    data = []
+    for n_values in runs[:, 2] - runs[:, 1]:
+        end = begin + int(n_values) * kind.itemsize
+        data.append(message[begin:end].copy().view(kind))
+        begin = end
+    return list(zip(places(field, where, runs), data, strict=True)), begin
