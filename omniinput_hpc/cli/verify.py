@@ -346,10 +346,8 @@ def _state(
     state_walker_kw = _stacked(state, "walker_w")
     for words in (*consistency.inputs(x_kwd, n_values), *consistency.outputs(z_kw)):
         yield "state", words
-    if not np.isin(
-        _stacked(state, "direction_w"), (0, ladder.UP_FROM_BOTTOM, ladder.DOWN_FROM_TOP)
-    ).all():
-        yield "state", "a direction is none of 0, 1, 2"
+    for words in consistency.directions(_stacked(state, "direction_w")):
+        yield "state", words
     lanes = misplaced_lanes(state_walker_kw)
     if lanes.size:
         yield "state", f"walkers lost or doubled in lanes {_some(lanes)}"

@@ -62,6 +62,8 @@ class CheckedFile(untrusted_hdf5.UntrustedFile):
     on_impossible : what is done where something is what no run writes
     tried : whether it is known that HDF5 does not crash on the file (see `hdf5_trial`): of all
         ranks the first has seen to it, and it does so once for each file
+    live : whether another process may write to it: what it soon overwrites is then read at once,
+        of all rungs, which may take much memory
     """
 
     DAMAGED = BrokenRun
@@ -72,7 +74,9 @@ class CheckedFile(untrusted_hdf5.UntrustedFile):
         on_damage: OnDamage = refuse,
         on_impossible: OnDamage = refuse_impossible,
         tried: bool = False,
+        live: bool = True,
     ) -> None:
+        self.live = live
         self.on_damage, self._on_impossible = on_damage, on_impossible
         crash = None if tried else hdf5_trial.crash_on(path)
         if crash is not None:

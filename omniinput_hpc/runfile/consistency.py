@@ -60,6 +60,12 @@ def walkers(walker: NDArray[np.int32], n_walkers: int) -> Words:
         yield f"a walker's number is not from 0 to {n_walkers - 1}"
 
 
+def directions(direction: NDArray[np.int8]) -> Words:
+    """Check where walkers are on their round trips, see `ladder.count_round_trips`."""
+    if not np.isin(direction, (0, 1, 2)).all():
+        yield "a direction is none of 0, 1, 2"
+
+
 def not_negative(counts: NDArray[np.int64]) -> Words:
     """Check counts that have a sign."""
     if counts.min(initial=0) < 0:
@@ -67,14 +73,24 @@ def not_negative(counts: NDArray[np.int64]) -> Words:
 
 
 def counted(
-    counts_kb: NDArray[np.integer[Any]], outside_k2: NDArray[np.integer[Any]], moves: int
+    counts_kb: NDArray[np.integer[Any]],
+    outside_k2: NDArray[np.integer[Any]],
+    moves: int,
+    rungs: range | None = None,
 ) -> OfRungs:
-    """Check that each rung counted so many moves, in the bins and outside."""
+    """Check that each rung counted so many moves, in the bins and outside.
+
+    rungs : which ones these are; 0 on by default
+    """
+    first = rungs.start if rungs else 0
     for k in np.flatnonzero((counts_kb < 0).any(axis=1)):  # the rounds of an unfinished block
-        yield int(k), "all lanes together counted less than the histograms of the rounds before"
+        yield (
+            first + int(k),
+            "all lanes together counted less than the histograms of the rounds before",
+        )
     counted_k = counts_kb.sum(axis=1, dtype=np.int64) + outside_k2.sum(axis=1, dtype=np.int64)
     for k in np.flatnonzero(counted_k != moves):
-        yield int(k), f"{counted_k[k]:,} counts of {moves:,} moves"
+        yield first + int(k), f"{counted_k[k]:,} counts of {moves:,} moves"
 
 
 def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRungs:
@@ -85,12 +101,19 @@ def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRun
 
 
 def sums_of_z(
-    z_sum_kb: NDArray[np.float64], counts_kb: NDArray[np.int64], edges: NDArray[np.float64]
+    z_sum_kb: NDArray[np.float64],
+    counts_kb: NDArray[np.int64],
+    edges: NDArray[np.float64],
+    rungs: range | None = None,
 ) -> OfRungs:
-    """Check that each bin's mean z lies in the bin."""
+    """Check that each bin's mean z lies in the bin; `rungs` are which ones, 0 on by default."""
+    first = rungs.start if rungs else 0
     largest_b = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
     slack_kb = Z_SUM_TOLERANCE * counts_kb * largest_b
     inside_kb = z_sum_kb >= counts_kb * edges[:-1] - slack_kb
     inside_kb &= z_sum_kb <= counts_kb * edges[1:] + slack_kb
     for k in np.flatnonzero(~inside_kb.all(axis=1)):
-        yield int(k), f"the mean z of {np.count_nonzero(~inside_kb[k])} bins is outside them"
+        yield (
+            first + int(k),
+            f"the mean z of {np.count_nonzero(~inside_kb[k])} bins is outside them",
+        )

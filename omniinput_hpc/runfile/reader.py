@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ class RunReader(CheckedFile):
             within = 0 <= self.rounds <= self.rounds_planned
             if not (within and 0 <= self.burn_in_committed <= burn_in):
                 raise ValueError("the progress counters are out of range")
-            if self.rounds == 0 or self._data.hold(self.rounds - 1):
+            if self.rounds == 0 or not self.live or self._data.hold(self.rounds - 1):
                 break
         else:
             raise UserError(f"{self.path} is being written too fast to be read")
@@ -193,8 +194,8 @@ class RunReader(CheckedFile):
 
         NaN where the model's conditionals are not log-probabilities or were not used.
         """
-        if "model_beta" not in self._file.attrs:
-            return float("nan")  # a file from before it was stored
+        if "model_beta" not in self._file.attrs:  # a file from before it was stored
+            return float("nan")
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
 
@@ -227,10 +228,9 @@ class RunReader(CheckedFile):
         return total_kb
 
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
-        """Return histograms of n equally long parts of the rounds, int64 [n, K, B].
+        """Return histograms of n equally long parts of the latest rounds, int64 [n, K, B].
 
-        They are of whole histograms; the oldest ones, where the number is not divisible by n, are
-        left out, and the rounds of one that is not complete.
+        Each is of whole histograms; one that is not complete, and the oldest, may be left out.
         """
         g, whole = self.geometry, block_histograms.whole_blocks(self)
         length = whole // n_blocks
@@ -246,26 +246,28 @@ class RunReader(CheckedFile):
         counts = self._of_all_rounds("histogram/outside")
         return np.asarray(counts.sum(axis=0, dtype=np.int64))
 
-    def lane_counts_kgb(self) -> NDArray[np.int64]:
+    def lane_counts_kgb(self, rungs: range | None = None) -> NDArray[np.int64]:
         """Return the histogram per group of lanes, int64 [K, G, B]; lane w is in group w G // W."""
-        dataset = "histogram/lane_counts"
+        dataset, some = "histogram/lane_counts", rungs or range(self.geometry.n_rungs)
         if self.rounds == 0:
-            return np.zeros(layout(self.geometry)[dataset].shape[1:], dtype=np.int64)
-        counts_kgb = self.slab(dataset, self.rounds - 1).astype(np.int64)
+            shape = layout(self.geometry)[dataset].shape[2:]
+            return np.zeros((len(some), *shape), dtype=np.int64)
+        counts_kgb = self.slab(dataset, self.rounds - 1, some).astype(np.int64)
         if self.moves_per_round is not None:
-            moves = self.rounds * self.moves_per_round
-            wrong = consistency.counted(counts_kgb.sum(axis=1), self.outside_k2(), moves)
+            moves, outside_k2 = self.rounds * self.moves_per_round, self.outside_k2()
+            outside_k2 = outside_k2[some.start : some.stop]
+            wrong = consistency.counted(counts_kgb.sum(axis=1), outside_k2, moves, some)
             self.report_impossible(dataset, None, wrong)
         return counts_kgb
 
-    def z_sum_kb(self) -> NDArray[np.float64]:
-        """Return the sum of z over the counts of a bin, float64 [K, B]."""
-        dataset, g = "histogram/z_sum", self.geometry
+    def z_sum_kb(self, rungs: range | None = None) -> NDArray[np.float64]:
+        """Return the sum of z over the counts of a bin, float64 [K, B], of some rungs or of all."""
+        dataset, some = "histogram/z_sum", rungs or range(self.geometry.n_rungs)
         if self.rounds == 0:
-            return np.zeros((g.n_rungs, g.n_bins))
-        z_sum_kb = self.slab(dataset, self.rounds - 1)
-        counts_kb = self.lane_counts_kgb().sum(axis=1)
-        wrong = consistency.sums_of_z(z_sum_kb, counts_kb, self.edges)
+            return np.zeros((len(some), self.geometry.n_bins))
+        z_sum_kb = self.slab(dataset, self.rounds - 1, some)
+        counts_kb = self.lane_counts_kgb(some).sum(axis=1)
+        wrong = consistency.sums_of_z(z_sum_kb, counts_kb, self.edges, some)
         self.report_impossible(dataset, None, wrong)
         return z_sum_kb
 
@@ -341,10 +343,7 @@ class RunReader(CheckedFile):
         return RecordedRound(self, number, rungs)
 
     def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
-        """Return what was written to a dataset in a round, for some rungs or (by default) all.
-
-        Datasets with two slabs, for even and odd rounds, hold those of the last two rounds only.
-        """
+        """Return what some rungs, or all, wrote to a dataset in a round (of two slabs: lately)."""
         return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
 
     @property
@@ -380,10 +379,9 @@ class RunReader(CheckedFile):
         def state(name: str) -> NDArray[Any]:
             return self.slab(name, last, rungs)
 
-        some = slice(rungs.start, rungs.stop)
         fields = {field: state(name) for field, name in STATE_DATASETS.items()}
-        fields["lane_counts_gb"] = self.lane_counts_kgb()[some].astype(np.uint64)
-        fields["z_sum_b"] = self.z_sum_kb()[some]
+        fields["lane_counts_gb"] = self.lane_counts_kgb(rungs).astype(np.uint64)
+        fields["z_sum_b"] = self.z_sum_kb(rungs)
         beta_k = state("state/beta")
         found = [
             RungState(beta=float(beta_k[i]), **{name: fields[name][i] for name in fields})
@@ -393,12 +391,13 @@ class RunReader(CheckedFile):
 
     def _is_possible(self, rung: RungState) -> bool:
         n_walkers = self.geometry.n_rungs * self.walkers
-        wrong = (
-            *consistency.inputs(rung.x, self.n_values),
-            *consistency.outputs(rung.z),
-            *consistency.walkers(rung.walker_w, n_walkers),
+        wrong = chain(
+            consistency.inputs(rung.x, self.n_values),
+            consistency.outputs(rung.z),
+            consistency.walkers(rung.walker_w, n_walkers),
+            consistency.directions(rung.direction_w),
         )
-        return not wrong and bool(np.isin(rung.direction_w, (0, 1, 2)).all())
+        return next(wrong, None) is None
 
     def check_header(self) -> None:
         """Compare all that was written at creation or by burn-in with its checksums."""
@@ -421,17 +420,17 @@ def open_run(
     on_damage: OnDamage = refuse,
     on_impossible: OnDamage = refuse_impossible,
     tried: bool = False,
+    live: bool = True,
 ) -> RunReader:
     """Open a run file for reading.
 
     What is read is compared with its checksums, and with what a run can write at all; `on_damage`
-    and `on_impossible` say what is done where it does not fit, and `tried` whether HDF5 is known
-    not to crash on it (see `checked_datasets`). Raises a UserError where there is no such file, or
-    it is not a whole run file.
+    and `on_impossible` say what is done where it does not fit; see `CheckedFile` also for the rest.
+    Raises a UserError where there is no such file, or it is not a whole run file.
     """
     path = Path(path)
     try:
-        return RunReader(path, on_damage, on_impossible, tried)
+        return RunReader(path, on_damage, on_impossible, tried, live)
     except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
         if not os.path.isfile(checkpoint_of(path)):
             raise
@@ -441,8 +440,8 @@ def open_run(
 
 def libraries() -> dict[str, str]:
     """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
-    parallel = "yes" if h5py.get_config().mpi else "no"
-    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": parallel}
+    mpi = "yes" if h5py.get_config().mpi else "no"
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": mpi}
 
 
 def _raise_first(name: str, wrong: Iterator[str]) -> None:

@@ -430,7 +430,7 @@ def _read_checkpoint(
     path: Path, config: Config, held: range, written: range
 ) -> tuple[records.Checkpoint | None, int, BlockCounts]:
     """Return what some rungs resume from, and the next round (burn-in is negative)."""
-    with reader.open_run(path, tried=True) as run:
+    with reader.open_run(path, tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
         several = written if run.rounds_per_block > 1 else range(0)
         return run.checkpoint(held), next_round, BlockCounts(counts_before(run, several))

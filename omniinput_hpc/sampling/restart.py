@@ -30,6 +30,9 @@ FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
 NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
 """What attributes of the environment are called in messages, where they are not their own name."""
 
+RUNGS_AT_ONCE = 16
+"""Of whose walkers and counts are read at once to be checked: all of them may take much memory."""
+
 log = logging.getLogger("omniinput_hpc")
 
 
@@ -194,7 +197,7 @@ def check_rounds(path: Path, rungs: range) -> None:
     none. Raises a UserError where one is
     damaged, which says what can be done.
     """
-    with open_run(path, tried=True) as run:
+    with open_run(path, tried=True, live=False) as run:
         for round_ in range(run.rounds if rungs else 0):
             try:
                 run.check_round(round_, rungs)
@@ -227,7 +230,9 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         there = asdict(replace(run.geometry, rounds=g.rounds, checksums=g.checksums))
         stored_z = run.probe_z
         run.check_header()
-        run.checkpoint(range(run.geometry.n_rungs))  # refuses damaged walkers
+        n_rungs = run.geometry.n_rungs
+        for k in range(0, n_rungs, RUNGS_AT_ONCE):
+            run.checkpoint(range(k, min(k + RUNGS_AT_ONCE, n_rungs)))  # refuses damaged walkers
         threads = run.config["run"].get("threads", 1)
     mine = asdict(g)
     sizes = [
