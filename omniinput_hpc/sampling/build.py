@@ -383,9 +383,7 @@ def start(
     path, grid = Path(config.run.output), grid_of(world, config)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     written = grid.written(world.rank)
-    checkpoint, first, block_counts = world.together(
-        lambda: _read_checkpoint(path, config, built.held, written)
-    )
+    checkpoint, first, counts = world.together(lambda: _read_checkpoint(built, written))
     m = built.model_beta
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
@@ -404,7 +402,7 @@ def start(
         geometry=g,
         rungs=rungs,
         gathering=Gathering(world, grid),
-        block_counts=block_counts,
+        block_counts=counts,
         exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
@@ -427,10 +425,14 @@ def start(
 
 
 def _read_checkpoint(
-    path: Path, config: Config, held: range, written: range
+    built: Built, written: range
 ) -> tuple[records.Checkpoint | None, int, BlockCounts]:
-    """Return what some rungs resume from, and the next round (burn-in is negative)."""
-    with reader.open_run(path, tried=True, live=False) as run:
+    """Return what a rank resumes from, the next round (burn-in is negative), and what it counted.
+
+    `written` are the rungs that it writes.
+    """
+    config = built.config
+    with reader.open_run(Path(config.run.output), tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
         several = written if run.rounds_per_block > 1 else range(0)
-        return run.checkpoint(held), next_round, BlockCounts(counts_before(run, several))
+        return run.checkpoint(built.held), next_round, BlockCounts(counts_before(run, several))

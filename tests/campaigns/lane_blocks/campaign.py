@@ -28,6 +28,7 @@ output = "{output}"
 seed = 5
 rounds = 4
 burn_in = 4
+histogram_blocks = 2
 [model]
 kind = "python"
 factory = "toy_models:normalized"
