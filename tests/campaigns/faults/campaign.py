@@ -249,10 +249,10 @@ def swap_ranks(writer):
         parts = split(self, round_, rungs, data)
         n = len(rungs)
         others = self._slabs(round_, range(4 - rungs.start - n, 4 - rungs.start))
-        for name, (where, part) in parts.items():
+        for name, ((where, part),) in parts.items():
             _, there = others.get(name, (None, where))
             same = self._fields[name].over == "rung"  # of the others ranks have not as many
-            parts[name] = there if same else where, part
+            parts[name] = [(there if same else where, part)]
         return parts
 
     writer._split = swapped
