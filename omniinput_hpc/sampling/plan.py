@@ -167,6 +167,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         log_q=config.sampler.method == "ancestral",
         checksums=True,
         rounds_per_block=_rounds_per_block(config),
+        curved=config.ladder is not None and config.ladder.tune and config.ladder.kappa is not None,
     )
 
 
