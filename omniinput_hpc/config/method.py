@@ -116,7 +116,8 @@ class Ladder(Table):
     tune: bool = Field(
         False,
         description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
-        "equally often.",
+        "equally often; of Gaussian rungs kappa and z0 as well, kappa growing where z spreads over "
+        "two phases.",
     )
     kappa: list[NotNegative] | None = Field(
         None,
@@ -154,8 +155,6 @@ class Ladder(Table):
                 raise ValueError("a Gaussian ensemble requires both kappa and z0, a list each")
             if given is not None and len(given) != n_rungs:
                 raise ValueError(f"{name} has {len(given)} entries for {n_rungs} rungs")
-        if self.kappa is not None and self.tune:
-            raise ValueError("tune = true moves betas of canonical rungs only: remove kappa and z0")
 
     def _spaced(self) -> NDArray[np.float64]:
         if self.betas is not None:

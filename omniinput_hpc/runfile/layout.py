@@ -57,6 +57,7 @@ class Geometry:
     log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
     checksums: bool = False  # whether everything has one; files of older versions have none
     rounds_per_block: int = 1  # rounds that share a histogram
+    curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -88,8 +89,8 @@ def layout(g: Geometry) -> dict[str, Field]:
         "ladder/rejection": Field((k - 1,), np.float64, "burn-in", "pair"),
         "ladder/z_std": Field((k,), np.float64, "burn-in"),
         "ensemble/log_weight": Field((k, b), np.float64, "burn-in"),
-        "ensemble/kappa": Field((k,), np.float64, "once"),
-        "ensemble/z0": Field((k,), np.float64, "once"),
+        "ensemble/kappa": Field((k,), np.float64, "burn-in" if g.curved else "once"),
+        "ensemble/z0": Field((k,), np.float64, "burn-in" if g.curved else "once"),
         "bins/edges": Field((b + 1,), np.float64, "once"),
         "histogram/counts": counts,
         "histogram/outside": Field((r, k, 2), np.uint32, "round"),
@@ -117,6 +118,8 @@ def layout(g: Geometry) -> dict[str, Field]:
         "progress/rounds_committed": Field((1,), np.int64, "once"),
         "progress/burn_in_committed": Field((1,), np.int64, "once"),
     }
+    if g.curved:
+        fields["state/gaussian"] = Field((2, k, 2), np.float64, "parity")
     if g.log_q:
         fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
     if not g.checksums:

@@ -151,6 +151,7 @@ class RunReader(CheckedFile):
             log_q="samples/log_q" in self._file,
             checksums=with_checksums,
             rounds_per_block=per_block,
+            curved="state/gaussian" in self._file,
         )
         if not with_checksums and checksums.PROGRESS in self._file:
             raise ValueError("it has checksums, but says that it is of a version without any")
@@ -299,11 +300,11 @@ class RunReader(CheckedFile):
 
     def kappa_k(self) -> NDArray[np.float64]:
         """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-        return self._data.whole("ensemble/kappa")
+        return self._data.whole("ensemble/kappa", self.is_frozen)
 
     def z0_k(self) -> NDArray[np.float64]:
         """Return z0 of each rung (see `kappa_k`), float64 [K]."""
-        return self._data.whole("ensemble/z0")
+        return self._data.whole("ensemble/z0", self.is_frozen)
 
     def acceptance_kn(self) -> NDArray[np.int64]:
         """Return attempted and accepted moves of each part of the kernel, int64 [2, K, n]."""
@@ -382,12 +383,12 @@ class RunReader(CheckedFile):
         fields = {field: state(name) for field, name in STATE_DATASETS.items()}
         fields["lane_counts_gb"] = self.lane_counts_kgb(rungs).astype(np.uint64)
         fields["z_sum_b"] = self.z_sum_kb(rungs)
-        beta_k = state("state/beta")
-        found = [
-            RungState(beta=float(beta_k[i]), **{name: fields[name][i] for name in fields})
-            for i in range(len(rungs))
-        ]
-        return Checkpoint(found, self.slab("state/swaps", last))
+        here = slice(rungs.start, rungs.stop)
+        gaussian_k2 = np.stack([self.kappa_k()[here], self.z0_k()[here]], axis=1)
+        if self.geometry.curved:
+            gaussian_k2 = state("state/gaussian")
+        rung_k3 = np.column_stack([state("state/beta"), gaussian_k2])
+        return Checkpoint.of_fields(fields, rung_k3, self.slab("state/swaps", last))
 
     def _is_possible(self, rung: RungState) -> bool:
         n_walkers = self.geometry.n_rungs * self.walkers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ class RungState:
     z: NDArray[np.float32]  # [W]
     walker_w: NDArray[np.int32]  # [W]
     direction_w: NDArray[np.int8]  # [W]
+    kappa: float = 0.0  # of a Gaussian rung
+    z0: float = 0.0  # likewise
 
 
 STATE_DATASETS = {
@@ -79,6 +81,25 @@ class Checkpoint:
 
     rungs: list[RungState]  # those asked for, in the ladder's order
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], as in `ExchangeRecord`
+
+    @classmethod
+    def of_fields(
+        cls,
+        fields: Mapping[str, NDArray[Any]],
+        rung_k3: NDArray[np.float64],
+        swaps_k2: NDArray[np.int64],
+    ) -> Checkpoint:
+        """Return that of rungs, given their fields [K, ...] and beta, kappa and z0 [K, 3]."""
+        rungs = [
+            RungState(
+                beta=float(beta),
+                **{name: values[k] for name, values in fields.items()},
+                kappa=float(kappa),
+                z0=float(z0),
+            )
+            for k, (beta, kappa, z0) in enumerate(rung_k3)
+        ]
+        return cls(rungs, swaps_k2)
 
 
 class _Slab:
@@ -138,6 +159,11 @@ def slabs_of_round(
     slabs["ladder/rejection"] = exchange.rejection_k[pairs]
     slabs["ladder/z_std"] = exchange.z_std_k[held.start : held.stop]
     slabs["state/swaps"] = exchange.swaps_k2[pairs]
+    if g.curved:
+        kappa_k = np.array([record.state.kappa for record in rungs])
+        z0_k = np.array([record.state.z0 for record in rungs])
+        slabs["ensemble/kappa"], slabs["ensemble/z0"] = kappa_k, z0_k
+        slabs["state/gaussian"] = np.stack([kappa_k, z0_k], axis=1)
     return slabs
 
 

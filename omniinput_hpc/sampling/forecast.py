@@ -192,6 +192,12 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
         )
     if config.sampler.method == "parallel-tempering":
         notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
+        beyond = model_beta is not None and config.beta_k[-1] > model_beta
+        if beyond and not config.kernel.learns_ahead:
+            notes.append(
+                f"beta = {config.beta_k[-1]:g} is beyond m = {model_beta:g}: language models get "
+                "stuck there without kernel.look_ahead = true (lm-conditional)"
+            )
     return notes
 
 
@@ -231,10 +237,6 @@ def _judge_ladder(
         notes.append(
             f"no rung at beta = m = {model_beta:g}, the model's own distribution: with one, the "
             "density could be checked against what is known there"
-        )
-    if model_beta is not None and beta_k[-1] > model_beta:
-        notes.append(
-            f"beta = {beta_k[-1]:g} is beyond m = {model_beta:g}: language models get stuck there"
         )
     if 0.0 in beta_k and len(hardly_k):
         zero = int(np.flatnonzero(beta_k == 0.0)[0])

@@ -26,9 +26,10 @@ from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.rung import Rung, kernel_moves
 from omniinput_hpc.sampling.timing import Clock
+from omniinput_hpc.sampling.transitions import warn_of_transitions
 from omniinput_hpc.sampling.walkers import Recorded
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_hpc.tempering.ensembles import of_parameters, parameters_of
 from omniinput_hpc.tempering.ladder import Block
 
 EQUILIBRATION_SHARE = 4
@@ -103,11 +104,15 @@ class Run:
 
     def beta_k(self) -> NDArray[np.float64]:
         """Return the betas of all rungs, float64 [K], asked of them (all ranks call this)."""
-        beta_k = np.zeros(self.geometry.n_rungs)
+        return self.parameters_k3()[:, 0]
+
+    def parameters_k3(self) -> NDArray[np.float64]:
+        """Return beta (NaN: flat), kappa and z0 of all rungs, [K, 3] (all ranks call this)."""
+        rung_k3 = np.zeros((self.geometry.n_rungs, 3))
         for rung in self.rungs:
             if rung.block.number == 0:
-                beta_k[rung.k] = rung.ensemble.beta
-        return np.asarray(self.world.sum(beta_k))
+                rung_k3[rung.k] = parameters_of(rung.ensemble)
+        return np.asarray(self.world.sum(rung_k3))
 
     def freeze(self) -> None:
         """End all learning."""
@@ -325,10 +330,10 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
         moments_bk3[rung.block.number, rung.k] = rung.histogram.moments
     # Each number comes from one rank, and blocks are added in their order: the same bits anywhere.
     moments_k3 = run.world.sum(moments_bk3).sum(axis=0)
-    new_beta_k = run.tuning.after_round(run.next_round, run.beta_k(), swaps_k2, moments_k3)
-    if new_beta_k is not None:
+    new_k3 = run.tuning.after_round(run.next_round, run.parameters_k3(), swaps_k2, moments_k3)
+    if new_k3 is not None:
         for rung in run.rungs:
-            rung.set_ensemble(Canonical(float(new_beta_k[rung.k])))
+            rung.set_ensemble(of_parameters(*map(float, new_k3[rung.k])))
     if run.next_round >= -(run.config.run.burn_in // EQUILIBRATION_SHARE) - 1:
         run.world.together(run.freeze)
     if run.next_round == -1:
@@ -337,9 +342,10 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
 
 def report_burn_in(run: Run) -> None:
     """Log what burn-in found, and what it did not reach (all ranks call this)."""
-    beta_k = run.beta_k()
+    rung_k3 = run.parameters_k3()
     if run.world.rank == 0:
-        run.tuning.report(beta_k)
+        run.tuning.report(rung_k3)
+    warn_of_transitions(run)
     unfinished = [
         f"rung {rung.k} (ln f = {rung.learner.ln_f:.2g})"
         for rung in run.rungs

@@ -167,6 +167,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         log_q=config.sampler.method == "ancestral",
         checksums=True,
         rounds_per_block=_rounds_per_block(config),
+        curved=config.ladder is not None and config.ladder.tune and config.ladder.kappa is not None,
     )
 
 
@@ -211,7 +212,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
-        "ladder": _ladder(c),
+        "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank"
@@ -300,8 +301,8 @@ def _hosts(plan: Plan, records: int) -> str:
     )
 
 
-def _ladder(config: Config) -> str:
-    """Return what the rungs are, for a person."""
+def _ladder(config: Config, model_beta: float | None) -> str:
+    """Return what the rungs are, for a person; `model_beta` is m, where it can be drawn from."""
     windows, beta_k = config.windows, config.beta_k
     parts = [f"{len(beta_k)} rungs, {config.sampler.method}"]
     if windows:
@@ -314,7 +315,8 @@ def _ladder(config: Config) -> str:
             parts.append("tuned in burn-in")
         if config.ladder.kappa is not None and any(config.ladder.kappa):
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
-    if 0.0 not in canonical_k and config.sampler.method != "ancestral":
+    known = 0.0 in canonical_k or model_beta in canonical_k
+    if not known and config.sampler.method != "ancestral":
         parts.append("relative density, since none has beta = 0")
     return ", ".join(parts)
 

@@ -13,7 +13,12 @@ from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
 from omniinput_hpc.runfile.records import RungRecord, RungState
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.sampling.walkers import Recorded, Walkers
-from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, log_weight_b
+from omniinput_hpc.tempering.ensembles import (
+    Ensemble,
+    log_weight_b,
+    of_parameters,
+    parameters_of,
+)
 from omniinput_hpc.tempering.ladder import Block
 
 
@@ -95,7 +100,7 @@ class Rung:
     def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
         """Put the walkers, and all that burn-in tuned, where the rung's checkpoint has them.
 
-        tuned_beta : whether beta is the checkpoint's, since burn-in tunes it
+        tuned_beta : whether beta (kappa, z0) is the checkpoint's, since burn-in tunes it
         """
         lanes = slice(self.lanes.start, self.lanes.stop)
         self.walker_w = checkpoint.walker_w[lanes].copy()
@@ -107,7 +112,7 @@ class Rung:
                 LearningState(checkpoint.entropy, checkpoint.visits, checkpoint.learning)
             )
         elif tuned_beta:
-            self.set_ensemble(Canonical(checkpoint.beta))
+            self.set_ensemble(of_parameters(checkpoint.beta, checkpoint.kappa, checkpoint.z0))
         self.walkers.place(checkpoint.x[lanes], checkpoint.z[lanes])
 
     def _resume_counts(self, checkpoint: RungState) -> None:
@@ -216,8 +221,9 @@ class Rung:
     def _state(self) -> RungState:
         x, z = self.walkers.configurations()
         learning = self._learning_state()
+        beta, kappa, z0 = parameters_of(self.ensemble)
         return RungState(
-            beta=self.ensemble.beta,
+            beta=beta,
             tuned=self.walkers.kernel.tuned,
             entropy=learning.entropy,
             visits=learning.visits,
@@ -228,6 +234,8 @@ class Rung:
             z=z,
             walker_w=self.walker_w,
             direction_w=self.direction_w,
+            kappa=kappa,
+            z0=z0,
         )
 
     def _learning_state(self) -> LearningState:

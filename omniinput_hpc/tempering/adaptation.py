@@ -1,4 +1,4 @@
-"""What burn-in finds out about the ladder: rejections, the barrier Lambda, and better betas.
+"""What burn-in finds out about the ladder: rejections, the barrier Lambda, and better rungs.
 
 All ranks do the same arithmetic on the same numbers, so that nothing needs to be sent.
 """
@@ -10,16 +10,17 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.tempering.gaussian_ladder import respace_gaussian
 from omniinput_hpc.tempering.ladder import respace, stage_ends
 
 log = logging.getLogger("omniinput_hpc")
 
 
 class LadderTuning:
-    """Counts swaps in burn-in, in doubling stages, and re-spaces the betas after each.
+    """Counts swaps in burn-in, in doubling stages, and re-spaces the rungs after each.
 
-    The betas themselves belong to the rungs. They are moved if `tune` says so, but for those of
-    `fixed` (0 and the model's own beta).
+    The rungs' ensembles belong to the rungs. They are moved if `tune` says so, but for the
+    canonical ones whose beta is one of `fixed` (0 and the model's own beta), and both ends.
 
     Attributes
     ----------
@@ -40,15 +41,15 @@ class LadderTuning:
     def after_round(
         self,
         round_: int,
-        beta_k: NDArray[np.float64],
+        rung_k3: NDArray[np.float64],
         swaps_k2: NDArray[np.int64],
         moments_k3: NDArray[np.float64],
     ) -> NDArray[np.float64] | None:
-        """Count a burn-in round; return new betas, float64 [K], or None where they stay.
+        """Count a burn-in round; return new rungs, float64 [K, 3], or None where they stay.
 
         Parameters
         ----------
-        beta_k : float64 [K], the present betas; NaN for flat-histogram rungs
+        rung_k3 : float64 [K, 3], the present rungs' beta (NaN: a flat histogram), kappa and z0
         swaps_k2 : int64 [K - 1, 2], the round's swaps, of all ranks
         moments_k3 : float64 [K, 3], number, sum and sum of squares of the round's outputs
         """
@@ -61,7 +62,12 @@ class LadderTuning:
         self.swaps_k2[:] = 0
         if not self._tune or np.isnan(rejection_k).any():
             return None
-        return respace(beta_k, rejection_k, self._fixed)
+        if rung_k3[:, 1].any():
+            moments = (mean_k, self.z_std_k)
+            return respace_gaussian(rung_k3, rejection_k, *moments, self._fixed)
+        new_k3 = rung_k3.copy()
+        new_k3[:, 0] = respace(rung_k3[:, 0], rejection_k, self._fixed)
+        return new_k3
 
     @property
     def rejection_k(self) -> NDArray[np.float64]:
@@ -70,8 +76,9 @@ class LadderTuning:
         with np.errstate(invalid="ignore"):
             return np.asarray(1.0 - accepted_k / attempted_k)
 
-    def report(self, beta_k: NDArray[np.float64]) -> None:
-        """Log what burn-in found, given the betas, float64 [K]: called on rank 0 at its end."""
+    def report(self, rung_k3: NDArray[np.float64]) -> None:
+        """Log what burn-in found, given the rungs, [K, 3]: called on rank 0 at its end."""
+        beta_k, kappa_k, z0_k = rung_k3.T
         rejection_k = self.rejection_k
         if len(rejection_k) == 0 or np.isnan(rejection_k).any():
             return
@@ -84,4 +91,7 @@ class LadderTuning:
         )  # fmt: skip
         tuned = "tuned betas" if self._tune else "betas"
         log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in beta_k))
+        if kappa_k.any():
+            log.info("kappa: %s", ", ".join(f"{kappa:.4g}" for kappa in kappa_k))
+            log.info("z0: %s", ", ".join(f"{z0:.4g}" for z0 in z0_k))
         log.info("sd of z per rung: %s", ", ".join(f"{std:.3g}" for std in self.z_std_k))

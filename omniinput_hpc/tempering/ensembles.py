@@ -165,10 +165,8 @@ def to_array(ensemble: Ensemble, n_table: int) -> NDArray[np.float64]:
     beta, kappa, z0, the window's first bin and end, and the table; see `from_array`.
     """
     numbers = np.zeros(N_PARAMETERS + n_table)
-    numbers[0] = ensemble.beta
-    if isinstance(ensemble, Gaussian):
-        numbers[1:3] = ensemble.kappa, ensemble.z0
-    elif isinstance(ensemble, Tabulated):
+    numbers[:3] = parameters_of(ensemble)
+    if isinstance(ensemble, Tabulated):
         numbers[3:5] = ensemble.window
         numbers[N_PARAMETERS:] = ensemble.table
     return numbers
@@ -179,4 +177,16 @@ def from_array(numbers: NDArray[np.float64], edges: NDArray[np.float64]) -> Ense
     beta, kappa, z0 = map(float, numbers[:3])
     if np.isnan(beta):
         return Tabulated(edges, (int(numbers[3]), int(numbers[4])), numbers[N_PARAMETERS:])
+    return of_parameters(beta, kappa, z0)
+
+
+def of_parameters(beta: float, kappa: float, z0: float) -> Canonical | Gaussian:
+    """Return the ensemble of -beta z - kappa (z - z0)^2 / 2; canonical where kappa is 0."""
     return Gaussian(beta, kappa, z0) if kappa else Canonical(beta)
+
+
+def parameters_of(ensemble: Ensemble) -> tuple[float, float, float]:
+    """Return beta (NaN: flat), kappa and z0 of an ensemble; 0 for what it has not."""
+    if isinstance(ensemble, Gaussian):
+        return ensemble.beta, ensemble.kappa, ensemble.z0
+    return ensemble.beta, 0.0, 0.0

@@ -184,28 +184,52 @@ def respace(
 
     The cumulative rejection Lambda(beta) is interpolated monotonically and cut into equal parts
     (Syed, Bouchard-Cote, Deligiannidis & Doucet 2021, section 5.1). Both ends stay, and so do the
-    betas of `fixed` that the ladder holds: each stretch between two of them is cut into equal
-    parts, the number of its rungs being chosen so that the largest part is smallest.
+    betas of `fixed` that the ladder holds, see `equal_cuts`.
 
     `beta_k`, float64 [K], ascends, and so do the betas returned; `rejection_k`, float64 [K - 1], is
     the share of rejected swaps of each pair.
     """
-    n_rungs = len(beta_k)
-    if n_rungs < 3:
+    if len(beta_k) < 3:
         return beta_k.copy()
+    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
+
+    cuts = equal_cuts(rejection_k, np.isin(beta_k, fixed))
+    new_k = np.asarray(PchipInterpolator(cuts.barrier_k, beta_k)(cuts.at_k))
+    return np.where(cuts.kept_k >= 0, beta_k[cuts.kept_k], new_k)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where as many rungs lie on the cumulative rejection Lambda of K present ones.
+
+    Attributes
+    ----------
+    barrier_k : float64 [K], Lambda at the present rungs, ascending from 0
+    at_k : float64 [K], Lambda at the new ones
+    kept_k : int64 [K], which present rung a new one is; -1 where it is none
+    """
+
+    barrier_k: NDArray[np.float64]
+    at_k: NDArray[np.float64]
+    kept_k: NDArray[np.int64]
+
+
+def equal_cuts(rejection_k: NDArray[np.float64], stays_k: NDArray[np.bool_]) -> Cuts:
+    """Cut the cumulative rejection of K > 1 rungs into parts as equal as can be.
+
+    Both ends stay, and so do the rungs of `stays_k`, bool [K]: each stretch between two of them is
+    cut into equal parts, the number of its rungs being chosen so that the largest part is smallest.
+    """
     barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
-    stays = np.isin(beta_k, fixed)
+    stays = stays_k.copy()
     stays[[0, -1]] = True
     fixed_k = np.flatnonzero(stays)
     length_s = np.diff(barrier_k[fixed_k])
     gaps_s = np.ones(len(length_s), dtype=np.int64)
-    for _ in range(n_rungs - 1 - len(gaps_s)):
+    for _ in range(len(stays) - 1 - len(gaps_s)):
         gaps_s[np.argmax(length_s / gaps_s)] += 1
-    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
-
-    beta_at = PchipInterpolator(barrier_k, beta_k)
-    new = [beta_k[:1]]
+    at, kept = [barrier_k[:1]], [np.zeros(1, dtype=np.int64)]
     for begin, end, n_gaps in zip(fixed_k[:-1], fixed_k[1:], gaps_s, strict=True):
-        cuts = np.linspace(barrier_k[begin], barrier_k[end], n_gaps + 1)[1:-1]
-        new += [np.asarray(beta_at(cuts)), beta_k[end : end + 1]]
-    return np.concatenate(new)
+        at.append(np.linspace(barrier_k[begin], barrier_k[end], n_gaps + 1)[1:])
+        kept.append(np.append(np.full(n_gaps - 1, -1), end))
+    return Cuts(barrier_k, np.concatenate(at), np.concatenate(kept))

@@ -14,6 +14,10 @@ FLAT = ["sampler.method=wang-landau", "run.burn_in=4", "ladder.betas=[0.0]"]
 METHODS = {
     "parallel tempering": [],
     "gaussian": ["ladder.kappa=[0.0, 2.0, 0.0, 0.0]", "ladder.z0=[0.0, 1.0, 0.0, 0.0]"],
+    "tuned gaussian": [
+        "ladder.kappa=[0.0, 2.0, 0.0, 0.0]", "ladder.z0=[0.0, 1.0, 0.0, 0.0]", "ladder.tune=true",
+        "run.burn_in=4",
+    ],
     "wang-landau": [*FLAT, "wang_landau.windows=3"],
     "ancestral": [*LANGUAGE, "sampler.method=ancestral", "ladder.betas=[0.0, 2.0, 4.0, 5.0]"],
     "mixture": [

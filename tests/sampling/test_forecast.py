@@ -7,6 +7,7 @@ import pytest
 from exact_moments import moments
 from runs_in_progress import WORLD, begin, config_of
 
+from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.sampling import build, forecast, loop
 from omniinput_hpc.sampling.forecast import Forecast
 from omniinput_hpc.zoo.exact import Lattice
@@ -102,8 +103,12 @@ def test_bins_betas_and_m_are_judged(tmp_path):
         "0.062 would do",
         "no rung at beta = m = 3, the model's own distribution: with one, the density could be "
         "checked against what is known there",
-        "beta = 4 is beyond m = 3: language models get stuck there",
+        "beta = 4 is beyond m = 3: language models get stuck there without "
+        "kernel.look_ahead = true (lm-conditional)",
     ]
+    kernel = LmConditional.model_validate({"name": "lm-conditional", "look_ahead": True})
+    ahead = config.model_copy(update={"kernel": kernel})
+    assert forecast.judge(ahead, seen(np.tile([7.0, 7.05], (4, 1))), 3.0)[-1].startswith("no rung")
 
 
 @pytest.mark.parametrize(("device", "words"), [

@@ -86,6 +86,14 @@ def test_ladders(tmp_path, changes, words):
     assert words in lines_of(plan_of(tmp_path, *changes, **ranks))["ladder"]
 
 
+def test_a_ladder_from_the_models_own_beta_on_is_absolute(tmp_path):
+    ranks = {"devices": ["cpu"], "hosts": ["a"]}
+    made = plan_of(tmp_path, "ladder.betas=[1.0, 2.0, 3.0, 4.0]", model_beta=1.0, **ranks)
+    assert "relative" not in lines_of(made)["ladder"]
+    made = plan_of(tmp_path, "ladder.betas=[1.0, 2.0, 3.0, 4.0]", model_beta=0.5, **ranks)
+    assert "relative" in lines_of(made)["ladder"]
+
+
 def test_ranks_share_the_rungs_equally(tmp_path):
     config = config_of(tmp_path)
     for n_ranks in (1, 2, 4):

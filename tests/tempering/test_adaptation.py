@@ -9,6 +9,7 @@ from omniinput_hpc.tempering.ladder import respace, stage_ends
 BETA_K = np.array([-4.0, -1.0, 0.0, 1.0, 4.0])
 SWAPS_K2 = np.array([[10, 2], [10, 9], [10, 9], [10, 2]])
 MOMENTS_K3 = np.array([[4.0, 8.0, 20.0]] * 5)  # mean 2, mean square 5
+RUNG_K3 = np.column_stack([BETA_K, 0 * BETA_K, 0 * BETA_K])
 BURN_IN = 32
 
 
@@ -16,9 +17,11 @@ def rounds(tuning, last=0, first=-BURN_IN, swaps_k2=SWAPS_K2, beta_k=BETA_K):
     """Play burn-in rounds; return {round: new betas} of those that moved them."""
     moved = {}
     for round_ in range(first, last):
-        new = tuning.after_round(round_, beta_k, swaps_k2, MOMENTS_K3)
+        rung_k3 = np.column_stack([beta_k, 0 * beta_k, 0 * beta_k])
+        new = tuning.after_round(round_, rung_k3, swaps_k2, MOMENTS_K3)
         if new is not None:
-            moved[round_] = new
+            moved[round_] = new[:, 0]
+            assert not new[:, 1:].any()
     return moved
 
 
@@ -54,7 +57,7 @@ def test_a_pair_that_was_never_tried_moves_nothing():
 def test_spreads_are_of_the_last_round():
     tuning = LadderTuning(5, BURN_IN, True, (0.0,))
     assert np.isnan(tuning.z_std_k).all() and np.isnan(tuning.rejection_k).all()
-    tuning.after_round(-2, BETA_K, SWAPS_K2, MOMENTS_K3)
+    tuning.after_round(-2, RUNG_K3, SWAPS_K2, MOMENTS_K3)
     np.testing.assert_allclose(tuning.z_std_k, 1.0)
     np.testing.assert_allclose(tuning.rejection_k, [0.8, 0.1, 0.1, 0.8])
 
@@ -75,7 +78,7 @@ def test_resuming_moves_the_same_betas(stopped):
 
 def report(tuning, log_lines):
     log_lines.clear()
-    tuning.report(BETA_K)
+    tuning.report(RUNG_K3)
     return log_lines
 
 
@@ -83,7 +86,7 @@ def report(tuning, log_lines):
 def test_the_report_names_lambda_and_the_worst_pair(log_lines, tune):
     tuning = LadderTuning(5, BURN_IN, tune, (0.0,))
     swaps_k2 = np.array([[10, 2], [10, 9], [10, 9], [10, 3]])
-    tuning.after_round(-2, BETA_K, swaps_k2, MOMENTS_K3)
+    tuning.after_round(-2, RUNG_K3, swaps_k2, MOMENTS_K3)
     assert report(tuning, log_lines) == [
         "ladder after burn-in: Lambda = 1.70: about 4 rungs are needed (1 + 2 Lambda); the "
         "ladder has 5; rungs 0 and 1 reject most, 80%",

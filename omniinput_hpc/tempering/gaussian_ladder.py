@@ -1,0 +1,84 @@
+"""Ladders with Gaussian rungs, which bridge two phases: moved until neighbours exchange equally.
+
+On a rung with the log-weight -beta z - kappa (z - z0)^2 / 2 the mean and the variance of z tell of
+S, the log of the density, what follows by the steepest descent at the mean m (Kim, Keyes & Straub,
+J. Chem. Phys. 132, 224107 (2010)):
+
+    S'(m) = beta + kappa (m - z0),        1 / var(z) = kappa - S''(m).
+
+Between two phases S'' > 0, and a rung's z stays in one piece where kappa exceeds it. So new rungs
+are put at wanted means: kappa is twice S'' there or what it was, z0 follows from S'.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.tempering.ladder import equal_cuts
+
+STIFFNESS = 2.0
+"""Kappa over S'', at least: then z spreads by sqrt(2) times what it does where S'' = 0."""
+MIN_STEP = 1e-6
+"""Between the means of neighbours, at least: as a share of the ladder's range of means."""
+
+
+def respace_gaussian(
+    rung_k3: NDArray[np.float64],
+    rejection_k: NDArray[np.float64],
+    mean_k: NDArray[np.float64],
+    std_k: NDArray[np.float64],
+    fixed: tuple[float, ...] = (),
+) -> NDArray[np.float64]:
+    """Return as many rungs, spaced so that neighbours reject equally often, float64 [K, 3].
+
+    The means of z are moved to equal parts of the cumulative rejection (`ladder.equal_cuts`). Both
+    ends stay, and canonical rungs whose beta is one of `fixed`. Between a canonical rung and a
+    Gaussian one lie Gaussian ones of less kappa; between two canonical ones canonical ones.
+
+    Parameters
+    ----------
+    rung_k3 : float64 [K, 3], beta, kappa (0: canonical) and z0 of each rung, along the ladder
+    rejection_k : float64 [K - 1], the share of rejected swaps of each pair
+    mean_k, std_k : float64 [K], mean and standard deviation of z on each rung
+    fixed : betas of canonical rungs that stay
+    """
+    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
+
+    if len(rung_k3) < 3 or np.ptp(mean_k) == 0.0:
+        return rung_k3.copy()
+    beta_k, kappa_k, _ = rung_k3.T
+    cuts = equal_cuts(rejection_k, np.isin(beta_k, fixed) & (kappa_k == 0.0))
+    sign = np.sign(mean_k[-1] - mean_k[0]) or 1.0
+    # Ascending: noise may put the means of neighbours in one phase in the wrong order.
+    z_k = np.sort(sign * mean_k)
+    z_k = np.maximum.accumulate(z_k + MIN_STEP * np.ptp(z_k) * np.arange(len(z_k)))
+    slope_k = sign * slopes(rung_k3, mean_k)
+    slope_at = PchipInterpolator(z_k, slope_k)
+    new_z_k = PchipInterpolator(cuts.barrier_k, z_k)(cuts.at_k)
+    wanted_k = np.interp(new_z_k, z_k, stiffened(kappa_k, std_k))
+    # Twice at most: where two means are nearly equal a difference of slopes is noise.
+    steep_k = np.minimum(STIFFNESS * slope_at.derivative()(new_z_k), STIFFNESS * wanted_k)
+    new_kappa_k = np.maximum(wanted_k, steep_k)
+    curved_k = new_kappa_k > 0.0
+    new_slope_k, new_mean_k = sign * slope_at(new_z_k), sign * new_z_k
+    new_beta_k = np.where(curved_k, np.interp(new_z_k, z_k, beta_k), new_slope_k)
+    pull_k = (new_slope_k - new_beta_k) / np.where(curved_k, new_kappa_k, 1.0)
+    new_k3 = np.column_stack([new_beta_k, new_kappa_k, np.where(curved_k, new_mean_k - pull_k, 0)])
+    return np.where(cuts.kept_k[:, None] >= 0, rung_k3[cuts.kept_k], new_k3)
+
+
+def slopes(rung_k3: NDArray[np.float64], mean_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return S' at the mean of z of each rung, float64 [K]: the slope of its own weight there."""
+    beta_k, kappa_k, z0_k = rung_k3.T
+    return np.asarray(beta_k + kappa_k * (mean_k - z0_k))
+
+
+def stiffened(kappa_k: NDArray[np.float64], std_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return kappa, or `STIFFNESS` S'' where a Gaussian rung's z spreads more than that allows.
+
+    It is less than doubled: S'' = kappa - 1 / std^2.
+    """
+    with np.errstate(divide="ignore"):
+        steep_k = STIFFNESS * (kappa_k - 1.0 / std_k**2)
+    return np.where(kappa_k > 0.0, np.maximum(kappa_k, steep_k), 0.0)

@@ -1,0 +1,78 @@
+"""After burn-in a run says where its ladder does not cross a transition, and what would."""
+
+import re
+import tomllib
+
+import pytest
+import run_tools
+
+from omniinput_hpc.cli import run as launch
+
+INPUT = """
+[run]
+output = "{output}"
+seed = 3
+rounds = 1
+burn_in = 6
+[model]
+kind = "python"
+factory = "known_answers:small_occupation"
+[sampler]
+walkers = 32
+steps = 8
+exchanges = 12
+[ladder]
+betas = {betas}
+[kernel]
+name = "metropolis"
+[bins]
+lower = -45.5
+upper = 0.5
+width = 1.0
+[samples]
+every = 96
+"""
+ACROSS = [0.0, 0.2, 0.4, 1.2]
+"""At 1.2 all values are alike: the last pair never swaps."""
+WARM = [0.0, 0.2, 0.4]
+
+
+def run(folder, betas):
+    toml = folder / "run.toml"
+    toml.write_text(INPUT.format(output=folder / "run.h5", betas=betas))
+    assert launch.main([str(toml)]) == 0
+    return toml
+
+
+def said(capsys):
+    """Return what the run printed since this was asked last."""
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def test_a_transition_is_told_with_the_lines_of_a_ladder_that_runs(tmp_path, capsys):
+    toml = run(tmp_path, ACROSS)
+    text = said(capsys)
+    assert "rungs 2 and 3 (beta = 0.4 and 1.2) do not swap: inputs of z = " in text
+    proposed = re.search(r"\[ladder\]\nbetas = .*\nkappa = .*\nz0 = .*\ntune = true", text).group()
+    ladder = tomllib.loads(proposed)["ladder"]
+    assert ladder["betas"][:3] == ACROSS[:3] and ladder["betas"][-1] == ACROSS[-1]
+    old = re.search(r"\[ladder\]\nbetas = .*", toml.read_text()).group()
+    toml.write_text(toml.read_text().replace(old, proposed).replace("run.h5", "bridged.h5"))
+    assert launch.main([str(toml)]) == 0
+    assert "do not swap" not in said(capsys), "the proposed ladder connects"
+
+
+def test_a_ladder_without_one_is_told_nothing(tmp_path, capsys):
+    run(tmp_path, WARM)
+    assert "first-order" not in said(capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not run_tools.LAUNCHER, reason="no MPI launcher")
+def test_two_ranks_tell_the_same(tmp_path, capsys):
+    toml = run(tmp_path, ACROSS)
+    told = next(line for line in said(capsys).splitlines() if "do not swap" in line)
+    (tmp_path / "run.h5").unlink()
+    done = run_tools.run(toml, ranks=2)
+    assert done.returncode == 0 and told in done.stdout + done.stderr
