@@ -113,8 +113,8 @@ ENERGY_EFFORTS = {
         all_sites=True,
     ),
 }
-RESNET_CPU_RATE = 5e-4
-"""Its layers multiply: at the MLP's rate its outputs diverge."""
+RESNET_ON_CPU: dict[str, Any] = {"moves": 10, "rate": 4e-4, "output_penalty": 5e-5}
+"""What differs for a ResNet: its layers multiply, so that at the MLP's rate its outputs diverge."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def train_and_save(task: Task, folder: Path, seed: int) -> str:
     if task.training == "energy":
         effort = ENERGY_EFFORTS[task.effort]
         if task.effort == "cpu" and task.architecture.name == "resnet":
-            effort = replace(effort, rate=RESNET_CPU_RATE)
+            effort = replace(effort, **RESNET_ON_CPU)
         network, f_samples = train_energy_model(
             task.architecture, train.only(1), effort, seed, folder.name, task.device
         )
