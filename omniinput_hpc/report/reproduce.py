@@ -223,7 +223,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         raise UserError(f"--data {args.data}: no such folder")
     target, folder = targets[args.name], args.runs / args.name
     words = {"python": sys.executable, "mpirun": os.environ.get("OMNIINPUT_MPIRUN", "mpirun -n 2")}
-    data = None if args.data is None else str(Path(args.data))
+    data = None if args.data is None else shlex.quote(args.data)
     code = make(target, folder, words, data)
     with (args.plan / "published.toml").open("rb") as file:
         path = write_page(target, folder, tomllib.load(file), data)
