@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,17 +11,51 @@ from torch.nn.functional import logsigmoid
 
 from omniinput_hpc.config.kernels import STEP_SIZES
 from omniinput_hpc.config.kernels import DiscreteLangevin as Options
-from omniinput_hpc.kernels.parts import gradients
-from omniinput_hpc.kernels.parts.categorical import draw, log_sum, pick
+from omniinput_hpc.kernels.parts import categorical, gradients
+from omniinput_hpc.kernels.parts.categorical import draw_by_blocks
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.gradients import Gradient
 from omniinput_hpc.kernels.state import Info, State, accept, decide
 from omniinput_hpc.models import Model
-from omniinput_hpc.tempering.ensembles import Ensemble
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 TARGET_ACCEPTANCE = 0.574
 """Share of accepted moves that tuning aims at: the optimum of the continuous Langevin algorithm
 (Roberts & Rosenthal 1998)."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of exp(scores) of the proposal from x, a site's values cut in blocks.
+
+    Attributes
+    ----------
+    sums : [W, D, n_blocks], of exp(score - largest); see `categorical.block_sums`
+    largest : [W, D], the largest score of a site
+    """
+
+    sums: torch.Tensor
+    largest: torch.Tensor
+
+    def log_sum(self) -> torch.Tensor:
+        """Return ln of each site's sum over values, float64 [W, D]."""
+        return self.sums.sum(dim=-1, dtype=torch.float64).log() + self.largest
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The gradient at x, and what the proposal from there was computed to.
+
+    Attributes
+    ----------
+    gradient : of z at x
+    made_for : beta of the canonical ensemble and the step size that `sums` is of; else None
+    sums : of the proposal from x; None if not computed
+    """
+
+    gradient: Gradient
+    made_for: tuple[float, float] | None = None
+    sums: Sums | None = None
 
 
 class DiscreteLangevin:
@@ -49,23 +85,38 @@ class DiscreteLangevin:
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers with the gradient at x."""
         gradient = self._model.evaluate_again(x, z)
-        return State(x, z, gradient)
+        return State(x, z, Cache(gradient))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once; the cache is the gradient at x."""
-        x, z = state.x, state.z
+        """Move every walker once."""
+        x, z, cached = state.x, state.z, state.cache
         drawn = self._draw_slope(z, stream)
         slope = ensemble.slope(z.double()) if drawn is None else drawn  # [W]
-        x_new, log_forward = self._propose(state.cache, x, slope, stream.uniform(*x.shape))
+        key = None  # only a canonical slope is constant: others change with z, or while learned
+        if isinstance(ensemble, Canonical) and drawn is None and not self._binary:
+            key = (float(ensemble.beta), float(self.tuned[0]))
+        sums = cached.sums
+        if sums is None or key is None or cached.made_for != key:
+            sums = self._sums(cached.gradient, x, slope)
+        x_new, log_forward = self._propose(
+            cached.gradient, sums, x, slope, stream.uniform(*x.shape)
+        )
         z_new, gradient = self._model.evaluate(x_new)
         slope_new = ensemble.slope(z_new.double()) if drawn is None else drawn
-        log_backward = self._log_probability(gradient, x_new, slope_new, x)
+        sums_new = self._sums(gradient, x_new, slope_new)
+        log_backward = self._log_probability(gradient, sums_new, x_new, slope_new, x)
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
+        kept = sums_new
+        if sums_new is not None and sums is not None:
+            kept = Sums(
+                accept(accepted, sums_new.sums, sums.sums),
+                accept(accepted, sums_new.largest, sums.largest),
+            )
         moved = State(
             accept(accepted, x_new, x),
             accept(accepted, z_new, z),
-            gradient.where(accepted, state.cache),
+            Cache(gradient.where(accepted, cached.gradient), key, kept),
         )
         return moved, Info(accepted)
 
@@ -95,37 +146,77 @@ class DiscreteLangevin:
         b = low + (high - low) * float(stream.shared_uniform(1)[0])
         return torch.full(z.shape, b, dtype=torch.float64, device=z.device)
 
+    def _sums(self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor) -> Sums | None:
+        """Return the sums of the proposal from x [W, D], with its gradient; of two values None."""
+        if self._binary:
+            return None
+        parts = [
+            categorical.block_sums(
+                self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
+            )
+            for begin, end in self._model.chunks(x)
+        ]
+        sums, largest = zip(*parts, strict=True)
+        return Sums(torch.cat(sums, dim=1), torch.cat(largest, dim=1))
+
     def _propose(
-        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor, u: torch.Tensor
+        self,
+        gradient: Gradient,
+        sums: Sums | None,
+        x: torch.Tensor,
+        slope: torch.Tensor,
+        u: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x' [W, D] for uniform numbers u [W, D], and ln q(x' | x), float64 [W]."""
         x_new = torch.empty_like(x)
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        for begin, end in self._model.chunks(len(x)):
-            if self._binary:
-                score = self._flip_scores(gradient.rows(begin, end), x[:, begin:end], slope)
-                flips = u[:, begin:end] < score.sigmoid()
-                x_new[:, begin:end] = x[:, begin:end] ^ flips
+        for begin, end in self._model.chunks(x):
+            rows, old, u_part = gradient.rows(begin, end), x[:, begin:end], u[:, begin:end]
+            if sums is None:
+                score = self._flip_scores(rows, old, slope)
+                flips = u_part < score.sigmoid()
+                x_new[:, begin:end] = old ^ flips
                 log_q += log_probability_of_flips(score, flips)
                 continue
-            scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)  # [W, n, V]
-            values = draw(scores, u[:, begin:end])  # [W, n]
-            x_new[:, begin:end] = values
-            log_q += (pick(scores, values) - log_sum(scores)).sum(dim=1)
+
+            def scores_at(
+                index: torch.Tensor, rows: torch.Tensor = rows, old: torch.Tensor = old
+            ) -> torch.Tensor:  # [W * n, m] both
+                index = index.view(*old.shape, -1)
+                return self._scores_at(rows, old, slope, index).flatten(0, 1)
+
+            values, log_sums = draw_by_blocks(
+                sums.sums[:, begin:end].flatten(0, 1),
+                sums.largest[:, begin:end].flatten(),
+                u_part.flatten(),
+                rows.shape[-1],
+                scores_at,
+            )
+            new = values.view(old.shape)
+            x_new[:, begin:end] = new
+            scores = self._scores_at(rows, old, slope, new[..., None])[..., 0]
+            log_q += (scores - log_sums.view(old.shape)).sum(dim=1)
         return x_new, log_q
 
     def _log_probability(
-        self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor, to: torch.Tensor
+        self,
+        gradient: Gradient,
+        sums: Sums | None,
+        x: torch.Tensor,
+        slope: torch.Tensor,
+        to: torch.Tensor,
     ) -> torch.Tensor:
-        """Return ln q(to | x), float64 [W], given the gradient at x."""
+        """Return ln q(to | x), float64 [W], given the gradient at x and the proposal's sums."""
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        for begin, end in self._model.chunks(len(x)):
-            if self._binary:
-                score = self._flip_scores(gradient.rows(begin, end), x[:, begin:end], slope)
-                log_q += log_probability_of_flips(score, x[:, begin:end] != to[:, begin:end])
+        log_sums = None if sums is None else sums.log_sum()  # [W, D]
+        for begin, end in self._model.chunks(x):
+            rows, old, new = gradient.rows(begin, end), x[:, begin:end], to[:, begin:end]
+            if log_sums is None:
+                score = self._flip_scores(rows, old, slope)
+                log_q += log_probability_of_flips(score, old != new)
                 continue
-            scores = self._scores(gradient.rows(begin, end), x[:, begin:end], slope)
-            log_q += (pick(scores, to[:, begin:end]) - log_sum(scores)).sum(dim=1)
+            scores = self._scores_at(rows, old, slope, new[..., None])[..., 0]
+            log_q += (scores - log_sums[:, begin:end]).sum(dim=1)
         return log_q
 
     def _flip_scores(
@@ -148,6 +239,18 @@ class DiscreteLangevin:
             return scores.sub_((values - value.to(rows.dtype)).square_(), alpha=penalty)
         # A bonus for the present value gives the same ratios as a penalty on all others.
         return scores.scatter_(-1, value, penalty)
+
+    def _scores_at(
+        self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor, index: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what `_scores` holds at some values of each site, index [W, n, m]: [W, n, m]."""
+        value = value[..., None]  # [W, n, 1]
+        penalty = 0.5 / float(self.tuned[0])
+        half = (-0.5 * slope).to(rows.dtype)[:, None, None]
+        scores = (rows.gather(-1, index) - rows.gather(-1, value)).mul_(half)
+        if self._ordered:
+            return scores.sub_((index - value).to(rows.dtype).square_(), alpha=penalty)
+        return scores.masked_fill_(index == value, penalty)
 
 
 def log_probability_of_flips(score: torch.Tensor, flips: torch.Tensor) -> torch.Tensor:

@@ -86,7 +86,7 @@ class GibbsWithGradients(Untuned):
         """Return ln of the sum over v of exp(scores), for every site: float64 [W, D]."""
         log_weights = [
             log_sum(self._scores(gradient.rows(begin, end), x[:, begin:end], slope[:, None]))
-            for begin, end in self._model.chunks(len(x))
+            for begin, end in self._model.chunks(x)
         ]
         return torch.cat(log_weights, dim=1)
 

@@ -95,21 +95,17 @@ def main() -> int:
 
     import torch
 
-    from omniinput_hpc.zoo.image_training import train_and_save
+    from omniinput_hpc.zoo.image_training import Task, train_and_save
 
     torch.set_num_threads(args.threads)
     for name in args.models or MODELS:
         begin = time.monotonic()
         recipe = MODELS[name]
-        line = train_and_save(
-            folder=args.output / f"digits-{name}",
-            architecture=Architecture(recipe.architecture, SHAPE, 1, SIZES[recipe.architecture]),
-            training=recipe.training,
-            data=split(digits(0, 1)),
-            papers_accuracy=recipe.papers_accuracy,
-            small=True,
-            seed=args.seed,
-        )
+        size = SIZES[recipe.architecture]
+        architecture = Architecture(recipe.architecture, SHAPE, 1, size)
+        data = split(digits(0, 1))
+        task = Task(architecture, recipe.training, data, "digits", recipe.papers_accuracy)
+        line = train_and_save(task, args.output / f"digits-{name}", args.seed)
         print(f"digits-{name}: {line}; {time.monotonic() - begin:.0f} s", flush=True)
     return 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from sklearn.metrics import roc_auc_score
 from torch.nn import functional as F
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import ImageClassifier
-from omniinput_hpc.config.kernels import GibbsWithGradients
+from omniinput_hpc.config import ImageClassifier, KernelTable
+from omniinput_hpc.config.kernels import DiscreteLangevin, GibbsWithGradients
 from omniinput_hpc.models.images import classifier
 from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
 from omniinput_hpc.models.images.networks import ImageNetwork
@@ -68,6 +68,7 @@ class EnergyEffort:
     rate : the largest learning rate of the one-cycle schedule
     restart_share : share of the chains that restart at random inputs at each step
     output_penalty : weight of the mean of f^2 in the loss, which bounds f's constant and scale
+    all_sites : the chains move all sites at once (discrete Langevin) in place of one
     """
 
     steps: int
@@ -77,55 +78,94 @@ class EnergyEffort:
     rate: float = 1e-3
     restart_share: float = 0.05
     output_penalty: float = 1e-3
+    all_sites: bool = False
 
 
-# small: scikit-learn's digits (240 images); else MNIST 0/1 (12,665) and CIFAR (50,000)
+# How hard to train: "digits" is for scikit-learn's digits (240 images), "full" for all of MNIST 0/1
+# (12,665) and CIFAR (50,000), "cpu" for MNIST 0/1 in minutes of a CPU, also with fewer images.
 EFFORTS = {
-    ("plain", True): Effort(epochs=60, batch=32, rate=2e-3),
-    ("noise", True): Effort(epochs=250, batch=64, rate=2e-3, noise=True),
-    ("plain", False): Effort(epochs=5),
-    ("noise", False): Effort(epochs=20, noise=True),
-    ("shifted", False): Effort(epochs=60, shifted=True),
+    ("plain", "digits"): Effort(epochs=60, batch=32, rate=2e-3),
+    ("noise", "digits"): Effort(epochs=250, batch=64, rate=2e-3, noise=True),
+    ("plain", "full"): Effort(epochs=5),
+    ("noise", "full"): Effort(epochs=20, noise=True),
+    ("shifted", "full"): Effort(epochs=60, shifted=True),
+    ("plain", "cpu"): Effort(epochs=5),
+    ("noise", "cpu"): Effort(epochs=40, batch=32, rate=2e-3, noise=True),
 }
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
 # which then learned to tell chains from data instead of the distribution of the data.
-SMALL_ENERGY_EFFORT = EnergyEffort(
-    steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
-)
-ENERGY_EFFORT = EnergyEffort(steps=50_000, moves=50, rate=2e-4)
+ENERGY_EFFORTS = {
+    "digits": EnergyEffort(
+        steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
+    ),
+    "full": EnergyEffort(steps=50_000, moves=50, rate=2e-4),
+    # f of a digit must come to lie thousands of nats above f of noise, of which there are e^4347
+    # images: at first the rate must be large, and the penalty on f small.
+    "cpu": EnergyEffort(
+        steps=400,
+        moves=5,
+        chains=16,
+        batch=50,
+        rate=4e-3,
+        restart_share=0.005,
+        output_penalty=1e-5,
+        all_sites=True,
+    ),
+}
+RESNET_ON_CPU: dict[str, Any] = {"moves": 10, "rate": 4e-4, "output_penalty": 5e-5}
+"""What differs for a ResNet: its layers multiply, so that at the MLP's rate its outputs diverge."""
 
 
-def train_and_save(
-    folder: Path,
-    architecture: Architecture,
-    training: str,
-    data: tuple[Images, Images],
-    papers_accuracy: float | None,
-    small: bool,
-    seed: int,
-) -> str:
-    """Train one model, save it, and return a line that says what was reached.
+@dataclass(frozen=True)
+class Task:
+    """What is trained, on what, how hard and where.
 
-    Parameters
+    Attributes
     ----------
+    architecture : of the network
     training : "plain", "noise", "shifted" (shifted and mirrored), or "energy"
     data : training and test images; an energy-based model is trained on class 1 alone
+    effort : "digits", "full" or "cpu"; but for "full" weights are kept in half precision
     papers_accuracy : the papers' test accuracy in percent, where they give one
-    small : the data are scikit-learn's digits; the weights are then kept in half precision
+    device : of torch, on which the network is trained; it is evaluated on the CPU
     """
-    train, test = data
-    if training == "energy":
-        effort = SMALL_ENERGY_EFFORT if small else ENERGY_EFFORT
-        network = train_energy_model(architecture, train.only(1), effort, seed, folder.name)
+
+    architecture: Architecture
+    training: str
+    data: tuple[Images, Images]
+    effort: str
+    papers_accuracy: float | None = None
+    device: str = "cpu"
+
+
+def train_and_save(task: Task, folder: Path, seed: int) -> str:
+    """Train one model, save it in a folder, and return a line that says what was reached."""
+    (train, test), half, about = task.data, task.effort != "full", {}
+    if task.training == "energy":
+        effort = ENERGY_EFFORTS[task.effort]
+        if task.effort == "cpu" and task.architecture.name == "resnet":
+            effort = replace(effort, **RESNET_ON_CPU)
+        network, f_samples = train_energy_model(
+            task.architecture, train.only(1), effort, seed, folder.name, task.device
+        )
+        about["mean_log_likelihood_of_its_samples"] = round(f_samples, 3)
     else:
-        network = train_classifier(architecture, train, EFFORTS[training, small], seed, folder.name)
-    save(folder, network, {}, half=small)
+        network = train_classifier(
+            task.architecture,
+            train,
+            EFFORTS[task.training, task.effort],
+            seed,
+            folder.name,
+            task.device,
+        )
+    save(folder, network.cpu(), {}, half)
     # Evaluate the stored weights: half precision may move an image across the decision boundary.
     network = classifier.load(folder)
-    about, line = _evaluate(network, training, test, papers_accuracy)
-    save(folder, network, {"training": training, "seed": seed, **about}, half=small)
-    return line
+    found, line = _evaluate(network, task.training, test, task.papers_accuracy)
+    how = {"training": task.training, "effort": task.effort, "seed": seed}
+    save(folder, network, {**how, "training_images": len(train), **found, **about}, half)
+    return line + "".join(f"; {key} {value}" for key, value in about.items()).replace("_", " ")
 
 
 def _evaluate(
@@ -178,12 +218,17 @@ def shift_and_mirror(
 
 
 def train_classifier(
-    architecture: Architecture, images: Images, effort: Effort, seed: int, name: str
+    architecture: Architecture,
+    images: Images,
+    effort: Effort,
+    seed: int,
+    name: str,
+    device: str = "cpu",
 ) -> ImageNetwork:
     """Train a classifier: binary cross-entropy for one output (of class 1), else cross-entropy."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    network = ImageNetwork(architecture)
+    network = ImageNetwork(architecture).to(device)
     x_all, y_all = torch.from_numpy(images.x.astype(np.int64)), torch.from_numpy(images.y)
     n_batches = math.ceil(len(x_all) / effort.batch)
     training = OneCycle(network, effort.rate, effort.epochs * n_batches, name, decay=1e-2)
@@ -196,7 +241,7 @@ def train_classifier(
                     x = shift_and_mirror(x, architecture, generator)
                 if effort.noise:
                     x = add_noise(x, architecture.shape.n_values, generator)
-                loss = loss_of(network(x), y_all[chosen])
+                loss = loss_of(network(x.to(device)), y_all[chosen].to(device))
                 training.step(loss, MAX_NORM, loss=f"{loss.item():.4f}")
     return network.eval().requires_grad_(False)
 
@@ -233,46 +278,59 @@ def save(folder: Path, network: ImageNetwork, about: dict[str, Any], half: bool)
 
 
 def train_energy_model(
-    architecture: Architecture, images: Images, effort: EnergyEffort, seed: int, name: str
-) -> ImageNetwork:
-    """Train a network whose output is the log-likelihood of images, up to a constant."""
+    architecture: Architecture,
+    images: Images,
+    effort: EnergyEffort,
+    seed: int,
+    name: str,
+    device: str = "cpu",
+) -> tuple[ImageNetwork, float]:
+    """Train a network whose output f is the log-likelihood of images, up to a constant.
+
+    Returned beside it is the mean f of its chains, after ten times as many moves as between two
+    steps: where it is far from the mean f of test images, the model is not that of the data.
+    """
     torch.manual_seed(seed)
-    network = ImageNetwork(architecture)
+    network = ImageNetwork(architecture).to(device)
     training = OneCycle(network, effort.rate, effort.steps, name, decay=1e-2, pct_start=0.1)
-    data = torch.from_numpy(images.x.astype(np.int64))
-    chains = _Chains(network, effort.chains, seed)
+    data = torch.from_numpy(images.x.astype(np.int64)).to(device)
+    chains = _Chains(network, effort, seed, device)
     random = torch.Generator().manual_seed(seed)
     with training.bar:
         for step in range(effort.steps):
             samples = chains.advance(effort.moves, effort.restart_share, step)
-            chosen = torch.randint(len(data), (effort.batch,), generator=random)
+            chosen = torch.randint(len(data), (effort.batch,), generator=random).to(device)
             network.train().requires_grad_(True)
             f_data, f_samples = network(data[chosen])[:, 0], network(samples)[:, 0]
             scale = f_data.square().mean() + f_samples.square().mean()
             loss = f_samples.mean() - f_data.mean() + effort.output_penalty * scale
             means = {"data": f"{f_data.mean():.2f}", "samples": f"{f_samples.mean():.2f}"}
             training.step(loss, MAX_NORM, **means)
-    return network.eval().requires_grad_(False)
+    samples = chains.advance(10 * effort.moves, 0.0, effort.steps)
+    network.eval().requires_grad_(False)
+    return network, float(network(samples).mean())
 
 
 class _Chains:
     """Persistent chains of the model's own distribution, beta = -1 for z = f."""
 
-    def __init__(self, network: ImageNetwork, n: int, seed: int) -> None:
-        self._network, self._seed = network, seed
+    def __init__(self, network: ImageNetwork, effort: EnergyEffort, seed: int, device: str) -> None:
+        self._network, self._seed, self._device = network, seed, torch.device(device)
         shape = network.architecture.shape
         options = ImageClassifier(
             kind="image-classifier", path="(in training)", target="log-likelihood"
         )
         self._model = classifier.ImageClassifier(network.pixels, network.body, shape, options)
-        table = GibbsWithGradients(name="gibbs-with-gradients")
-        self._kernel = kernels.build(table, self._model, n)
-        self._x = self._random(n, 0)
+        table: KernelTable = GibbsWithGradients(name="gibbs-with-gradients")
+        if effort.all_sites:
+            table = DiscreteLangevin(name="discrete-langevin")
+        self._kernel = kernels.build(table, self._model, effort.chains)
+        self._x = self._random(effort.chains, 0)
 
     def _random(self, n: int, step: int) -> torch.Tensor:
         generator = rng.generator(self._seed, "start", step)
         n_values, n_sites = self._model.n_values, self._model.n_sites
-        return torch.from_numpy(generator.integers(n_values, size=(n, n_sites)))
+        return torch.from_numpy(generator.integers(n_values, size=(n, n_sites))).to(self._device)
 
     def advance(self, moves: int, restart_share: float, step: int) -> torch.Tensor:
         """Return the chains, int64 [n, D], after some moves under the network as it is now."""
@@ -283,9 +341,17 @@ class _Chains:
         x[restarted] = self._random(len(restarted), step + 1)
         block = moves * self._kernel.uniforms_per_move
         generator = rng.generator(self._seed, "moves", step)
-        stream = kernels.DeviceStream(generator, torch.device("cpu"), block)
-        state = self._kernel.start(x, self._model.output(x))
+        stream = kernels.DeviceStream(generator, self._device, block)
+        state, accepted = self._kernel.start(x, self._model.output(x)), 0
         for _ in range(moves):
-            state, _ = self._kernel.step(state, Canonical(-1.0), stream)
+            state, info = self._kernel.step(state, Canonical(-1.0), stream)
+            accepted += int(info.accepted.sum())
+        self._tune(moves * n, accepted)
         self._x = state.x.clone()
         return self._x
+
+    def _tune(self, attempted: int, accepted: int) -> None:
+        """Adapt the step size, by no less than at its tenth time: the network goes on changing."""
+        if len(self._kernel.tuned):
+            self._kernel.adapt(np.array([attempted]), np.array([accepted]))
+            self._kernel.tuned = np.minimum(self._kernel.tuned, [np.inf, 10.0])

@@ -1,5 +1,7 @@
 """The discrete-langevin kernel: exact in every ensemble; and wrong variants of it are caught."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.config.kernels import DiscreteLangevin as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import discrete_langevin
-from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
+from omniinput_hpc.kernels.discrete_langevin import Cache, DiscreteLangevin
 from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -48,6 +50,44 @@ def after_a_swap(kernel, x, z):
 def test_transition_matrix_is_exact(ensemble, ordered):
     kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
     check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ensemble", [Canonical(0.5), Gaussian()])
+def test_sites_of_many_values_are_exact(ensemble, ordered, monkeypatch):
+    """Values are drawn by blocks: here of two values in place of 64."""
+    monkeypatch.setattr("omniinput_hpc.kernels.parts.categorical.BLOCK_SIZE", 2)
+    kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
+    check_exact(kernel, COUPLED, ensemble, DRAWS, start=after_a_swap)
+
+
+class Kept(DiscreteLangevin):
+    """A wrong variant: sums are kept when the step size has changed."""
+
+    def step(self, state, ensemble, stream):
+        cache = state.cache
+        if cache.sums is not None:
+            key = (ensemble.beta, float(self.tuned[0]))
+            state = State(state.x, state.z, replace(cache, made_for=key))
+        return super().step(state, ensemble, stream)
+
+
+def moves_after_a_change_of_step_size(make, forget):
+    """Return walkers after two moves, of which the second has another step size."""
+    kernel, x = make(options(), COUPLED, 64), COUPLED.all_inputs()
+    stream = kernels.DeviceStream(np.random.default_rng(3), torch.device("cpu"), 64 * 8)
+    state, _ = kernel.step(kernel.start(x, COUPLED.output(x)), Canonical(2.0), stream)
+    if forget:
+        state = kernel.start(state.x, state.z)
+    kernel.tuned = np.array([2.0, 1.0])
+    moved, _ = kernel.step(state, Canonical(2.0), stream)
+    return moved.x
+
+
+def test_kept_sums_are_those_that_would_be_computed():
+    expected = moves_after_a_change_of_step_size(DiscreteLangevin, forget=True)
+    assert torch.equal(moves_after_a_change_of_step_size(DiscreteLangevin, False), expected)
+    assert not torch.equal(moves_after_a_change_of_step_size(Kept, False), expected)
 
 
 class Binary(CoupledModel):
@@ -108,7 +148,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
         kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
         expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS[:]).matrix()
         with monkeypatch.context() as patch:
-            patch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK_ELEMENTS", 1)
+            patch.setattr("omniinput_hpc.kernels.parts.gradients.CPU_CHUNK_ELEMENTS", 1)
             found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
@@ -204,11 +244,11 @@ class Identity(DiscreteLangevin):
 class WithoutNormalizer(DiscreteLangevin):
     """Only the scores are compared, not what they are divided by."""
 
-    def _propose(self, gradient, x, slope, u):
-        x_new, _ = super()._propose(gradient, x, slope, u)
-        return x_new, self._unnormalized(gradient, x, slope, x_new)
+    def _propose(self, gradient, sums, x, slope, u):
+        x_new, _ = super()._propose(gradient, sums, x, slope, u)
+        return x_new, self._unnormalized(gradient, sums, x, slope, x_new)
 
-    def _unnormalized(self, gradient, x, slope, to):
+    def _unnormalized(self, gradient, sums, x, slope, to):
         return self._scores(gradient.g, x, slope).gather(2, to[..., None]).sum(dim=(1, 2))
 
     _log_probability = _unnormalized
@@ -218,7 +258,7 @@ class WalkersMixed(DiscreteLangevin):
     """The neighbour's gradient is used."""
 
     def start(self, x, z):
-        return State(x, z, Dense(super().start(x, z).cache.g.roll(1, 0)))
+        return State(x, z, Cache(Dense(super().start(x, z).cache.gradient.g.roll(1, 0))))
 
 
 class StaleGradient(DiscreteLangevin):
@@ -226,7 +266,7 @@ class StaleGradient(DiscreteLangevin):
 
     def start(self, x, z):
         self.kept = getattr(self, "kept", None)
-        if self.kept is None or len(self.kept.g) != len(x):
+        if self.kept is None or len(self.kept.gradient.g) != len(x):
             self.kept = super().start(x, z).cache
         return State(x, z, self.kept)
 
@@ -252,8 +292,9 @@ class NoSlopeAtTheNewOutput(DiscreteLangevin):
 class BetaOnOneSide(DiscreteLangevin):
     """The drawn beta is used forward only."""
 
-    def _log_probability(self, gradient, x, slope, to):
-        return super()._log_probability(gradient, x, slope * 0 + 1.0, to)
+    def _log_probability(self, gradient, sums, x, slope, to):
+        one = slope * 0 + 1.0
+        return super()._log_probability(gradient, self._sums(gradient, x, one), x, one, to)
 
 
 @pytest.mark.slow

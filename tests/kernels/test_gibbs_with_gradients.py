@@ -117,7 +117,7 @@ def test_a_chunk_at_a_time_is_the_same(monkeypatch):
     """Of 256 x 3 x 4 numbers, 40 are worked on at once."""
     kernel = GibbsWithGradients(OPTIONS, COUPLED, 64)
     expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
-    monkeypatch.setattr("omniinput_hpc.kernels.parts.gradients.CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr("omniinput_hpc.kernels.parts.gradients.CPU_CHUNK_ELEMENTS", 40)
     found = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS).matrix()
     assert (found == expected).all()
 

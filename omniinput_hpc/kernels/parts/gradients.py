@@ -18,7 +18,9 @@ from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare
 
 CHUNK_ELEMENTS = 1 << 22
-"""Elements of a gradient that are processed at once: 16 MB in float32, whatever V and D."""
+"""Elements of a gradient that a GPU processes at once: 16 MB in float32, whatever V and D."""
+CPU_CHUNK_ELEMENTS = 1 << 20
+"""The same on a CPU: 4 MB stay in its caches, and the allocator keeps them."""
 MAX_DENSE_ELEMENTS = 1 << 24
 """Elements of a gradient above which its factors are kept instead, where a model has them."""
 
@@ -137,8 +139,9 @@ class Differentiable:
         compare(self._model, x, z, z_again)
         return gradient
 
-    def chunks(self, n_walkers: int) -> Iterator[tuple[int, int]]:
-        """Yield (begin, end) of runs of sites whose rows of the gradient are of bounded size."""
-        width = max(1, CHUNK_ELEMENTS // (n_walkers * self._n_values))
+    def chunks(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """Yield (begin, end) of runs of sites of x, [W, D], whose rows are of bounded size."""
+        most = CPU_CHUNK_ELEMENTS if x.is_cpu else CHUNK_ELEMENTS
+        width = max(1, most // (len(x) * self._n_values))
         for begin in range(0, self._n_sites, width):
             yield begin, min(begin + width, self._n_sites)

@@ -1,0 +1,244 @@
+"""The papers' figures and tables made again: unfinished steps are run, and a page is written.
+
+``bash jobscripts/reproduce.sh NAME`` calls it. What there is to make stands in
+inputs/reproduce/plan.toml, the numbers that the papers print in inputs/reproduce/published.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, EXIT_STOPPED, UserError
+from omniinput_hpc.text import duration
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+FOLDER = Path("inputs/reproduce")
+RUNS = Path("runs/reproduce")
+PAGE = "page.html"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a target; its output is kept in a log, from which rows are read.
+
+    Attributes
+    ----------
+    name : of the log
+    command : words, with {python}, {mpirun} and {data} filled in
+    needs_data : whether it is left out where no --data is given
+    """
+
+    name: str
+    command: str
+    needs_data: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one name makes: see inputs/reproduce/plan.toml for the keys."""
+
+    name: str
+    title: str
+    papers: str
+    minutes: float
+    steps: tuple[Step, ...]
+    rows: tuple[Mapping[str, str], ...] = ()
+    pictures: tuple[Mapping[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_plan(folder: Path) -> tuple[dict[str, Target], list[dict[str, Any]]]:
+    """Return the targets by name, and the rows about what needs a GPU, of plan.toml."""
+    with (folder / "plan.toml").open("rb") as file:
+        plan = tomllib.load(file)
+    gpu = plan.pop("gpu", [])
+    targets = {}
+    for name, table in plan.items():
+        steps = tuple(Step(**step) for step in table.pop("steps"))
+        lists = {key: tuple(table.pop(key, ())) for key in ("rows", "pictures", "notes")}
+        targets[name] = Target(name=name, steps=steps, **lists, **table)
+    return targets, gpu
+
+
+def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what can be made here with its time, and what needs a GPU, a line each."""
+    width = max(len(name) for name in targets)
+    lines = ["made on a CPU (minutes on two cores, set-up not counted):"]
+    lines += [
+        f"  {t.name:<{width}}  {t.minutes:4g} min  {t.title} ({t.papers})" for t in targets.values()
+    ]
+    lines.append("needs a GPU (GPU-hours estimated, none was seen; docs/results/scaling.md):")
+    lines += [f"  {row['input']:<32} {row['hours']:>9}  {row['papers']}" for row in gpu]
+    return lines
+
+
+def missing(steps: Sequence[Step], data: str | None) -> list[Step]:
+    """Return the steps that are left out, because they need data that was not given."""
+    return [step for step in steps if step.needs_data and data is None]
+
+
+def make(target: Target, folder: Path, words: Mapping[str, str], data: str | None) -> int:
+    """Run the steps that are not finished, in order; return 0, or the code of the one that failed.
+
+    A step is finished once FOLDER/STEP.done holds its command; its output is in FOLDER/STEP.log.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    left_out = missing(target.steps, data)
+    for step in target.steps:
+        if step in left_out:
+            continue
+        command = step.command.format(**words, data=data or "")
+        done, log = folder / f"{step.name}.done", folder / f"{step.name}.log"
+        if done.is_file() and done.read_text(encoding="utf-8").splitlines()[:1] == [command]:
+            print(f"finished before: {step.name}", flush=True)
+            continue
+        print(f"+ {command}", flush=True)
+        begin = time.monotonic()
+        code = _run(shlex.split(command), log)
+        if code:
+            if code == EXIT_STOPPED:
+                print("stopped early, all is saved; the same command resumes", flush=True)
+            else:
+                print(f"{step.name} failed with code {code}; its output is in {log}", flush=True)
+            return code
+        seconds = time.monotonic() - begin
+        done.write_text(f"{command}\n{seconds:.1f}\n", encoding="utf-8")
+        print(f"  {step.name}: {duration(seconds)}", flush=True)
+    if left_out:
+        names = ", ".join(step.name for step in left_out)
+        print(f"left out, since no --data FOLDER with MNIST's IDX files was given: {names}")
+    return EXIT_COMPLETE
+
+
+def _run(command: Sequence[str], log: Path) -> int:
+    """Run a command, its output going to a log that replaces an older one; return its code."""
+    with log.open("wb") as file:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            file.write(f"{command[0]}: {error.strerror}\n".encode())
+            return 127
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def ours(row: Mapping[str, str], folder: Path) -> str:
+    """Return what a row's pattern finds in its step's log: its groups, or "-" if nothing."""
+    log = folder / f"{row['step']}.log"
+    if not log.is_file():
+        return "-"
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = re.search(row["find"], text, re.MULTILINE)
+    return " ".join(part for part in found.groups() if part) if found else "-"
+
+
+def published(row: Mapping[str, str], numbers: Mapping[str, Any]) -> str:
+    """Return the number that a row's dotted key names, "-" where the papers print none."""
+    if "published" not in row:
+        return "-"
+    value: Any = numbers
+    for key in row["published"].split("."):
+        value = value[key]
+    return str(value)
+
+
+def write_page(target: Target, folder: Path, numbers: Mapping[str, Any], data: str | None) -> Path:
+    """Write FOLDER/page.html: ours beside the published numbers, pictures, commands and times."""
+    from omniinput_hpc.report.page import page, render
+
+    rows = [
+        (row["what"], ours(row, folder), published(row, numbers), row.get("why", ""))
+        for row in target.rows
+    ]
+    notes = list(target.notes)
+    if left_out := missing(target.steps, data):
+        notes.append(
+            "No --data FOLDER was given, so these steps were left out: "
+            + ", ".join(step.name for step in left_out)
+        )
+    part = render(
+        "reproduce.html",
+        papers=target.papers,
+        rows=rows,
+        notes=notes,
+        steps=[_about(step, folder) for step in target.steps],
+        pictures=[p for p in map(_picture, target.pictures) if p],
+    )
+    path = folder / PAGE
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(page(target.title, [part]), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def _about(step: Step, folder: Path) -> tuple[str, str, str]:
+    done = folder / f"{step.name}.done"
+    if not done.is_file():
+        return step.name, step.command, "not made"
+    command, seconds = done.read_text(encoding="utf-8").splitlines()[:2]
+    return step.name, command, duration(float(seconds))
+
+
+def _picture(picture: Mapping[str, str]) -> tuple[Markup, str] | None:
+    """Return a picture's address in the page, its bytes included, and its caption."""
+    from markupsafe import Markup
+
+    path = Path(picture["file"])
+    if not path.is_file():
+        return None
+    content = base64.b64encode(path.read_bytes()).decode()
+    return Markup(f"data:image/png;base64,{content}"), picture["caption"]
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(prog="reproduce.sh", description=__doc__, allow_abbrev=False)
+    parser.add_argument("name", nargs="?", help="what to make; without it the list is printed")
+    parser.add_argument("--list", action="store_true", help="print what can be made")
+    parser.add_argument("--data", help="folder of MNIST's IDX files, for tables on test sets")
+    parser.add_argument("--plan", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=Path, default=RUNS, help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    targets, gpu = read_plan(args.plan)
+    if args.list or args.name is None:
+        print("\n".join(listing(targets, gpu)))
+        return EXIT_COMPLETE
+    if args.name not in targets:
+        raise UserError(f"{args.name}: not one of {', '.join(targets)}; --list says what each is")
+    if args.data is not None and not Path(args.data).is_dir():
+        raise UserError(f"--data {args.data}: no such folder")
+    target, folder = targets[args.name], args.runs / args.name
+    words = {"python": sys.executable, "mpirun": os.environ.get("OMNIINPUT_MPIRUN", "mpirun -n 2")}
+    data = None if args.data is None else shlex.quote(args.data)
+    code = make(target, folder, words, data)
+    with (args.plan / "published.toml").open("rb") as file:
+        path = write_page(target, folder, tomllib.load(file), data)
+    print(path)
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line of jobscripts/reproduce.sh: 0 done, 2 bad input, or the failed step's code."""
+    try:
+        return _main(arguments)
+    except UserError as error:
+        print(f"reproduce.sh: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,128 @@
+"""jobscripts/reproduce.sh: steps are made once, failures and missing data are told; the page."""
+
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from run_tools import ROOT, environment
+
+from omniinput_hpc.report import reproduce
+
+PLAN = """
+[tiny]
+title = "A tiny <target>"
+papers = "S0 Table 1"
+minutes = 0.1
+steps = [
+    {{ name = "first", command = "sh -c 'echo run >> {counter}; echo AUPR 0.25'" }},
+    {{ name = "second", command = "sh -c 'test -e {gate}; code=$?; echo late 7; exit $code'" }},
+    {{ name = "sets", command = "echo {{data}} 12.5", needs_data = true }},
+]
+rows = [
+    {{ what = "area", step = "first", find = "AUPR (.*)", published = "table.cnn", why = "x" }},
+    {{ what = "sets", step = "sets", find = ' ([\\d.]+)' }},
+    {{ what = "absent", step = "first", find = 'AUROC (\\d+)' }},
+]
+pictures = [
+    {{ file = "{picture}", caption = "a picture" }},
+    {{ file = "none.png", caption = "gone" }},
+]
+
+[[gpu]]
+input = "inputs/olmo7b.toml"
+hours = "41"
+papers = "S0 Fig. 7"
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    text = PLAN.format(
+        counter=tmp_path / "counter", gate=tmp_path / "gate", picture=tmp_path / "picture.png"
+    )
+    (folder / "plan.toml").write_text(text)
+    (folder / "published.toml").write_text("[table]\ncnn = 99.81\n")
+    return folder
+
+
+def call(plan, tmp_path, *words):
+    return reproduce.main([*words, "--plan", str(plan), "--runs", str(tmp_path / "runs")])
+
+
+def test_a_finished_step_is_not_made_again_and_a_failed_one_is(plan, tmp_path, capsys):
+    assert call(plan, tmp_path, "tiny") == 1
+    assert "second failed with code 1" in capsys.readouterr().out
+    (tmp_path / "gate").touch()
+    assert call(plan, tmp_path, "tiny") == 0
+    out = capsys.readouterr().out
+    assert "finished before: first" in out and "finished before: second" not in out
+    assert "no --data FOLDER with MNIST's IDX files was given: sets" in out
+    assert (tmp_path / "counter").read_text() == "run\n"
+    assert call(plan, tmp_path, "tiny", "--data", str(tmp_path)) == 0
+    assert (tmp_path / "counter").read_text() == "run\n"
+    assert (tmp_path / "runs/tiny/sets.log").read_text() == f"{tmp_path} 12.5\n"
+
+
+def test_a_changed_command_is_made_again(plan, tmp_path):
+    (tmp_path / "gate").touch()
+    assert call(plan, tmp_path, "tiny") == 0
+    file = plan / "plan.toml"
+    file.write_text(file.read_text().replace("AUPR 0.25", "AUPR 0.75"))
+    assert call(plan, tmp_path, "tiny") == 0
+    assert (tmp_path / "counter").read_text() == "run\nrun\n"
+    assert "0.75" in (tmp_path / "runs/tiny/page.html").read_text()
+
+
+def test_the_page_sets_ours_beside_the_published_numbers(plan, tmp_path):
+    (tmp_path / "gate").touch()
+    assert call(plan, tmp_path, "tiny") == 0
+    page = (tmp_path / "runs/tiny/page.html").read_text()
+    assert "A tiny &lt;target&gt;" in page
+    cells = "".join(page.split())
+    assert "<td>area</td><td>0.25</td><td>99.81</td><td>x</td>" in cells
+    assert "<td>absent</td><td>-</td><td>-</td>" in cells
+    assert "these steps were left out: sets" in page
+    assert page.count("data:image/png;base64,iVBORw==") == 1 and "gone" not in page
+
+
+def test_stopping_early_is_handed_on(plan, tmp_path, capsys):
+    file = plan / "plan.toml"
+    file.write_text(file.read_text().replace("echo AUPR 0.25", "exit 75"))
+    assert call(plan, tmp_path, "tiny") == 75
+    assert "the same command resumes" in capsys.readouterr().out
+
+
+def test_mistakes_are_told(plan, tmp_path, capsys):
+    assert call(plan, tmp_path, "tiney") == 2
+    assert "tiney: not one of tiny" in capsys.readouterr().err
+    assert call(plan, tmp_path, "tiny", "--data", str(tmp_path / "nowhere")) == 2
+    assert "nowhere: no such folder" in capsys.readouterr().err
+
+
+def test_the_list_names_all_targets_and_what_needs_a_gpu():
+    command = ["bash", str(ROOT / "jobscripts/reproduce.sh"), "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    for word in ("toy ", "mnist ", "english ", "smollm2 ", "inputs/olmo7b.toml", "41"):
+        assert word in done.stdout
+
+
+def test_the_plan_names_what_exists():
+    targets, gpu = reproduce.read_plan(ROOT / reproduce.FOLDER)
+    numbers = tomllib.loads((ROOT / reproduce.FOLDER / "published.toml").read_text())
+    for target in targets.values():
+        names = {step.name for step in target.steps}
+        assert len(names) == len(target.steps)
+        for row in target.rows:
+            assert row["step"] in names
+            assert reproduce.published(row, numbers)
+        for step in target.steps:
+            words = shlex.split(step.command.format(python="python", mpirun="mpirun", data="D"))
+            files = [w for w in words if w.startswith(("inputs/", "analysis/"))]
+            assert [w for w in files if not Path(ROOT, w).exists() and "smollm2" not in w] == []
+    assert [row["input"] for row in gpu if not Path(ROOT, row["input"]).is_file()] == []

@@ -1,0 +1,49 @@
+"""Judges of pictures of digits: they tell 1s from other digits and from noise."""
+
+import numpy as np
+
+from omniinput_hpc.zoo import mnist_judges
+
+
+def small_digits(*labels):
+    return mnist_judges.digits_scaled_up(*labels).reshape(-1, 784)
+
+
+def test_the_prototypes_are_a_hundred_of_each_digit():
+    known = mnist_judges.prototypes()
+    assert np.bincount(known.y).tolist() == [100] * 10
+    assert mnist_judges.pictures_of_ones().shape == (100, 28, 28)
+
+
+def test_ones_are_told_from_other_digits_and_noise():
+    known = mnist_judges.prototypes()
+    noise = mnist_judges.uniform_noise(200).reshape(-1, 784)
+    for judge in (mnist_judges.looks_like_one, mnist_judges.nearest_are_ones):
+        assert judge(known.only(1).x).mean() > 0.95
+        assert judge(known.only(0, 2, 3, 4, 5, 6, 7, 8, 9).x).mean() < 0.05
+        assert judge(255 - known.only(1).x).mean() < 0.9  # black on white is less so
+    assert mnist_judges.looks_like_one(noise).max() == 0
+    assert mnist_judges.nearest_are_ones(noise).mean() < 0.3
+
+
+def test_a_shaken_one_is_still_one():
+    ones = mnist_judges.prototypes().only(1).x.astype(int)
+    shaken = np.clip(ones + np.random.default_rng(1).integers(-40, 41, ones.shape), 0, 255)
+    assert mnist_judges.looks_like_one(shaken).mean() > 0.9
+
+
+def test_prototypes_are_written_as_they_are_read(tmp_path, monkeypatch):
+    known = mnist_judges.prototypes()
+    mnist_judges.write_prototypes(known, tmp_path)
+    for file in mnist_judges.FOLDER.glob("*.gz"):
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+
+
+def test_the_sets_are_pictures_that_repeat(tmp_path):
+    files = mnist_judges.write_sets(tmp_path)
+    for file in files:
+        pictures = np.load(file)
+        assert pictures.shape[1:] == (28, 28) and pictures.dtype == np.uint8
+    assert np.array_equal(np.load(files[0]), mnist_judges.uniform_noise())
+    zero = mnist_judges.digits_scaled_up(0)
+    assert zero[:, :2].max() == 0 and zero.max() == 255
