@@ -1,6 +1,6 @@
 r"""Outputs of given data, and the traditional evaluation on it: AUPR, AUROC and FPR95.
 
-The positives stay the same, the negatives vary (OmniInput, Tables 1 to 3; Liu et al. 2023,
+The positives stay the same, the negatives vary (OmniInput, Tables 1 to 3; S2 of docs/papers.md,
 Table 1)::
 
     python -m omniinput_hpc.test_sets inputs/cnn-mnist.toml --positives mnist:FOLDER:1 \

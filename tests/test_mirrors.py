@@ -29,6 +29,7 @@ TESTED_ELSEWHERE = {
     },
     "cli/verbs": {
         "analysis/test_scripts.py": ["precision_recall", "reweight"],
+        "analysis/test_changes_script.py": ["changes"],
         "analysis/test_diagnose.py": ["diagnose"],
         "analysis/test_two_model_scripts.py": ["compare", "normalize"],
         "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
@@ -77,6 +78,7 @@ TESTED_ELSEWHERE = {
     },
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
+        "analysis/test_changes_script.py": ["changes"],
         "analysis/test_scripts.py": ["density"],
         "analysis/test_two_model_scripts.py": ["comparison"],
         "analysis/test_diagnose.py": ["diagnosis"],
@@ -87,6 +89,7 @@ TESTED_ELSEWHERE = {
     "pilot": {"test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
+        "analysis/test_changes_script.py": ["changes"],
         "analysis/test_two_model_scripts.py": ["comparison"],
         "analysis/test_score_scripts.py": ["curves"],
     },

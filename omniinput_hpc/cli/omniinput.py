@@ -81,6 +81,7 @@ GROUPS = {
     "Two models or more": {
         "compare": Verb("precision-recall curves of models, or two runs of one model"),
         "normalize": Verb("the densities of two models on one scale"),
+        "changes": Verb("what another model says of a run's independent draws"),
     },
 }  # fmt: skip
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}

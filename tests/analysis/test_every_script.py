@@ -33,8 +33,11 @@ ARGUMENTS = {
     "compare.py": ["other.h5", "RUN"],
     "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
+    "changes.py": ["RUN", "good.rescored.other.h5"],
 }  # fmt: skip
 """Of scripts that want more than the run file; a script that is missing here gets that alone."""
+OTHERS = {"normalize.py", "changes.py"}
+"""Those that want another model's outputs."""
 STATES = {
     "missing": "missing.h5",
     "empty": "empty.h5",
@@ -99,11 +102,11 @@ def test_one_round_gives_results_or_a_plain_message(script, call):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [s for s in SCRIPTS if s != "normalize.py"])
+@pytest.mark.parametrize("script", [s for s in SCRIPTS if s not in OTHERS])
 def test_the_good_run_is_good(script, call):
     """The states above fail for what they are, not for the arguments.
 
-    (normalize.py wants another model's outputs, too: see test_two_model_scripts.)
+    (Two want another model's outputs, too: see test_two_model_scripts, test_changes_script.)
     """
     code, out, err, results = call(script, "good.h5")
     assert (code, err) == (0, "") and results and out

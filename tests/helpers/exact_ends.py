@@ -6,7 +6,9 @@ At beta = 0 inputs are uniform; at beta = m they are the model's own texts. With
     .venv/bin/python tests/helpers/exact_ends.py inputs/english-25.toml --betas 0 24
 
 prints Kolmogorov and Smirnov's p at both ends, for effectively independent samples, and, for
-comparison, that of the chains' other end. Further arguments (--set ...) are the program's.
+comparison, that of the chains' other end. Of each end 4,000 inputs are drawn anew (``--drawn N``);
+with ``--draws RUN.h5`` they are those of an ancestral run of the model that has both ends on its
+ladder. Further arguments (--set ...) are the program's.
 """
 
 from __future__ import annotations
@@ -57,16 +59,30 @@ def config_of(run):
     return input_file.parse(tomli_w.dumps(run.config), str(run.path))
 
 
-def compare(path, seed=1, n_drawn=4000):
-    """Return {end: (effective samples, p, p of the other end's outputs)} of a run file."""
+def drawn_before(path, beta, fingerprint):
+    """Return z, float64 [n], of an ancestral run's draws at one of its temperatures."""
+    with open_run(path) as run:
+        assert run.samples_log_q() is not None, f"{path} holds chains, not independent draws"
+        assert run.fingerprint == fingerprint, f"{path} is of another model"
+        return run.samples_z()[:, run.beta_k.tolist().index(beta)].ravel().astype(np.float64)
+
+
+def compare(path, seed=1, n_drawn=4000, draws=None):
+    """Return {end: (effective samples, p, p of the other end's outputs)} of a run file.
+
+    n_drawn : inputs drawn from each end; with `draws`, an ancestral run's, none are
+    """
     with open_run(path) as run:
         model = models.build(config_of(run), "cpu")
         m = model.n_sites - model.predicted_from
-        beta_k = run.beta_k.tolist()
+        beta_k, fingerprint = run.beta_k.tolist(), run.fingerprint
         chains = {beta: thinned(run, beta_k.index(beta)) for beta in (0.0, float(m))}
     found = {}
     for beta, z in chains.items():
-        exact = drawn(model, n_drawn, seed, beta > 0)
+        if draws is None:
+            exact = drawn(model, n_drawn, seed, beta > 0)
+        else:
+            exact = drawn_before(draws, beta, fingerprint)
         other = next(series for b, series in chains.items() if b != beta)
         found[beta] = (len(z), ks_2samp(z, exact).pvalue, ks_2samp(other, exact).pvalue)
     return found
@@ -84,11 +100,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("input", type=Path)
     parser.add_argument("--betas", type=float, nargs="+", required=True)
+    parser.add_argument("--drawn", type=int, default=4000, help="inputs drawn from each end")
+    parser.add_argument("--draws", type=Path, help="an ancestral run, in place of drawing")
     arguments, words = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.h5"
         sample(arguments.input, path, arguments.betas, words)
-        for beta, (n, p, p_other) in compare(path).items():
+        found = compare(path, n_drawn=arguments.drawn, draws=arguments.draws)
+        for beta, (n, p, p_other) in found.items():
             print(f"beta {beta:g}: {n} effective samples, p = {p:.3f} (other end: {p_other:.1e})")
 
 

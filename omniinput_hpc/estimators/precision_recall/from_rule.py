@@ -276,6 +276,21 @@ def rule_curve(
     return curves.build_curve(density.edges, used_b, side, values, means, errors, recall_range)
 
 
+def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Range) -> FloatArray:
+    """Return the AUPR of a `rule_curve` over `ends` without each group of lanes, float64 [G].
+
+    A replicate that does not reach an end has its outermost precision up to it.
+    """
+    bins = np.sort(curve.bin_t)
+    used_b = np.isin(np.arange(len(density.count_b)), bins)
+    r_jb = _without_each(sums, density.z_b, used_b)
+    return curves.areas(
+        *_points(curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], curve.side)),
+        ends,
+        continued=True,
+    )
+
+
 def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatArray:
     """Return the mean scores without each group of lanes, [G, B]; NaN where there is but one."""
     n_groups = len(sums.weight_gb)

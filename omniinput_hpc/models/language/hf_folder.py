@@ -25,10 +25,22 @@ _BLOCK = 1 << 22
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 DOWNLOADED_FILES = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
 """The files of a hub's model that are used here."""
+
+
+def _changed(name: str, how: str, option: str) -> str:
+    """Return the command that makes inputs/models/NAME-HOW from inputs/models/NAME."""
+    folder = f"inputs/models/{name}"
+    command = f"python -m omniinput_hpc.zoo.changed_weights {folder} --{option}"
+    return f"{command} --output {folder}-{how}"
+
+
 MADE_BY = {
     "distilbert-sst2": "python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER",
     "english": "python -m omniinput_hpc.zoo.english",
     "smollm2-135m": "python -m omniinput_hpc.zoo.smollm2",
+    "smollm2-135m-bfloat16": _changed("smollm2-135m", "bfloat16", "bfloat16"),
+    "smollm2-135m-noise-1": _changed("smollm2-135m", "noise-1", "noise 0.01"),
+    "smollm2-135m-noise-5": _changed("smollm2-135m", "noise-5", "noise 0.05"),
     "toy": "python -m omniinput_hpc.zoo.toy",
 }
 """The commands that make the folders of inputs/models."""

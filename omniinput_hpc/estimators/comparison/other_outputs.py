@@ -1,0 +1,321 @@
+"""What another model says of a run's independent draws: how its outputs differ, and its density.
+
+An ancestral run's draws x have known probabilities q_k(x), whatever number is then assigned to x.
+With v(x) = 1 / sum_k n_k q_k(x), the sum of v over the draws that another model gives an output
+z' in a bin is an unbiased estimate of how many inputs it puts there: its density, without a run
+of its own. Both densities are of the same draws and lanes, so that in their difference most of the
+errors cancels; the jackknife leaves the same group out of both. The farther apart the two models
+are, the more uneven the weights: log Z'(0) - log Z'(m) = m ln V of a language model shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
+from omniinput_hpc.estimators.precision_recall.curves import (
+    Curve,
+    Range,
+    Side,
+    area,
+    asked_range,
+    common_range,
+    curve_range,
+)
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    Rule,
+    ScoreSums,
+    areas_without_each,
+    rule_curve,
+    sum_scores,
+)
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.histogram import bin_of, lane_groups
+
+
+class WithOutputs:
+    """The first rounds of an ancestral run with other outputs of its draws: a `RunData`.
+
+    Parameters
+    ----------
+    run : an ancestral run
+    z_rks : float32 [R, K, S], the outputs of its recorded draws in the first R rounds
+    config, fingerprint : of the model that they are of; the run's own ladder and bins stay
+
+    Raises
+    ------
+    EstimateError
+        The run holds chains, or not every draw was recorded.
+    """
+
+    rounds_per_block = 1
+
+    def __init__(
+        self, run: RunData, z_rks: NDArray[np.float32], config: dict[str, Any], fingerprint: str
+    ) -> None:
+        if run.samples_log_q() is None:
+            raise EstimateError(
+                f"{run.path} holds chains, whose samples have no known probabilities: only the "
+                'draws of an ancestral run (sampler.method = "ancestral") can be given another '
+                "model's outputs; compare.py and normalize.py compare two runs"
+            )
+        moves = run.counts_kb().sum() + run.outside_k2().sum()
+        if moves != run.rounds * run.samples_per_round * len(run.beta_k):
+            raise EstimateError(f"{run.path}: not every draw was recorded as a sample")
+        self._run, self._z_rks = run, z_rks
+        self.config, self.fingerprint = config, fingerprint
+        self.path, self.created, self.walkers = run.path, run.created, run.walkers
+        self.n_values, self.n_sites = run.n_values, run.n_sites
+        self.rounds = self.rounds_planned = len(z_rks)
+        self.samples_per_round, self.beta_k = run.samples_per_round, run.beta_k
+        self.edges, self.model_beta, self.cold_starts = run.edges, run.model_beta, run.cold_starts
+        n_bins = len(run.edges) - 1
+        self._place_rks = bin_of(z_rks.astype(np.float64), run.edges).clip(-1, n_bins) + 1
+
+    def _counts(self, rounds: slice) -> IntArray:
+        """Return counts below, in and above the bins of some rounds, int64 [K, B + 2]."""
+        n_places = len(self.edges) + 1
+        return np.array(
+            [
+                np.bincount(place.ravel(), minlength=n_places)
+                for place in np.swapaxes(self._place_rks[rounds], 0, 1)
+            ]
+        )
+
+    def round_trips_v(self) -> IntArray:
+        """Return zeros: draws do not travel."""
+        return self._run.round_trips_v()
+
+    def swaps_k2(self) -> IntArray:
+        """Return zeros: draws are not swapped."""
+        return self._run.swaps_k2()
+
+    def log_weight_kb(self) -> FloatArray:
+        """Return the run's own."""
+        return self._run.log_weight_kb()
+
+    def kappa_k(self) -> FloatArray:
+        """Return the run's own."""
+        return self._run.kappa_k()
+
+    def z0_k(self) -> FloatArray:
+        """Return the run's own."""
+        return self._run.z0_k()
+
+    def counts_kb(self) -> IntArray:
+        """Return the histogram of the outputs, int64 [K, B]."""
+        return self._counts(slice(None))[:, 1:-1]
+
+    def counts_nkb(self, n_blocks: int) -> IntArray:
+        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B]."""
+        length = self.rounds // n_blocks
+        first = self.rounds - length * n_blocks
+        begins = range(first, self.rounds, max(length, 1))
+        return np.array([self._counts(slice(r, r + length))[:, 1:-1] for r in begins])
+
+    def outside_k2(self) -> IntArray:
+        """Return the counts below and above the bins, int64 [K, 2]."""
+        return self._counts(slice(None))[:, [0, -1]]
+
+    def lane_counts_kgb(self) -> IntArray:
+        """Return the histogram per group of lanes, int64 [K, G, B]."""
+        group_w = lane_groups(self.walkers)
+        n_groups, n_places = int(group_w[-1]) + 1, len(self.edges) + 1
+        cell_rks = np.resize(group_w, self.samples_per_round) * n_places + self._place_rks
+        counts = [
+            np.bincount(cell.ravel(), minlength=n_groups * n_places)
+            for cell in np.swapaxes(cell_rks, 0, 1)
+        ]
+        return np.reshape(counts, (-1, n_groups, n_places))[:, :, 1:-1]
+
+    def z_sum_kb(self) -> FloatArray:
+        """Return the sum of the outputs over each bin's counts, float64 [K, B]."""
+        n_places, z_rks = len(self.edges) + 1, self._z_rks.astype(np.float64)
+        sums = [
+            np.bincount(self._place_rks[:, k].ravel(), z_rks[:, k].ravel(), n_places)
+            for k in range(len(self.beta_k))
+        ]
+        return np.array(sums, dtype=np.float64)[:, 1:-1]
+
+    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield x [K, S, D] and the other z [K, S] of each round."""
+        for (x_ksd, _), z_ks in zip(self._run.samples(), self._z_rks, strict=False):
+            yield x_ksd, z_ks
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Return the outputs of some rounds and rungs, float32 [R, K, S]."""
+        return self._z_rks[rounds, rungs]
+
+    def samples_log_q(self) -> Iterator[FloatArray] | None:
+        """Yield log q_j(x) [K, S, J] of each round: what the run drew by."""
+        log_q = self._run.samples_log_q()
+        return None if log_q is None else islice(log_q, self.rounds)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """z' - z of a run's draws, z' being another model's outputs.
+
+    Attributes
+    ----------
+    edges : float64 [B + 1], of z
+    draws_b : int64 [B]
+    effective_b : float64 [B], the equal draws that they are worth
+    mean_b, error_b : float64 [B], mean over all inputs of a bin and its standard error; NaN in
+        bins without draws
+    sd_b : float64 [B], standard deviation over all inputs of a bin
+    z_k, mean_k, error_k, sd_k : float64 [K], mean z, and the same of each rung's own distribution
+    """
+
+    edges: FloatArray
+    draws_b: IntArray
+    effective_b: FloatArray
+    mean_b: FloatArray
+    error_b: FloatArray
+    sd_b: FloatArray
+    z_k: FloatArray
+    mean_k: FloatArray
+    error_k: FloatArray
+    sd_k: FloatArray
+
+
+def changes(
+    density: Density, run: RunData, other_rks: NDArray[np.float32], edges: FloatArray
+) -> Changes:
+    """Return how another model's outputs of an ancestral run's draws differ from its own.
+
+    Means over a bin's inputs weigh each draw by v = 1 / sum_k n_k q_k(x); errors leave out a group
+    of lanes. Means over a rung's distribution weigh its draws equally.
+
+    Parameters
+    ----------
+    density, run : an ancestral run's
+    other_rks : float32 [R, K, S], z' of all its draws
+    edges : float64 [B + 1], of bins of z, which need not be the run's
+    """
+    z_rks = run.samples_z().astype(np.float64)
+    d_rks = other_rks.astype(np.float64) - z_rks
+    log_q = run.samples_log_q()
+    assert log_q is not None  # see WithOutputs
+    n_bins, n_groups = len(edges) - 1, len(density.lanes_g)
+    log_v_i = np.concatenate(
+        [
+            -density.log_mixture(z_ks.ravel(), q_ksj.reshape(z_ks.size, -1))
+            for z_ks, q_ksj in zip(z_rks, log_q, strict=True)
+        ]
+    )
+    lane_s = np.arange(z_rks.shape[2]) % run.walkers
+    group_i = np.broadcast_to(density.parts[0].group_w[lane_s], z_rks.shape).ravel()
+    bin_i = bin_of(z_rks.ravel(), edges)
+    inside = (bin_i >= 0) & (bin_i < n_bins)
+    bin_i, log_v_i, d_i = bin_i[inside], log_v_i[inside], d_rks.ravel()[inside]
+    largest_b = np.full(n_bins, -np.inf)
+    np.maximum.at(largest_b, bin_i, log_v_i)
+    v_i = np.exp(log_v_i - largest_b[bin_i])
+    cell_i = group_i[inside] * n_bins + bin_i
+
+    def sums(value_i: FloatArray) -> FloatArray:
+        total = np.bincount(cell_i, value_i, n_groups * n_bins)
+        return np.asarray(total, dtype=np.float64).reshape(n_groups, n_bins)
+
+    v_gb, vd_gb, v2_gb = sums(v_i), sums(v_i * d_i), sums(v_i**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_b = vd_gb.sum(axis=0) / v_gb.sum(axis=0)
+        mean_jb = (vd_gb.sum(axis=0) - vd_gb) / (v_gb.sum(axis=0) - v_gb)
+        square_gb = sums(v_i * (d_i - mean_b[bin_i]) ** 2)
+        sd_b = np.sqrt(square_gb.sum(axis=0) / v_gb.sum(axis=0))
+        effective_b = np.nan_to_num(v_gb.sum(axis=0) ** 2 / v2_gb.sum(axis=0))
+    d_kn = np.swapaxes(d_rks, 0, 1).reshape(z_rks.shape[1], -1)
+    sd_k = d_kn.std(axis=1, ddof=1)
+    return Changes(
+        edges=edges,
+        draws_b=np.bincount(bin_i, minlength=n_bins),
+        effective_b=effective_b,
+        mean_b=mean_b,
+        error_b=jackknife_error(mean_b, mean_jb, density.lanes_g),
+        sd_b=sd_b,
+        z_k=z_rks.mean(axis=(0, 2)),
+        mean_k=d_kn.mean(axis=1),
+        error_k=sd_k / np.sqrt(d_kn.shape[1]),
+        sd_k=sd_k,
+    )
+
+
+def log_g_change(own: Density, other: Density) -> tuple[FloatArray, FloatArray]:
+    """Return log g' - log g of each bin and its standard error, float64 [B]; NaN where one is 0.
+
+    Both densities are of the same draws: the jackknife leaves the same lanes out of both.
+    """
+    both_b = (own.count_b > 0) & (other.count_b > 0)
+    with np.errstate(invalid="ignore"):
+        change_b = np.where(both_b, other.log_g_b - own.log_g_b, np.nan)
+        change_jb = other.log_g_jb - own.log_g_jb
+    return change_b, jackknife_error(change_b, change_jb, own.lanes_g)
+
+
+@dataclass(frozen=True)
+class AuprChange:
+    """Two models' AUPRs over the log recall that both reach, by one rule and the same draws.
+
+    Attributes
+    ----------
+    lower, upper : float, of ln recall
+    own, other : float
+    change : Interval, other minus own
+    """
+
+    lower: float
+    upper: float
+    own: float
+    other: float
+    change: Interval
+
+
+def aupr_change(
+    runs: tuple[RunData, RunData],
+    densities: tuple[Density, Density],
+    rule: Rule,
+    side: Side,
+    asked: Range | None = None,
+) -> AuprChange:
+    """Return how the AUPR by a rule changes; runs and densities are of the same draws.
+
+    `asked` is the range of log recall, by default the one that both curves reach in bins of enough
+    inputs. All bins with counts are taken: else the curves would begin at different bins, where the
+    one or the other model has enough, and differ for that alone.
+
+    Raises
+    ------
+    EstimateError
+        The two curves share no range of log recall, or do not reach all of what was asked.
+    """
+    found: list[tuple[Density, ScoreSums, Curve]] = []
+    ranges: list[Range] = []
+    for run, density in zip(runs, densities, strict=True):
+        sums = sum_scores(run, density, rule)
+        well_known = rule_curve(density, sums, side)
+        ranges.append(curve_range(well_known.precision_t, well_known.log_recall_t))
+        curve = rule_curve(density, sums, side, whole=True)
+        if asked is not None:
+            ranges[-1] = asked_range(curve.precision_t, curve.log_recall_t, asked)
+        found.append((density, sums, curve))
+    ends = common_range(*ranges)
+    if not ends[1] > ends[0]:
+        raise EstimateError("the two curves share no range of ln recall: the AUPRs have no change")
+    own, other = (area(c.precision_t, c.log_recall_t, *ends) for _, _, c in found)
+    own_j, other_j = (areas_without_each(*parts, ends) for parts in found)
+    lanes_g = densities[0].lanes_g
+    error = jackknife_error(other - own, other_j - own_j, lanes_g)
+    half = t_quantile(len(lanes_g)) * error
+    value = np.asarray(other - own)
+    return AuprChange(*ends, own, other, Interval(value, value - half, value + half, error))

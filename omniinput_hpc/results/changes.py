@@ -1,0 +1,169 @@
+"""Another model's outputs of a run's draws, read from the side file, and what they change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.comparison.other_outputs import (
+    AuprChange,
+    Changes,
+    WithOutputs,
+    aupr_change,
+    changes,
+    log_g_change,
+)
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.known_ratio import describe
+from omniinput_hpc.estimators.precision_recall.curves import Range, Side
+from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
+from omniinput_hpc.estimators.run_data import require_rounds
+from omniinput_hpc.results.curves import confident_side
+from omniinput_hpc.results.redact import mask
+from omniinput_hpc.results.representatives import edges_for, how_to_show
+from omniinput_hpc.results.tables import Columns, verdict_lines
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import open_rescored
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A run's draws with its own outputs and with another model's.
+
+    Attributes
+    ----------
+    runs : WithOutputs, the draws of the rounds that were rescored: own outputs, the other model's
+    densities : Density, of both
+    changes : Changes, z' - z
+    """
+
+    runs: tuple[WithOutputs, WithOutputs]
+    densities: tuple[Density, Density]
+    changes: Changes
+
+
+def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
+    """Return both models' outputs of a run's draws; `width` is of the bins of z.
+
+    Raises
+    ------
+    UserError
+        The side file is not of this run, or holds no round yet.
+    EstimateError
+        The run holds no round yet, or no independent draws; a density cannot be estimated.
+    """
+    require_rounds(run)
+    with open_rescored(path, run.on_damage) as side:
+        if not side.belongs_to(run):
+            raise UserError(f"{path} holds outputs of another run's samples than {run.path}'s")
+        n_rounds = min(side.rounds, run.rounds)
+        if not n_rounds:
+            raise UserError(f"{path} holds no committed round yet: run omniinput_hpc.rescore on")
+        other_rks = np.stack([side.z(r) for r in range(n_rounds)])
+        model = {**run.config, "model": side.config.get("model", {})}
+        fingerprint = side.fingerprint
+    own_rks = run.samples_z(slice(0, n_rounds))
+    own = WithOutputs(run, own_rks, run.config, run.fingerprint)
+    other = WithOutputs(run, other_rks, model, fingerprint)
+    densities = density_of_run(own), density_of_run(other)
+    edges = edges_for(densities[0], width=width) if width is not None else run.edges
+    return Changed((own, other), densities, changes(densities[0], own, other_rks, edges))
+
+
+def aupr_of(
+    found: Changed, run: RunReader, rule: str, side: Side | None, asked: Range | None
+) -> AuprChange:
+    """Return how the AUPR by a rule changes; `side` overrides the run's own, `asked` is its range.
+
+    As `other_outputs.aupr_change`, which says what is raised.
+    """
+    end = confident_side(run, side).end
+    return aupr_change(found.runs, found.densities, load_rule(rule), end, asked)
+
+
+def bin_columns(found: Changed) -> Columns:
+    """Return the table of bins of z that have draws: what z' - z is there."""
+    c = found.changes
+    bins = np.flatnonzero(c.draws_b)
+    return {
+        "z_lower": c.edges[bins],
+        "z_upper": c.edges[bins + 1],
+        "draws": c.draws_b[bins],
+        "effective": c.effective_b[bins],
+        "mean_change": c.mean_b[bins],
+        "mean_change_error": c.error_b[bins],
+        "sd_change": c.sd_b[bins],
+    }
+
+
+def density_columns(found: Changed) -> Columns:
+    """Return the table of the run's bins in which both models have counts: both densities."""
+    own, other = found.densities
+    change_b, error_b = log_g_change(own, other)
+    bins = np.flatnonzero(np.isfinite(change_b))
+    return {
+        "z_lower": own.edges[bins],
+        "z_upper": own.edges[bins + 1],
+        "log_g": own.log_g_b[bins],
+        "log_g_error": own.log_g_error_b[bins],
+        "other_log_g": other.log_g_b[bins],
+        "change": change_b[bins],
+        "change_error": error_b[bins],
+        "effective": own.effective_b[bins],
+        "other_effective": other.effective_b[bins],
+    }
+
+
+def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
+    """Return plain lines: verdicts, both known ends, and z' - z on each rung."""
+    lines = []
+    for name, density in zip(names, found.densities, strict=True):
+        lines += [f"{name}: {line}" for line in [*verdict_lines(density), *describe(density)]]
+    c, beta_k = found.changes, found.densities[0].beta_k
+    lines.append("beta: z, z' - z of its draws, standard deviation of that")
+    lines += [
+        f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {error:.5f}, {sd:.5f}"
+        for beta, z, mean, error, sd in zip(beta_k, c.z_k, c.mean_k, c.error_k, c.sd_k, strict=True)
+    ]
+    return lines
+
+
+def aupr_line(found: AuprChange, names: tuple[str, str]) -> str:
+    """Return the plain line on both AUPRs."""
+    return (
+        f"AUPR of {names[0]} {found.own:.4f}, of {names[1]} {found.other:.4f}, change "
+        f"{found.change}, over ln recall {found.lower:.3f} to {found.upper:.3f}"
+    )
+
+
+def extremes(
+    run: RunReader, found: Changed, n: int, below: float, masked: bool = True
+) -> list[str]:
+    """Return lines on the n draws with z up to `below` whose z' rose most, and fell most."""
+    own, other = found.runs
+    z_i, other_i = own.samples_z().ravel(), other.samples_z().ravel()
+    d_i: FloatArray = other_i.astype(np.float64) - z_i
+    some = np.flatnonzero(z_i <= below)
+    order = some[np.argsort(d_i[some], kind="stable")]
+    chosen = np.unique(np.concatenate([order[:n], order[len(order) - min(n, len(order)) :]]))
+    if not n or not chosen.size:
+        return []
+    per_round = len(own.beta_k) * own.samples_per_round
+    x_nd = np.stack([_input(run, int(i) // per_round, int(i) % per_round) for i in chosen])
+    texts = how_to_show(run.config, render=False).show(x_nd)
+    by_change = sorted(zip(chosen, texts, strict=True), key=lambda pair: -float(d_i[pair[0]]))
+    return [
+        f"{d_i[i]:+.4f} (z {z_i[i]:.3f}, z' {other_i[i]:.3f}): "
+        + json.dumps(mask(text) if masked else text, ensure_ascii=False)
+        for i, text in by_change
+    ]
+
+
+def _input(run: RunReader, round_: int, place: int) -> IntArray:
+    x_ksd = run.slab("samples/x", round_)
+    return np.asarray(x_ksd.reshape(-1, x_ksd.shape[2])[place], dtype=np.int64)
