@@ -39,13 +39,14 @@ def tables(output: Path, seed: int, options: argparse.Namespace) -> dict[str, ob
     """Return the input file's tables."""
     b_k = np.linspace(1.0, options.coldest, options.rungs)
     return {
-        "run": {"output": str(output), "seed": seed, "rounds": options.rounds},
+        "run": {"output": str(output), "seed": seed, "rounds": options.rounds,
+                "burn_in": options.burn_in},
         "model": {"kind": "python", "factory": "omniinput_hpc.zoo.passages:planted_passages",
                   "options": {"enter_bits": options.enter_bits}},
         "sampler": {"method": "annealed", "walkers": options.walkers, "steps": options.steps,
                     "exchanges": options.exchanges},
         "ladder": {"betas": [float(M * b) for b in b_k]},
-        "kernel": {"name": "lm-conditional"},
+        "kernel": {"name": "lm-conditional", "look_ahead": options.burn_in > 0},
         "bins": {"lower": -0.0123, "upper": -0.0123 + 500 * WIDTH, "width": WIDTH},
         "samples": {"every": 1},
     }  # fmt: skip
@@ -70,6 +71,7 @@ def main() -> None:
     add("--coldest", type=float, default=1.24, help="b of the last rung")
     add("--walkers", type=int, default=256)
     add("--rounds", type=int, default=24)
+    add("--burn-in", type=int, default=0, help="rounds, at least 4, for moves that look ahead")
     add("--steps", type=int, default=3)
     add("--exchanges", type=int, default=1)
     options = parser.parse_args()

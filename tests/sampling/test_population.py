@@ -57,17 +57,24 @@ def run(tmp_path, *changes, name="run", code=0):
 
 
 def exact_levels(model):
-    """Return all outputs of a model and ln of their numbers: "passages" or "markov"."""
-    if model == "passages":
+    """Return all outputs of a model of `SETTINGS`, and ln of their numbers."""
+    if model != "markov":
         return planted_passages("cpu", **PASSAGES).log_count()
     chain = MarkovModel(6, 5, 0)
     z = chain.output(chain.all_inputs()).double().numpy()
     return z, np.zeros(len(z))
 
 
+SETTINGS = {
+    "passages": [],
+    "ahead": ["kernel.look_ahead=true", "run.burn_in=6"],  # learned in burn-in, then frozen
+    "markov": [*MARKOV, "ladder.betas=[5.0, 7.0, 9.0]"],
+}
+
+
 def ratios(tmp_path, model):
     """Return each population's Z over the exact one [n, K]."""
-    own = [*MARKOV, "ladder.betas=[5.0, 7.0, 9.0]"] if model == "markov" else []
+    own = SETTINGS[model]
     path = run(tmp_path, "run.rounds=24", "sampler.walkers=128", "sampler.steps=3", *own)
     with open_run(path) as finished:
         found, beta_k = constants_of(finished), finished.beta_k
@@ -88,7 +95,7 @@ def check_unbiased(ratio_nk):
     assert np.abs(score_k).max() < 3.0, score_k
 
 
-@pytest.mark.parametrize("model", ["passages", "markov"])
+@pytest.mark.parametrize("model", ["passages", "ahead", "markov"])
 def test_constants_are_unbiased(tmp_path, model):
     check_unbiased(ratios(tmp_path, model))
 
