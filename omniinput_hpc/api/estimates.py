@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.api import results
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_runs
+from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     Rule,
@@ -50,7 +50,7 @@ class Estimates:
             of other models, other bins, or with the same seed.
         """
         if self._density is None:
-            found = density_of_runs(self.readers)
+            found = joined_density(self.readers)
             self._density = results.Density(found, self._label(), self._source())
         return self._density
 

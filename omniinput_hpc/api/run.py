@@ -13,6 +13,7 @@ from omniinput_hpc.api import results
 from omniinput_hpc.api.estimates import Estimates
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.runfile import reader
@@ -69,7 +70,7 @@ class Run(Estimates):
         """
         low, high = z
         density = self.density().estimate
-        log_q = self.reader.samples_log_q()
+        log_q = log_q_of(self.reader)
         wanted = np.zeros(len(self.betas), dtype=bool)
         wanted[slice(None) if rungs is None else list(rungs)] = True
         found, n = [], 0

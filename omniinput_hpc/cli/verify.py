@@ -264,8 +264,8 @@ def _moves(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
 
 def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
     n, k = config.sampler.exchanges, run.geometry.n_rungs
-    if config.sampler.method == "ancestral":
-        n = 0  # independent draws are not exchanged
+    if not config.sampler.swaps:
+        n = 0
     first = (round_.number + config.run.burn_in) * n
     due_k = np.zeros(k - 1, dtype=np.int64)
     for parity in range(2):

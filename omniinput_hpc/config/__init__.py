@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
-from omniinput_hpc.config.method import Ladder, Sampler, WangLandau
+from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
 from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
@@ -144,7 +144,8 @@ class Samples(Table):
     """``[samples]``: how often a walker's configuration is recorded."""
 
     every: WholePositive = Field(
-        description="Moves between two recorded samples of a walker; 1 for `ancestral`."
+        description="Moves between two recorded samples of a walker; 1 for `ancestral` and "
+        "`annealed`."
     )
 
 
@@ -256,6 +257,8 @@ class Config(Table):
             self._fits_look_ahead()
         if method == "ancestral":
             self._fits_ancestral()
+        if method == "annealed":
+            check_annealed(self.sampler, self.ladder, self.samples.every)
         _ = self.windows  # raises what is wrong with them
         if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
             raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')

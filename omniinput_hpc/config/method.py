@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from omniinput_hpc.config.table import Finite, NotNegative, Positive, Range, Table, WholePositive
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import MAX_GROUPS
 
 ROUNDING = 1e-12
 """How far from a whole number a beta is that number, as a share of the largest beta."""
@@ -24,7 +25,7 @@ MAX_SHOWN = 8
 class Sampler(Table):
     """``[sampler]``: walkers per rung, and the lengths of a round."""
 
-    method: Literal["parallel-tempering", "wang-landau", "ancestral"] = Field(
+    method: Literal["parallel-tempering", "wang-landau", "ancestral", "annealed"] = Field(
         "parallel-tempering", description="See [methods.md](methods.md)."
     )
     walkers: int | Literal["auto"] = Field(
@@ -41,8 +42,13 @@ class Sampler(Table):
         "work. A result depends on the number of blocks, not on that of ranks. `walkers` is a "
         "multiple of it.",
     )
-    steps: WholePositive = Field(description="Moves of every walker between two exchanges.")
-    exchanges: WholePositive = Field(description="Exchanges per round.")
+    steps: WholePositive = Field(
+        description="Moves of every walker between two exchanges; of `annealed`, at each beta."
+    )
+    exchanges: WholePositive = Field(
+        description="Exchanges per round; of `annealed`, how many new populations each group of "
+        "walkers takes through the ladder in a round."
+    )
 
     @field_validator("walkers", mode="before")
     @classmethod
@@ -62,6 +68,21 @@ class Sampler(Table):
                 "each rung are cut into so many equal blocks"
             )
         return self
+
+    @property
+    def swaps(self) -> bool:
+        """Whether neighbouring rungs exchange walkers."""
+        return self.method in ("parallel-tempering", "wang-landau")
+
+    @property
+    def weighs_draws(self) -> bool:
+        """Whether what is recorded are draws with weights of their own, not chains of a rung."""
+        return self.method in ("ancestral", "annealed")
+
+    @property
+    def whole_ladders(self) -> bool:
+        """Whether a rank needs all rungs of its walkers."""
+        return self.method == "annealed"
 
     @property
     def block_walkers(self) -> int:
@@ -201,6 +222,38 @@ def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
     whole_k = np.rint(beta_k) + 0.0  # no -0.0
     near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
     return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
+
+
+def check_annealed(sampler: Sampler, ladder: Ladder | None, every: int) -> None:
+    """Check what ``method = "annealed"`` needs of other keys; `every` is that of ``[samples]``.
+
+    Raises a ValueError where a ladder has one rung or Gaussian ones, where not every move is
+    recorded, and where populations would not be equally large, or be cut by blocks.
+    """
+    if ladder is not None and len(ladder.beta_k) < 2:
+        raise ValueError(
+            'ladder: sampler.method = "annealed" carries populations from the lowest beta to '
+            "higher ones; give at least two"
+        )
+    if ladder is not None and ladder.kappa is not None:
+        raise ValueError('ladder.kappa has no meaning with sampler.method = "annealed"')
+    if every != 1:
+        raise ValueError(
+            f'samples.every = {every}: sampler.method = "annealed" records every move, since each '
+            "carries a weight; set samples.every = 1"
+        )
+    walkers = MAX_GROUPS * sampler.blocks if sampler.walkers == "auto" else sampler.walkers
+    populations = min(MAX_GROUPS, walkers)
+    if walkers % populations:
+        raise ValueError(
+            f"sampler.walkers = {walkers} cannot be cut into {populations} populations of one "
+            f'size, as sampler.method = "annealed" does; take a multiple of {MAX_GROUPS}'
+        )
+    if populations % sampler.blocks:
+        raise ValueError(
+            f"sampler.blocks = {sampler.blocks} cuts populations of walkers, which "
+            f'sampler.method = "annealed" keeps whole: take a divisor of {populations}'
+        )
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]

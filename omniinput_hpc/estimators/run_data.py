@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.histogram import bin_of
 
 
@@ -121,7 +122,10 @@ class RunData(Protocol):
         """Return the samples' z of some rounds and rungs, float32 [rounds, K, S]."""
 
     def samples_log_q(self) -> Iterator[FloatArray] | None:
-        """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains."""
+        """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains.
+
+        Of an annealed run, J = 1: see `populations`, whose `log_q_of` is what weights come from.
+        """
 
 
 def require_rounds(run: RunData, use: str = "analyse") -> None:
@@ -162,7 +166,7 @@ def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples
     Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
     not be those of the run.
     """
-    log_q = run.samples_log_q()
+    log_q = log_q_of(run)
     for round_, (x_ksd, z_ks) in enumerate(run.samples()):
         log_q_ksj = next(log_q) if log_q is not None else None
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
@@ -186,7 +190,7 @@ def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | No
 
     Beside them log q_k(x), float64 [n, K], of an ancestral run; None for chains.
     """
-    log_q = run.samples_log_q()
+    log_q = log_q_of(run)
     for round_ in range(run.rounds):
         z_i = run.samples_z(slice(round_, round_ + 1)).astype(np.float64).ravel()
         log_q_ksj = next(log_q) if log_q is not None else None

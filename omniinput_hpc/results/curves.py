@@ -11,7 +11,8 @@ import numpy as np
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import Density, density_of_runs
+from omniinput_hpc.estimators.comparison.joined import joined_density
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     load_rule,
@@ -87,7 +88,7 @@ class RunCurve:
 
 def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
     """Return the density of a run, or of several; all bins are believed where options say so."""
-    density = density_of_runs(runs)
+    density = joined_density(runs)
     return density.trusting() if options.trust else density
 
 

@@ -121,6 +121,8 @@ def _drawn(run: RunReader, config: Config) -> BoolArray:
     """Return which rungs have exact anchors, or are nothing but draws, bool [K]."""
     if config.sampler.method == "ancestral":
         return np.ones(len(run.beta_k), dtype=bool)
+    if config.sampler.method == "annealed":
+        return np.asarray(np.arange(len(run.beta_k)) == 0)
     anchored = config.ladder is not None and config.ladder.with_anchors
     canonical = run.kappa_k() == 0.0
     ends = (run.beta_k == 0.0) | (run.beta_k == run.model_beta)

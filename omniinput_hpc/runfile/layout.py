@@ -55,6 +55,7 @@ class Geometry:
     n_tuned: int = 0  # numbers that a rung's kernel tunes
     flat: bool = False  # whether there are flat-histogram rungs
     log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
+    annealed: bool = False  # or, of populations, one number in its place
     checksums: bool = False  # whether everything has one; files of older versions have none
     rounds_per_block: int = 1  # rounds that share a histogram
     curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
@@ -63,6 +64,11 @@ class Geometry:
     def x_dtype(self) -> np.dtype[Any]:
         """The smallest unsigned integer that holds n_values values."""
         return np.min_scalar_type(self.n_values - 1)
+
+    @property
+    def n_log_q(self) -> int:
+        """Log-probabilities that each sample carries."""
+        return 0 if not self.log_q else 1 if self.annealed else self.n_rungs
 
     def check(self) -> None:
         """Raise a ValueError where no run file can have these numbers."""
@@ -121,7 +127,7 @@ def layout(g: Geometry) -> dict[str, Field]:
     if g.curved:
         fields["state/gaussian"] = Field((2, k, 2), np.float64, "parity")
     if g.log_q:
-        fields["samples/log_q"] = Field((r, k, s, k), np.float64, "round")
+        fields["samples/log_q"] = Field((r, k, s, g.n_log_q), np.float64, "round")
     if not g.checksums:
         return fields
     # Before the state, of which the side file has a copy: a file cut short there can be salvaged.

@@ -137,6 +137,7 @@ class RunReader(CheckedFile):
         per_block = 1  # as in older files
         if ROUNDS_PER_BLOCK in self._file.attrs:
             per_block = untrusted_hdf5.whole_number(self._file, ROUNDS_PER_BLOCK, 1)
+        n_log_q = shape("samples/log_q", 4)[3] if "samples/log_q" in self._file else 0
         g = Geometry(
             rounds=rounds,
             n_rungs=n_rungs,
@@ -148,7 +149,8 @@ class RunReader(CheckedFile):
             n_kernels=shape("kernel/attempted", 3)[2],
             n_tuned=shape("state/kernel", 3)[2],
             flat=shape("state/entropy", 3)[2] > 0,
-            log_q="samples/log_q" in self._file,
+            log_q=n_log_q > 0,
+            annealed=n_log_q == 1 < n_rungs,
             checksums=with_checksums,
             rounds_per_block=per_block,
             curved="state/gaussian" in self._file,
@@ -286,10 +288,7 @@ class RunReader(CheckedFile):
         return self._data.rounds("samples/z", range(begin, end), range(first, stop))
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
-        """Yield log q_j(x), float64 [K, S, K], of each round's samples; None: chains, not draws.
-
-        Entry [k, s, j] is the log-probability of sample s of rung k under rung j.
-        """
+        """Yield `samples/log_q`, float64 [K, S, J], of each round; None: chains, not draws."""
         if not self.geometry.log_q:
             return None
         return (self.slab("samples/log_q", round_) for round_ in range(self.rounds))

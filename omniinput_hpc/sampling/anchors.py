@@ -39,8 +39,8 @@ def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSum
     Raises a UserError where the device lacks the memory for them.
     """
     ladder = config.ladder
-    if ladder is None or not ladder.with_anchors or config.sampler.method == "ancestral":
-        return None  # ancestral draws are by the normalized rows, whatever the model's sum to
+    if ladder is None or not ladder.with_anchors or config.sampler.weighs_draws:
+        return None  # draws are by the normalized rows, whatever the model's sum to
     try:
         return try_rows(model, n_walkers, device)
     except torch.OutOfMemoryError:

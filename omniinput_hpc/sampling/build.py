@@ -176,7 +176,8 @@ def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
 
 def grid_of(world: World, config: Config) -> Grid:
     """Return how the ranks share the rungs and their blocks."""
-    return Grid(len(config.beta_k), config.sampler.blocks, world.size)
+    sampler = config.sampler
+    return Grid(len(config.beta_k), sampler.blocks, world.size, sampler.whole_ladders)
 
 
 class _Mine(NamedTuple):
@@ -264,6 +265,7 @@ def make_rungs(
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models.checked import CheckedModel, try_out
     from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move, zero_inputs
+    from omniinput_hpc.sampling.population import OwnDraws, link
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
@@ -273,11 +275,16 @@ def make_rungs(
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
     checked = CheckedModel(model, name, models.rounding(config))
-    ancestral = config.beta_k.tolist() if g.log_q else None
-    with_anchors = config.ladder is not None and config.ladder.with_anchors
+    annealed = config.sampler.method == "annealed"
+    ancestral = config.beta_k.tolist() if g.log_q and not annealed else None
+    with_anchors = config.ladder is not None and config.ladder.with_anchors and not annealed
     n_segments = config.sampler.exchanges
     every_move = uniform_every_move(config.kernel, checked, device)
-    anchors = Anchors(checked, like, with_anchors, rows, ancestral, n_segments, every_move)
+    anchors: Anchors | OwnDraws = (
+        OwnDraws(checked, batch, config.beta_k)
+        if annealed
+        else Anchors(checked, like, with_anchors, rows, ancestral, n_segments, every_move)
+    )
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
 
@@ -289,7 +296,10 @@ def make_rungs(
         return Rung(block, walkers, anchors, g, edges, config.run.seed)
 
     ensembles, mine_b = initial_ensembles(config), range(n_blocks) if blocks is None else blocks
-    return [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]
+    rungs = [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]
+    if annealed:
+        link(rungs, g.n_walkers)
+    return rungs
 
 
 def initial_ensembles(config: Config) -> list[Ensemble]:
@@ -403,7 +413,7 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks),
+        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, grid),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,

@@ -62,8 +62,10 @@ class Forecast:
 
 def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
     """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
+    from omniinput_hpc.sampling.build import grid_of
+
     config, g = built.config, built.geometry
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, config.sampler.blocks)
+    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid_of(world, config))
     for rung in built.rungs:
         rung.start()
         rung.begin_round()
@@ -80,7 +82,7 @@ def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) ->
             mine = per_move * config.sampler.steps
             per_exchange = per_exchange or float(world.max(np.array([mine]))[0])
             break
-        if config.sampler.method != "ancestral":
+        if config.sampler.swaps:
             exchanger.swap(built.rungs, len(each))
         each.append(time.monotonic() - start)
         if not world.all(time.monotonic() - begin + each[-1] < seconds):
@@ -103,7 +105,7 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
         rng.generator(config.run.seed, "trial", 40 + i, rung.k, exchange, *rung.block.key)
         for i in (0, 1)
     )
-    segment = rung.walkers.begin_segment(own, shared, first_move=exchange * steps)
+    segment = rung.begin_segment(own, shared, first_move=exchange * steps)
     done = 0
     while done < steps and (done == 0 or time.monotonic() - begin < seconds):
         done += segment.advance(steps - done)

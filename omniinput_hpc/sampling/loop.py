@@ -142,7 +142,7 @@ def sample(run: Run) -> None:
             if run.next_round < 0:
                 with run.clock.part("recording"):
                     adapt(run, moves_r2p)
-            if s.method != "ancestral":  # draws are independent: nothing to exchange
+            if s.swaps:
                 with run.clock.part("exchange"):
                     rounds_before = run.next_round + run.config.run.burn_in
                     run.exchanger.swap(run.rungs, rounds_before * s.exchanges + exchange)
@@ -207,7 +207,7 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
     rounds_before = run.next_round + run.config.run.burn_in
     own, shared = streams(run.config.run.seed, rung.block, rounds_before, exchange)
     try:
-        segment = rung.walkers.begin_segment(own, shared, first_move=exchange * s.steps)
+        segment = rung.begin_segment(own, shared, first_move=exchange * s.steps)
         return segment.run(run.stopping.after_move)
     except Exception as error:
         error.add_note(f"in rung {rung.k} (beta = {rung.ensemble.beta:g}), round {run.next_round}")

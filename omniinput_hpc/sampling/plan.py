@@ -122,6 +122,9 @@ def check_ranks(config: Config, n_ranks: int) -> None:
     Raises a UserError where they cannot, which names the number of blocks with which they could.
     """
     n_rungs, n_blocks = len(config.beta_k), config.sampler.blocks
+    if config.sampler.whole_ladders:
+        _check_whole_ladders(n_blocks, n_ranks)
+        return
     if n_rungs * n_blocks % n_ranks == 0:
         return
     remedy = _more_blocks(config, n_ranks)
@@ -137,6 +140,16 @@ def check_ranks(config: Config, n_ranks: int) -> None:
         f"{n_ranks} ranks {what} the ladder's {n_rungs} rungs of {n_blocks} blocks each "
         f"(sampler.blocks); numbers of ranks that fit: {fits}{remedy}"
     )
+
+
+def _check_whole_ladders(n_blocks: int, n_ranks: int) -> None:
+    if n_blocks % n_ranks:
+        fits = ", ".join(str(r) for r in range(1, n_blocks + 1) if n_blocks % r == 0)
+        raise UserError(
+            f"{n_ranks} ranks do not divide sampler.blocks = {n_blocks}: with sampler.method = "
+            '"annealed" ranks share the blocks of walkers, each of which goes through the whole '
+            f"ladder; numbers of ranks that fit: {fits}; or set sampler.blocks in a new run"
+        )
 
 
 def _more_blocks(config: Config, n_ranks: int) -> str:
@@ -164,7 +177,8 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         n_kernels=len(config.kernel.part_names),
         n_tuned=config.kernel.n_tuned,
         flat=bool(config.windows),
-        log_q=config.sampler.method == "ancestral",
+        log_q=config.sampler.weighs_draws,
+        annealed=config.sampler.method == "annealed",
         checksums=True,
         rounds_per_block=_rounds_per_block(config),
         curved=config.ladder is not None and config.ladder.tune and config.ladder.kappa is not None,
@@ -194,7 +208,7 @@ def check_counters(config: Config) -> None:
 def describe(plan: Plan) -> str:
     """Return the plan as lines for a person."""
     c, g = plan.config, plan.geometry
-    grid = Grid(g.n_rungs, c.sampler.blocks, len(plan.devices))
+    grid = Grid(g.n_rungs, c.sampler.blocks, len(plan.devices), c.sampler.whole_ladders)
     share = g.n_rungs * c.sampler.blocks // len(plan.devices)
     batch = c.sampler.block_walkers
     per_round = c.sampler.moves_per_round
@@ -316,7 +330,7 @@ def _ladder(config: Config, model_beta: float | None) -> str:
         if config.ladder.kappa is not None and any(config.ladder.kappa):
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
     known = 0.0 in canonical_k or model_beta in canonical_k
-    if not known and config.sampler.method != "ancestral":
+    if not known and not config.sampler.weighs_draws:
         parts.append("relative density, since none has beta = 0")
     return ", ".join(parts)
 

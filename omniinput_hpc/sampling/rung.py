@@ -12,7 +12,8 @@ from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
 from omniinput_hpc.runfile.records import RungRecord, RungState
 from omniinput_hpc.sampling.anchors import Anchors
-from omniinput_hpc.sampling.walkers import Recorded, Walkers
+from omniinput_hpc.sampling.population import OwnDraws, Population
+from omniinput_hpc.sampling.walkers import Recorded, Segment, Walkers
 from omniinput_hpc.tempering.ensembles import (
     Ensemble,
     log_weight_b,
@@ -38,13 +39,14 @@ class Rung:
     direction_w : int8 [W], see `ladder.count_round_trips`
     histogram : of z, of the round and since the first counted round
     attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
+    population : of an annealed run: where its walkers come from, and their weights; else None
     """
 
     def __init__(
         self,
         block: Block,
         walkers: Walkers,
-        anchors: Anchors,
+        anchors: Anchors | OwnDraws,
         geometry: Geometry,
         edges: NDArray[np.float64],
         seed: int,
@@ -62,8 +64,8 @@ class Rung:
         self._x_swd = np.zeros((n_samples, w, geometry.n_sites), dtype=geometry.x_dtype)
         self._z_sw = np.zeros((n_samples, w), dtype=np.float32)
         self._walker_sw = np.zeros((n_samples, w), dtype=np.int32)
-        n_log_q = geometry.n_rungs if geometry.log_q else 0
-        self._log_q_swk = np.zeros((n_samples, w, n_log_q))
+        self._log_q_swk = np.zeros((n_samples, w, geometry.n_log_q))
+        self.population: Population | None = None
         self.set_ensemble(walkers.ensemble)
 
     @property
@@ -138,6 +140,14 @@ class Rung:
         self._n_samples = 0
         self.attempted_p[:], self.accepted_p[:] = 0, 0
 
+    def begin_segment(
+        self, generator: np.random.Generator, shared: np.random.Generator, first_move: int
+    ) -> Segment:
+        """Return a segment of moves (see `Walkers`), of an annealed run from the rung before on."""
+        if self.population is not None:
+            self.population.arrive(generator)
+        return self.walkers.begin_segment(generator, shared, first_move)
+
     def record(self, recorded: Recorded, every: int, first_move: int) -> None:
         """Count a segment, the first move of which is number `first_move` of the round."""
         steps = len(recorded.z_tw)
@@ -149,7 +159,9 @@ class Rung:
         self._x_swd[some] = recorded.x_swd
         self._z_sw[some] = recorded.z_tw[moves % every == 0]
         self._walker_sw[some] = self.walker_w
-        if recorded.log_q_swk is not None:
+        if self.population is not None:
+            self._log_q_swk[some] = self.population.weigh(self._z_sw[some], recorded.log_q_swk)
+        elif recorded.log_q_swk is not None:
             self._log_q_swk[some] = recorded.log_q_swk
         self._n_samples = some.stop
 
@@ -213,7 +225,7 @@ class Rung:
             samples_x=self._x_swd.reshape(-1, self._g.n_sites),
             samples_z=self._z_sw.reshape(-1),
             samples_walker=self._walker_sw.reshape(-1),
-            samples_log_q=self._log_q_swk.reshape(-1, self._g.n_rungs) if self._g.log_q else None,
+            samples_log_q=self._log_q_swk.reshape(-1, self._g.n_log_q) if self._g.log_q else None,
             attempted_p=self.attempted_p,
             accepted_p=self.accepted_p,
         )

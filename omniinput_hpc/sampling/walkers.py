@@ -98,6 +98,11 @@ class Walkers:
         # A copy: the host's array may be a read-only view of a message.
         self._placed = self.kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
 
+    def take(self, others: Walkers, source_w: NDArray[np.int64]) -> None:
+        """Place copies of another rung's walkers here, source_w[w] in lane w."""
+        source = torch.from_numpy(source_w).to(self._device)
+        self._placed = self.kernel.start(others.state.x[source], others.state.z[source])
+
     @property
     def state(self) -> State:
         """The walkers as the kernel has them; a RuntimeError where none were placed."""

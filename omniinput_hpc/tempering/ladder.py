@@ -63,16 +63,18 @@ class Grid:
     """How ranks share K rungs of B blocks each: as groups of ranks that hold a ladder each.
 
     A group holds an equal share of the blocks, of all rungs; its ranks, gcd(K, ranks) neighbouring
-    ones, share the rungs. So a rank holds the same blocks of some neighbouring rungs. Raises a
-    ValueError where the ranks do not divide K B.
+    ones, share the rungs. So a rank holds the same blocks of some neighbouring rungs. With `whole`
+    each group is one rank, so that all rungs of its blocks are on it. Raises a ValueError where the
+    ranks do not divide K B (with `whole`: B).
     """
 
     n_rungs: int
     n_blocks: int
     n_ranks: int
+    whole: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_rungs * self.n_blocks % self.n_ranks:
+        if (1 if self.whole else self.n_rungs) * self.n_blocks % self.n_ranks:
             raise ValueError(
                 f"{self.n_ranks} ranks do not divide {self.n_rungs} rungs of {self.n_blocks} blocks"
             )
@@ -80,7 +82,7 @@ class Grid:
     @property
     def group_size(self) -> int:
         """How many ranks share a ladder."""
-        return math.gcd(self.n_rungs, self.n_ranks)
+        return 1 if self.whole else math.gcd(self.n_rungs, self.n_ranks)
 
     @property
     def n_groups(self) -> int:

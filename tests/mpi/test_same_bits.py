@@ -117,6 +117,24 @@ def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folde
 
 
 @pytest.mark.mpi(min_size=2)
+def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder, input_file):
+    """Each rank takes blocks of populations through the whole ladder."""
+    from mpi4py import MPI
+
+    settings = [
+        "sampler.method=annealed", "sampler.blocks=4", "sampler.walkers=16", "samples.every=1",
+        "model.factory=markov_model:markov", "ladder.betas=[5.0, 6.0, 7.0]", "bins.upper=8.125",
+        "kernel.name=lm-conditional", "run.rounds=2",
+    ]  # fmt: skip
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    for n in sizes:
+        words = [*settings, f"run.output={shared_folder}/annealed-{n}.h5"]
+        assert run_on(n, input_file, *(w for s in words for w in ("--set", s))) == 0
+    for n in sizes[1:]:
+        assert_same(shared_folder / "annealed-1.h5", shared_folder / f"annealed-{n}.h5")
+
+
+@pytest.mark.mpi(min_size=2)
 def test_more_rounds_later_are_the_same_as_at_once(run_on, input_file, shared_folder):
     assert run_on(2, input_file, "--set", "run.rounds=2") == 0
     assert run_on(1, input_file) == 0

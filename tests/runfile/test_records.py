@@ -20,6 +20,7 @@ METHODS = {
     ],
     "wang-landau": [*FLAT, "wang_landau.windows=3"],
     "ancestral": [*LANGUAGE, "sampler.method=ancestral", "ladder.betas=[0.0, 2.0, 4.0, 5.0]"],
+    "annealed": [*LANGUAGE, "sampler.method=annealed", "ladder.betas=[5.0, 5.5, 6.0, 6.5]"],
     "mixture": [
         "model.factory=toy_models:coupled", "bins.lower=-40.0", "bins.upper=40.0",
         "kernel.name=mixture",

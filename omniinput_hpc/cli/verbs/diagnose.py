@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from omniinput_hpc.cli.scripts import new_parser, new_record
+from omniinput_hpc.estimators import populations
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
 from omniinput_hpc.plots.style import caption_of, write_results, z_label
 from omniinput_hpc.results import diagnosis
@@ -25,6 +26,7 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
+        constants = populations.describe(run)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
     files = write_results(record, "diagnose", [source, *hints], columns, figure, caption)
@@ -34,6 +36,8 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
     record.add_value("round trips", int(found.trips_v.sum()))
     record.add_value("smallest effective sample size", float(np.min(found.ess_k)))
     record.add_value("largest R-hat", float(np.max(found.rhat_k)))
-    record.notes = [source, *diagnosis.table(found), *hints]
+    if constants:
+        constants.append("mean z, sd z, ESS and R-hat are of walkers, not of what they weigh")
+    record.notes = [source, *diagnosis.table(found), *constants, *hints]
     record.save()
     print("\n".join([*record.notes, *files]))

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
-from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators import EstimateError, populations
+from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
 from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
-from omniinput_hpc.estimators.density.density import Density, density_of_runs
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots.certified import certified_figure
 from omniinput_hpc.plots.density import density_figure
@@ -60,9 +61,10 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         if options.bins is not None:
             source += "; " + other_bins.describe(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
-        density = density_of_runs(runs)
+        density = joined_density(runs)
         caption = caption_of(runs, [density])
         constants = known_ratio.describe(density)
+        constants += [line for run in files for line in populations.describe(run)]
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
         bounds: list[str] = []
         more: list[str] = []

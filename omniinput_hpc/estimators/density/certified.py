@@ -26,6 +26,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
+from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.run_data import RunData
 
 MAX_THRESHOLDS = 250
@@ -180,7 +181,7 @@ def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> Flo
 def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
     """Return log q [J, K, K] and z [J, K] of all draws, one of each rung in a group."""
     log_q = run.samples_log_q()
-    if log_q is None:
+    if log_q is None or is_annealed(run):
         raise EstimateError(
             f'{run.path}: only independent draws can be certified (sampler.method = "ancestral")'
         )

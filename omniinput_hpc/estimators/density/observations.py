@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.draws import sum_draws
 from omniinput_hpc.estimators.density.known_ratio import model_log_z
 from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
-from omniinput_hpc.estimators.density.terms import ChainTerms, DrawSums, DrawTerms, Terms
+from omniinput_hpc.estimators.density.terms import ChainTerms, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
 from omniinput_hpc.estimators.errors.convergence import (
@@ -19,8 +19,9 @@ from omniinput_hpc.estimators.errors.convergence import (
     check_cold_rungs,
     number_of_blocks,
 )
+from omniinput_hpc.estimators.populations import floor_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.histogram import lane_groups
 
 NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
 
@@ -46,7 +47,9 @@ class _RunRead:
     @property
     def label_k(self) -> list[str]:
         """Names of the rows in the equations: a run of independent draws has one."""
-        return ["the ancestral draws"] if self.ancestral else self.rung_weights.label_k
+        if not self.ancestral:
+            return self.rung_weights.label_k
+        return ["the annealed draws" if is_annealed(self.run) else "the ancestral draws"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class RunPart:
     ----------
     rungs : which of all runs' rungs are its own
     rung_weights : RungWeights
-    ancestral : whether its samples are independent draws from normalized distributions
+    ancestral : whether its samples are draws with weights: independent ones from normalized
+        distributions, or those of populations (an annealed run)
     group_w : int64 [W], which of the density's groups each of its lanes belongs to
     effective_b : float64 [B], effective number of its independent counts, in the runs' own bins
     """
@@ -107,7 +111,7 @@ class Observed:
 
     @property
     def ancestral(self) -> bool:
-        """Whether there is one run alone, and its samples are independent draws."""
+        """Whether there is one run alone, and its samples are draws with weights."""
         return len(self.parts) == 1 and self.parts[0].ancestral
 
 
@@ -270,10 +274,23 @@ def _read(run: RunData) -> _RunRead:
         raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
     weights, ancestral = weights_of_run(run), run.samples_log_q() is not None
     counts = (counts_kb, lane_counts_kgb, run.outside_k2())
-    return _RunRead(run, weights, ancestral, *counts, *chain_diagnostics(run))
+    return _RunRead(run, weights, ancestral, *counts, *_diagnostics(run))
+
+
+def _diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
+    """Return R-hat and autocorrelation times [K]; those of independence where rounds are that.
+
+    Lanes of one population depend on each other, and each round has new populations.
+    """
+    if not is_annealed(run):
+        return chain_diagnostics(run)
+    n_rungs = len(run.beta_k)
+    return np.ones(n_rungs), np.full(n_rungs, 0.5 * run.walkers / run.samples_per_round)
 
 
 def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
+    if is_annealed(read.run):
+        return ColdRungs(*floor_of(read.run))
     if read.ancestral:
         return ColdRungs()
     run, trips = read.run, int(read.run.round_trips_v().sum())
@@ -321,7 +338,7 @@ def _cut(
     run, size_g = read.run, _sizes(read, n_groups)
     one_n = np.ones(n_blocks, dtype=np.int64)
     if read.ancestral:
-        return _sum_draws(read, size_g, n_blocks)
+        return sum_draws(run, read.total_k, _lanes(read, n_groups), size_g, n_blocks)
     log_w_kb = read.rung_weights.at_bins(z_b)
     space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
     model_f_k = np.where(read.rung_weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
@@ -334,47 +351,6 @@ def _cut(
     counts_nkb = run.counts_nkb(n_blocks)
     blocks = ChainTerms(counts_nkb, used_k, one_n, *known)
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
-
-
-def _sum_draws(
-    read: _RunRead, size_g: IntArray, n_blocks: int
-) -> tuple[DrawTerms, DrawTerms | None, IntArray]:
-    """Go once through a run's independent draws."""
-    run, n_bins = read.run, read.counts_kb.shape[1]
-    log_share_k = np.log(read.total_k / read.total_k.sum())
-    lane_sums, block_sums = DrawSums(len(size_g), n_bins), DrawSums(max(n_blocks, 1), n_bins)
-    group_w = _lanes(read, len(size_g))
-    length = run.rounds // n_blocks if n_blocks else 0
-    first = run.rounds - length * n_blocks
-    seen_b = np.zeros(n_bins, dtype=np.int64)
-    block_counts_nb = np.zeros((max(n_blocks, 1), n_bins), dtype=np.int64)
-    log_q = run.samples_log_q()
-    assert log_q is not None  # `_read` asked
-    for round_, log_q_ksj in enumerate(log_q):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
-        group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
-        bin_i = bin_of(z_ks.ravel(), run.edges)
-        inside = (bin_i >= 0) & (bin_i < n_bins)
-        log_v_i = -logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
-        lane_sums.add(group_i[inside], bin_i[inside], log_v_i)
-        counts_b = np.bincount(bin_i[inside], minlength=n_bins)
-        seen_b += counts_b
-        if n_blocks and round_ >= first:
-            block = (round_ - first) // length
-            block_sums.add(np.full(len(log_v_i), block), bin_i[inside], log_v_i)
-            block_counts_nb[block] += counts_b
-    if not np.array_equal(seen_b, read.counts_kb.sum(axis=0)):
-        raise EstimateError(
-            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
-            "run needs"
-        )
-    draws = float(read.total_k.sum())
-    lanes = lane_sums.terms(draws, size_g)
-    if not n_blocks:
-        return lanes, None, seen_b
-    one_n = np.ones(n_blocks, dtype=np.int64)
-    blocks = block_sums.terms(draws * length * n_blocks / run.rounds, one_n)
-    return lanes, blocks, block_counts_nb.min(axis=0)
 
 
 def _effective(read: _RunRead, lanes: Terms, n_groups: int) -> FloatArray:

@@ -26,6 +26,10 @@ The chains' f_k are solved, c_b stays as it is: it is an absolute number. Withou
 without draws these are the chains' equations; where both are, each counts by its precision. Draws
 whose distribution is a function of z (v_i alike within a bin) enter with every one of their counts.
 
+**Populations** (`DrawTerms` with `Units`) are draws that depend on each other within a population:
+v_i are added up to one sum a population and bin, and a_b is the inverse of the relative variance of
+the mean of these independent sums, those that are 0 included.
+
 The jackknife misleads just so: parts that all lack the heavy draws agree. Where d_b without one
 part differs less from part to part than 1 / sqrt(a_b), the differences are stretched to that, so
 that whatever is computed from the replicates (errors, draws of curves, densities of chains and
@@ -112,6 +116,31 @@ class ChainTerms:
 
 
 @dataclass(frozen=True)
+class Units:
+    """Independent populations, whose draws depend on each other.
+
+    Attributes
+    ----------
+    number : U, of all parts
+    draws_b : [B], draws in each bin
+    """
+
+    number: float
+    draws_b: FloatArray | IntArray
+
+    def worth(self, equal_b: FloatArray) -> FloatArray:
+        """Return how many equal independent draws the populations' sums are worth [B].
+
+        The mean of U independent sums s has the relative variance sum s^2 / (sum s)^2 - 1 / U,
+        the first of which is 1 / equal_b, [B]; draws are worth no more than their number.
+        """
+        with np.errstate(divide="ignore"):
+            variance_b = 1.0 / np.asarray(equal_b, dtype=np.float64) - 1.0 / self.number
+            least_b = 1.0 / np.asarray(self.draws_b, dtype=np.float64)
+        return np.asarray(1.0 / np.maximum(variance_b, least_b))
+
+
+@dataclass(frozen=True)
 class DrawTerms:
     """Sums over independent draws: of v and of v^2 per bin, relative to exp(log_top_b).
 
@@ -124,6 +153,7 @@ class DrawTerms:
     draws : float, N of all parts, also those outside the bins
     size_p : int64 [P]
     widened : whether differences from part to part are stretched, as the module says
+    units : of populations: number, first and second are of their sums, not of draws
     """
 
     number_pb: IntArray
@@ -134,20 +164,31 @@ class DrawTerms:
     draws: float
     size_p: IntArray
     widened: bool = True
+    units: Units | None = None
 
     def effective_b(self) -> FloatArray:
         """Return how many equal draws all parts' are worth [B]: the lesser of own and pooled."""
         first_b, second_b = self.first_pb.sum(axis=0), self.second_pb.sum(axis=0)
         own_b = first_b**2 / np.where(second_b > 0, second_b, 1.0)
+        if self.units is not None:
+            own_b = self.units.worth(own_b)
         return np.asarray(np.minimum(own_b, self.number_pb.sum(axis=0) / self.uneven_b))
 
     @cached_property
     def uneven_b(self) -> FloatArray:
-        """1 + CV^2 of the weights of all parts, pooled over neighbouring bins [B]."""
+        """1 + CV^2 of the weights of all parts, pooled over neighbouring bins [B].
+
+        Of populations, how many sums are as good as one of so many equal draws.
+        """
         with np.errstate(divide="ignore"):
             log_first_b = np.log(self.first_pb.sum(axis=0)) + self.log_top_b
             log_second_b = np.log(self.second_pb.sum(axis=0)) + 2.0 * self.log_top_b
-        return unevenness(self.number_pb.sum(axis=0), log_first_b, log_second_b, self.log_sum_b)
+        number_b = self.number_pb.sum(axis=0)
+        uneven_b = unevenness(number_b, log_first_b, log_second_b, self.log_sum_b)
+        if self.units is None:
+            return uneven_b
+        worth_b = self.units.worth(number_b / uneven_b)
+        return np.where(number_b > 0, number_b / np.maximum(worth_b, 1e-300), uneven_b)
 
     @cached_property
     def _moved_pb(self) -> FloatArray:
@@ -216,10 +257,10 @@ class DrawSums:
         self._second = self._second * fade**2 + squares
         self._logs += np.bincount(bin_i, log_v_i, self._shape[1])
 
-    def terms(self, draws: float, size_p: IntArray) -> DrawTerms:
-        """Return the sums."""
+    def terms(self, draws: float, size_p: IntArray, units: Units | None = None) -> DrawTerms:
+        """Return the sums; `units` where what was added are sums of populations."""
         sums = (self._number, self._first, self._second, self._logs, self._top)
-        return DrawTerms(*sums, draws, size_p)
+        return DrawTerms(*sums, draws, size_p, units=units)
 
 
 def not_widened(terms: Sequence[Terms]) -> Sequence[Terms]:

@@ -1,0 +1,108 @@
+"""Joined runs: where a ladder and annealed populations disagree, the result has not converged.
+
+A ladder whose lanes are all stuck alike has small errors, and so have populations none of which
+found a phase. Each finds by a way of its own how likely the cold inputs are: both densities are
+compared as `samplers` does, and so is ln Z of every rung of the populations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import stdtr
+
+from omniinput_hpc.estimators import BoolArray, EstimateError
+from omniinput_hpc.estimators.comparison.samplers import MIN_P_VALUE, compare_samplers
+from omniinput_hpc.estimators.density.density import Density, density_of_runs
+from omniinput_hpc.estimators.density.known_ratio import log_constants_apart
+from omniinput_hpc.estimators.errors.jackknife import welch_degrees
+from omniinput_hpc.estimators.populations import MIN_POPULATIONS, constants_of, is_annealed
+from omniinput_hpc.estimators.run_data import RunData
+
+
+def joined_density(runs: Sequence[RunData]) -> Density:
+    """Estimate one density of all runs, and say so where annealed ones contradict the others.
+
+    Raises
+    ------
+    EstimateError
+        As `density_of_runs`.
+    """
+    density = density_of_runs(runs)
+    annealed = [run for run in runs if is_annealed(run)]
+    others = [run for run in runs if not is_annealed(run)]
+    if not (annealed and others):
+        return density
+    reasons = disagreements(annealed, others)
+    if not reasons:
+        return density
+    verdict = replace(
+        density.verdict, converged=False, reasons=(*density.verdict.reasons, *reasons)
+    )
+    return replace(density, verdict=verdict, log_g_upper_b=np.full(len(density.log_g_b), np.nan))
+
+
+def disagreements(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[str]:
+    """Return in what annealed runs and others of one model differ by more than chance.
+
+    Each of two tests alarms falsely in 1 of 100 pairs of right runs.
+    """
+    apart = [density_of_runs(annealed), density_of_runs(others)]
+    reasons = []
+    try:
+        found = compare_samplers(*apart)
+    except EstimateError:
+        found = None  # no range of bins that both know: nothing to compare
+    if found is not None and found.p < MIN_P_VALUE:
+        reasons.append(
+            "the annealed populations and the other runs disagree on the density (Hotelling's "
+            f"T^2 = {found.t_squared:.1f}, p = {found.p:.2g}): one of them has missed something"
+        )
+    tests = [test for run in annealed for test in _tests_of_constants(run, apart[1])]
+    if tests:
+        p, words = min(tests)
+        if p * len(tests) < MIN_P_VALUE:
+            reasons.append(f"the annealed populations and the other runs disagree: {words}")
+    return reasons
+
+
+def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]:
+    """Return the chance of each ln Z(beta) - ln Z(m) of an annealed run, with words for it.
+
+    Compared with that by another density, for rungs whose Z is known to the populations.
+    """
+    found, tests = constants_of(run), []
+    use_b = (other.count_b > 0) & np.isfinite(other.log_g_b)
+    lanes = len(other.lanes_g)
+    for k in range(1, len(run.beta_k)):
+        if found.worth_k[k] < MIN_POPULATIONS:
+            break
+        value, error = _apart(other, use_b, float(run.beta_k[0]), float(run.beta_k[k]))
+        own = float(found.log_z_k[k] - found.log_z_k[0])
+        own_error = float(found.error_k[k])
+        total = float(np.hypot(error, own_error))
+        if not (np.isfinite(total) and total > 0):
+            continue
+        variances = np.array(error**2), np.array(own_error**2)
+        worth = int(found.worth_k[k])
+        degrees = welch_degrees(variances[0], lanes - 1, variances[1], worth - 1)
+        p = 2.0 * float(stdtr(np.minimum(degrees, 1e9), -abs(own - value) / total))
+        beta, m = run.beta_k[k], run.beta_k[0]
+        tests.append((
+            p,
+            f"ln Z({beta:.4g}) - ln Z({m:.4g}) is {own:.3f} +- {own_error:.3f} by the populations "
+            f"and {value:.3f} +- {error:.3f} by the others (standard errors)",
+        ))  # fmt: skip
+    return tests
+
+
+def _apart(density: Density, use_b: BoolArray, m: float, beta: float) -> tuple[float, float]:
+    """Return ln Z(beta) - ln Z(m) of a density over its bins, and its standard error."""
+    moved_b = -m * np.where(np.isfinite(density.z_b), density.z_b, 0.0)
+    log_w_b, log_w_jb = density.log_g_b + moved_b, density.log_g_jb + moved_b
+    value, error = log_constants_apart(
+        log_w_b, log_w_jb, density.z_b, use_b, density.lanes_g, beta - m
+    )
+    return -value, error

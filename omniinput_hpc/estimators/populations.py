@@ -1,0 +1,171 @@
+"""What the populations of an annealed run tell: Z of every rung, and their draws' distributions.
+
+A draw x_i of rung k carries ln q_i, of q_i = exp(-beta_k z_i) / w_i (`tempering.annealing`): over
+the draws of one population, means of f(x_i) / q_i estimate the sum of f over all inputs without
+bias. The draws of a population depend on each other, populations do not: they are the units of
+every error. Each rung estimates a bin's number by itself; those estimates are averaged with weights
+that add up to 1 in every bin (Veach & Guibas, SIGGRAPH 95, 419 (1995)),
+
+    a_k(z) = nu_k exp(-beta_k z) / Z_k  over  sum_j nu_j exp(-beta_j z) / Z_j,
+
+Z_k being the mean over all populations, and nu_k the share of the populations that their weights
+are worth, (sum w)^2 / (n sum w^2) (Kish, Survey Sampling (1965), section 11.7): a rung whose
+Z is hardly known counts for little where others have been, too. That is the form which independent
+draws have, with q_ij = q_i a_j(z_i) / a_k(z_i) in place of their distributions q_j(x_i). That Z_k
+and nu_k are estimates is felt to second order only, since the weights always add up to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.histogram import lane_groups
+
+if TYPE_CHECKING:
+    from omniinput_hpc.estimators.run_data import RunData
+
+MIN_POPULATIONS = 30.0
+"""What the populations' weights on a rung must be worth before errors are believed."""
+
+
+def is_annealed(run: RunData) -> bool:
+    """Return whether a run's draws come in populations."""
+    return bool(run.config.get("sampler", {}).get("method") == "annealed")
+
+
+def populations_of_samples(run: RunData) -> IntArray:
+    """Return which population of its round each of a rung's samples is in, int64 [S].
+
+    On every rung it is the same population.
+    """
+    lane_s = np.arange(run.samples_per_round) % run.walkers
+    group_s = lane_groups(run.walkers)[lane_s]
+    exchanges = int(run.config["sampler"]["exchanges"])
+    part_s = np.arange(run.samples_per_round) * exchanges // run.samples_per_round
+    return np.asarray(part_s * (group_s.max() + 1) + group_s)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Z of every rung, by n independent populations.
+
+    Attributes
+    ----------
+    log_z_nk : float64 [n, K], ln of each population's estimate of the sum of exp(-beta_k z)
+    z_nk : float64 [n, K], its mean output there
+    """
+
+    log_z_nk: FloatArray
+    z_nk: FloatArray
+
+    @property
+    def log_z_k(self) -> FloatArray:
+        """Ln of the mean over populations [K], which is unbiased."""
+        return np.asarray(logsumexp(self.log_z_nk, axis=0) - np.log(len(self.log_z_nk)))
+
+    @property
+    def worth_k(self) -> FloatArray:
+        """How many equal populations their weights are worth [K]."""
+        log_square_k = logsumexp(2.0 * self.log_z_nk, axis=0)
+        return np.asarray(np.exp(2.0 * logsumexp(self.log_z_nk, axis=0) - log_square_k))
+
+    @property
+    def error_k(self) -> FloatArray:
+        """Standard error of log_z_k [K]; infinite for one population."""
+        n = len(self.log_z_nk)
+        if n < 2:
+            return np.full(self.log_z_nk.shape[1], np.inf)
+        return np.asarray(np.sqrt(np.maximum(n / self.worth_k - 1.0, 0.0) / (n - 1)))
+
+    @property
+    def mean_z_k(self) -> FloatArray:
+        """Mean output of each rung [K]."""
+        w_nk = np.exp(self.log_z_nk - self.log_z_nk.max(axis=0))
+        return np.asarray((w_nk * self.z_nk).sum(axis=0) / w_nk.sum(axis=0))
+
+
+def constants_of(run: RunData) -> Constants:
+    """Return what the populations of an annealed run found.
+
+    Raises an EstimateError where there are none.
+    """
+    population_s, parts = populations_of_samples(run), []
+    size_n = np.bincount(population_s)
+    log_q = run.samples_log_q()
+    if log_q is None or run.rounds == 0:
+        raise EstimateError(f"{run.path} holds no populations of an annealed run")
+    for round_, log_q_ks1 in enumerate(log_q):
+        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        log_w_ks = -run.beta_k[:, None] * z_ks - log_q_ks1[:, :, 0]
+        top_k = log_w_ks.max(axis=1)
+        w_ks = np.exp(log_w_ks - top_k[:, None])
+        sums = [
+            np.stack([np.bincount(population_s, row, len(size_n)) for row in rows], axis=1)
+            for rows in (w_ks, w_ks * z_ks)
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_z_nk = np.log(sums[0] / size_n[:, None]) + top_k
+            parts.append((log_z_nk, np.nan_to_num(sums[1] / sums[0])))
+    log_z, z = zip(*parts, strict=True)
+    return Constants(np.concatenate(log_z), np.concatenate(z))
+
+
+def log_q_of(run: RunData) -> Iterator[FloatArray] | None:
+    """Yield log q_j(x), float64 [K, S, K], of each round's draws; None for chains.
+
+    Of an annealed run it stands for q_ij of the module.
+    """
+    log_q = run.samples_log_q()
+    if log_q is None or not is_annealed(run) or run.rounds == 0:
+        return log_q
+    return _as_distributions(run, log_q)
+
+
+def _as_distributions(run: RunData, log_q: Iterator[FloatArray]) -> Iterator[FloatArray]:
+    found = constants_of(run)
+    share_k = np.log(found.worth_k) - found.log_z_k
+    for round_, log_q_ks1 in enumerate(log_q):
+        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        log_a_ksj = share_k - run.beta_k * z_ks[:, :, None]
+        own_ks = np.stack([log_a_sj[:, k] for k, log_a_sj in enumerate(log_a_ksj)])
+        yield log_q_ks1 + log_a_ksj - own_ks[:, :, None]
+
+
+def floor_of(run: RunData) -> tuple[float, str]:
+    """Return below which output an annealed run is not to be believed, and why.
+
+    It is the mean output of the warmest rung where populations are worth less than 30 equal ones;
+    -inf and "" where there is none.
+    """
+    found = constants_of(run)
+    few_k = np.flatnonzero(found.worth_k < MIN_POPULATIONS)
+    if not few_k.size:
+        return -np.inf, ""
+    k, floor = int(few_k[0]), float(found.mean_z_k[few_k[0]])
+    return floor, (
+        f"not known below z = {floor:.3g}: at beta = {run.beta_k[k]:.4g} the weights of "
+        f"{len(found.log_z_nk):,} populations are worth {found.worth_k[k]:.2g} equal ones, and "
+        f"{MIN_POPULATIONS:.0f} are needed; raise run.rounds or sampler.walkers, or put betas "
+        "between; no errors are given there, and curves leave these outputs out"
+    )
+
+
+def describe(run: RunData) -> list[str]:
+    """Return lines on Z of an annealed run's rungs, with standard errors; none for other runs."""
+    if not is_annealed(run):
+        return []
+    found = constants_of(run)
+    n = len(found.log_z_nk)
+    return [
+        f"beta = {beta:.6g}: ln Z = {log_z:.4f} +- {error:.4f} (standard error; {n:,} populations, "
+        f"worth {worth:.3g} equal ones)"
+        for beta, log_z, error, worth in zip(
+            run.beta_k, found.log_z_k, found.error_k, found.worth_k, strict=True
+        )
+    ]

@@ -1,0 +1,75 @@
+"""Joined runs: where populations and a ladder disagree, the result has not converged."""
+
+import numpy as np
+from lattice import LEVEL_EDGES, MODEL, ArrayRun, independent_run
+from populations import BETA_K, annealed_run
+
+from omniinput_hpc.estimators.comparison import joined
+from omniinput_hpc.estimators.comparison.joined import disagreements, joined_density
+from omniinput_hpc.estimators.density.density import density_of_run
+
+with np.errstate(divide="ignore"):
+    EXACT_B = np.log(MODEL.bin_sums(LEVEL_EDGES, MODEL.count_l()))
+
+
+def ladder(seed, missing=False, rounds=32):
+    """Return a ladder of canonical rungs; with `missing` it never found half of the low inputs.
+
+    What it lacks are inputs of low z, more often the lower z is.
+    """
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=rounds, walkers=64, seed=seed)
+    run.config = {"model": {"kind": "python"}, "run": {"seed": seed}}
+    if missing:
+        random = np.random.default_rng(seed)
+        x, z = run.x_rksd.copy(), run.z_rks.copy()
+        lost = random.random(z.shape) < 0.5 * (z < 1.5)
+        donor = random.permutation(np.argwhere(~lost[:, 2]))
+        for r, k, s in np.argwhere(lost):
+            keep = np.flatnonzero(~lost[r, k])
+            take = keep[random.integers(len(keep))] if len(keep) else donor[0][1]
+            x[r, k, s], z[r, k, s] = x[r, k, take], z[r, k, take]
+        run = ArrayRun(x, z, run.walkers, run.beta_k, run.edges, run.n_values)
+        run.config = {"model": {"kind": "python"}, "run": {"seed": seed}}
+    return run
+
+
+def populations(seed, **options):
+    return annealed_run(seed, rounds=32, **options)[0]
+
+
+def test_right_runs_agree_and_join():
+    """No false alarm in 5 pairs; two tests of 1 in 100 each."""
+    alarms = [disagreements([populations(seed)], [ladder(seed)]) for seed in range(5)]
+    assert sum(map(bool, alarms)) <= 1
+    both = joined_density([ladder(1), populations(1)])
+    assert both.absolute and both.verdict.converged, both.verdict.reasons
+    use = (both.effective_b >= 50) & np.isfinite(EXACT_B)
+    score = (both.log_g_b[use] - EXACT_B[use]) / both.log_g_error_b[use]
+    assert 0.4 < np.sqrt(np.mean(score**2)) < 1.6 and use.sum() > 10
+    alone = density_of_run(populations(1))
+    assert (both.effective_b >= alone.effective_b - 1e-9).all()
+
+
+def test_a_ladder_that_missed_something_is_not_converged():
+    runs = [ladder(1, missing=True), populations(1)]
+    assert all("disagree" not in reason for reason in density_of_run(runs[0]).verdict.reasons)
+    both = joined_density(runs)
+    assert not both.verdict.converged
+    assert any("disagree" in reason for reason in both.verdict.reasons)
+    assert np.isnan(both.log_g_upper_b).all()
+
+
+def test_populations_that_missed_something_are_not_converged():
+    run = populations(2)
+    run.log_q = run.log_q + 0.3 * (BETA_K[:, None, None] > 3.0)  # Z by exp(-0.3)
+    both = joined_density([run, ladder(2)])
+    (reason,) = [r for r in both.verdict.reasons if "ln Z(" in r]
+    assert "ln Z(6) - ln Z(0)" in reason or "ln Z(4) - ln Z(0)" in reason
+    assert not both.verdict.converged
+
+
+def test_runs_of_one_kind_are_not_compared(monkeypatch):
+    monkeypatch.setattr(joined, "disagreements", lambda *_: ["asked"])
+    assert joined_density([ladder(1), ladder(2)]).verdict.converged
+    assert joined_density([populations(1)]).verdict.converged
+    assert "asked" in joined_density([ladder(1), populations(1)]).verdict.reasons
