@@ -413,7 +413,9 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, grid),
+        exchanger=Exchanger(
+            g, config.bins.edges, config.run.seed, world, grid.n_blocks, grid.whole
+        ),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,
