@@ -390,7 +390,7 @@ def start(
     from omniinput_hpc.sampling.loop import Run, Totals
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, grid = Path(config.run.output), grid_of(world, config)
+    path, grid, edges = Path(config.run.output), grid_of(world, config), config.bins.edges
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     written = grid.written(world.rank)
     checkpoint, first, counts = world.together(lambda: _read_checkpoint(built, written))
@@ -413,7 +413,7 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, config.bins.edges, config.run.seed, world, grid),
+        exchanger=Exchanger(g, edges, config.run.seed, world, grid.n_blocks, grid.whole),
         tuning=tuning,
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,

@@ -65,7 +65,8 @@ def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) ->
     from omniinput_hpc.sampling.build import grid_of
 
     config, g = built.config, built.geometry
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid_of(world, config))
+    grid = grid_of(world, config)
+    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid.n_blocks, grid.whole)
     for rung in built.rungs:
         rung.start()
         rung.begin_round()

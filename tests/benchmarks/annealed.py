@@ -108,6 +108,8 @@ def main() -> None:
     low_b = density.edges[:-1] < LOW
     for name, some in (("all bins", every), ("bins below z = 2.5", every[:, low_b])):
         some = some[np.isfinite(some)]
+        if not some.size:
+            continue
         rms = np.sqrt(np.mean(some**2))
         covered = np.mean(np.abs(some) < t_quantile(16))
         print(f"{name}: {len(some)} scores, rms {rms:.2f}, 95 % intervals hold {covered:.1%}")

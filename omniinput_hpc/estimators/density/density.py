@@ -272,7 +272,7 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
     if not (np.isfinite(exact) and ends_are_inside(observed, m)):
         return free
     ends = None
-    if free.problem.absolute:
+    if free.problem.absolute and (observed.beta_k == 0.0).any():  # else Z(0) was not seen
         use_b = (observed.count_b > 0) & ~below_b
         parts = (free.log_g_b, free.log_g_jb, observed.z_b, use_b, observed.lanes_g)
         found = log_constants_apart(*parts, m)

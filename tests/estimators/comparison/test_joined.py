@@ -1,12 +1,13 @@
 """Joined runs: where populations and a ladder disagree, the result has not converged."""
 
 import numpy as np
+import pytest
 from lattice import LEVEL_EDGES, MODEL, ArrayRun, independent_run
 from populations import BETA_K, annealed_run
 
 from omniinput_hpc.estimators.comparison import joined
 from omniinput_hpc.estimators.comparison.joined import disagreements, joined_density
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 
 with np.errstate(divide="ignore"):
     EXACT_B = np.log(MODEL.bin_sums(LEVEL_EDGES, MODEL.count_l()))
@@ -73,3 +74,17 @@ def test_runs_of_one_kind_are_not_compared(monkeypatch):
     assert joined_density([ladder(1), ladder(2)]).verdict.converged
     assert joined_density([populations(1)]).verdict.converged
     assert "asked" in joined_density([ladder(1), populations(1)]).verdict.reasons
+
+
+@pytest.mark.parametrize("hottest", [0.0, 2.0])
+def test_where_no_rung_saw_all_inputs_the_ends_are_not_compared(hottest):
+    """Draws make a density absolute, but from m upwards its sum over bins is not Z(0)."""
+    beta_k = np.array([hottest, 4.0, 6.0])
+    run, _ = annealed_run(1, beta_k=np.array([4.0, 6.0]), spread_k=np.array([0.0, 0.3]), rounds=32)
+    other = independent_run(MODEL, beta_k, LEVEL_EDGES, rounds=32, walkers=64, seed=2)
+    other.config = {"model": {"kind": "causal-lm"}, "run": {"seed": 2}}
+    other.model_beta = 4.0
+    found = density_of_runs([other, run])
+    assert found.absolute
+    assert (found.ends is not None) == (hottest == 0.0)
+    assert found.pinned == (hottest != 0.0), "the lattice is no language model: Z(0) contradicts it"
