@@ -155,7 +155,8 @@ def test_the_architecture_page_is_as_the_code_gives_it():
 def test_every_dataset_and_attribute_is_on_its_page():
     text = TEXT[ROOT / "docs/run-file.md"]
     on_page = set(re.findall(r"^\| `(\w+/\w+)` \|", text, re.MULTILINE))
-    some = {"flat": True, "log_q": True, "checksums": True, "rounds_per_block": 2}
+    some = {"flat": True, "log_q": True, "checksums": True, "curved": True}
+    some["rounds_per_block"] = 2
     geometry = layout.Geometry(3, 2, 1, 1, 1, 1, 2, 1, **some)
     assert on_page == set(layout.layout(geometry))
     for name, field in layout.layout(geometry).items():
