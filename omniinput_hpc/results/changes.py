@@ -19,7 +19,6 @@ from omniinput_hpc.estimators.comparison.other_outputs import (
     log_g_change,
 )
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.density.known_ratio import describe
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import require_rounds
@@ -120,10 +119,10 @@ def density_columns(found: Changed) -> Columns:
 
 
 def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
-    """Return plain lines: verdicts, both known ends, and z' - z on each rung."""
+    """Return plain lines: verdicts, and z' - z on each rung."""
     lines = []
     for name, density in zip(names, found.densities, strict=True):
-        lines += [f"{name}: {line}" for line in [*verdict_lines(density), *describe(density)]]
+        lines += [f"{name}: {line}" for line in verdict_lines(density)]
     c, beta_k = found.changes, found.densities[0].beta_k
     lines.append("beta: z, z' - z of its draws, standard deviation of that")
     lines += [

@@ -5,7 +5,7 @@ With v(x) = 1 / sum_k n_k q_k(x), the sum of v over the draws that another model
 z' in a bin is an unbiased estimate of how many inputs it puts there: its density, without a run
 of its own. Both densities are of the same draws and lanes, so that in their difference most of the
 errors cancels; the jackknife leaves the same group out of both. The farther apart the two models
-are, the more uneven the weights: log Z'(0) - log Z'(m) = m ln V of a language model shows it.
+are, the larger the errors of the other's density.
 """
 
 from __future__ import annotations
