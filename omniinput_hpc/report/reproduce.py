@@ -69,7 +69,9 @@ def read_plan(folder: Path) -> tuple[dict[str, Target], list[dict[str, Any]]]:
     targets = {}
     for name, table in plan.items():
         steps = tuple(Step(**step) for step in table.pop("steps"))
-        lists = {key: tuple(table.pop(key, ())) for key in ("rows", "pictures", "notes")}
+        lists: dict[str, Any] = {
+            key: tuple(table.pop(key, ())) for key in ("rows", "pictures", "notes")
+        }
         targets[name] = Target(name=name, steps=steps, **lists, **table)
     return targets, gpu
 

@@ -50,7 +50,6 @@ RECIPES = {
     "cnn-aug-mnist": Recipe("cnn", "noise", "mnist", 1, 99.33),
     "res-gen-mnist": Recipe("resnet", "energy", "mnist", 1, None),
     "mlp-gen-mnist": Recipe("mlp", "energy", "mnist", 1, None),
-    "mnist-judge": Recipe("cnn", "plain", "mnist", 10, None),  # of all ten digits, to judge others
     "cifar10-binary": Recipe("resnet", "shifted", "cifar10", 1, 93.34),
     "cifar10": Recipe("resnet", "shifted", "cifar10", 10, 88.0),
     "cifar100": Recipe("resnet", "shifted", "cifar100", 100, 62.0),

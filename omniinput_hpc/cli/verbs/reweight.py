@@ -16,7 +16,7 @@ from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError, populations
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.comparison.to_exact import compare_density
-from omniinput_hpc.estimators.density import known_ratio, mbar, other_bins
+from omniinput_hpc.estimators.density import draw_constants, known_ratio, mbar, other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
@@ -64,7 +64,8 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         density = joined_density(runs)
         caption = caption_of(runs, [density])
         constants = known_ratio.describe(density)
-        constants += [line for run in files for line in populations.describe(run)]
+        for run in files:
+            constants += populations.describe(run) + draw_constants.describe(run)
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
         bounds: list[str] = []
         more: list[str] = []

@@ -1,0 +1,74 @@
+"""A language model's two known constants by its ancestral draws themselves, without any bins.
+
+The number of inputs, Z(0), and the sum of exp(-m z) over them, Z(m), are known. Draws of all rungs
+stand together for the mixture q of their distributions, so that 1 / q and exp(-m z) / q of a draw
+have the means Z(0) and Z(m). In bins of a width that suits the density, exp(-m z) would vary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.density.known_ratio import exact_difference
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.populations import is_annealed
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.histogram import lane_groups
+
+
+def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
+    """Return log Z(0) - log Z(beta) by a run's independent draws, in nats.
+
+    Returns
+    -------
+    float, float, int
+        The estimate, its standard error (the jackknife's over groups of lanes; inf for one group),
+        and the number of groups.
+
+    Raises
+    ------
+    EstimateError
+        No committed round, or no independent draws.
+    """
+    log_q = run.samples_log_q()
+    if log_q is None or is_annealed(run) or run.rounds == 0:
+        raise EstimateError(f"{run.path} holds no independent draws of an ancestral run")
+    group_w = lane_groups(run.walkers)
+    n_groups = int(group_w[-1]) + 1
+    group_s = np.resize(group_w, run.samples_per_round)
+    log_sum_2g = np.full((2, n_groups), -np.inf)
+    for round_, log_q_ksj in enumerate(log_q):
+        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        log_v_ks = np.log(len(run.beta_k)) - logsumexp(log_q_ksj, axis=2)
+        for row, weight in enumerate((0.0, beta)):
+            log_w_ks = log_v_ks - weight * z_ks
+            parts = [logsumexp(log_w_ks[:, group_s == g]) for g in range(n_groups)]
+            log_sum_2g[row] = np.logaddexp(log_sum_2g[row], parts)
+    value = _apart(log_sum_2g)
+    others = [_apart(np.delete(log_sum_2g, g, axis=1)) for g in range(n_groups)]
+    error = jackknife_error(value, np.array(others), np.bincount(group_w))
+    return value, float(error), n_groups
+
+
+def _apart(log_sum_2g: FloatArray) -> float:
+    of_all, weighted = logsumexp(log_sum_2g, axis=1)
+    return float(of_all - weighted)
+
+
+def describe(run: RunData) -> list[str]:
+    """Return a line on an ancestral run's known constants; none where they are not known."""
+    model = run.config.get("model", {})
+    m = float(run.n_sites if model.get("prefix") else run.n_sites - 1)
+    exact = exact_difference(run.config, m, run.n_values)
+    if run.rounds == 0 or run.samples_log_q() is None or is_annealed(run) or not np.isfinite(exact):
+        return []
+    value, error, n_groups = constants_apart(run, m)
+    interval = t_quantile(n_groups) * error
+    within = "inside" if abs(value - exact) <= interval else "NOT inside"
+    return [
+        f"by the draws, without bins: log Z(0) - log Z({m:g}) = {value:.4f}, 95% interval "
+        f"+- {interval:.4f}; exact {m:g} ln {run.n_values} = {exact:.4f}, {within} the "
+        "interval"
+    ]
