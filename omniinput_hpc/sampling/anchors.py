@@ -19,6 +19,7 @@ from omniinput_hpc.kernels.independent import (
     UniformSampler,
     try_rows,
 )
+from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import begin_anew
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.exploration import Explorer
@@ -203,13 +204,17 @@ def found_texts(
 
 N_BEST_VALUES = 16
 """Values whose pairs are tried as repetitions."""
+MAX_REPEATED = 2048
+"""Values whose repetition is evaluated at most, where prefixes can tell which are worth it."""
+N_SCREENED = 2
+"""How often a value stands before it is asked how likely it comes again."""
 
 
 class Repetitions:
     """Sequences that repeat one value, or two in turn, by their z.
 
-    Every value is evaluated, which takes a while with a large vocabulary: so that is done once,
-    when the first rung asks.
+    Every value is evaluated (of a large vocabulary those worth it), which takes a while: so that is
+    done once, when the first rung asks.
     """
 
     def __init__(self, model: Any, like: torch.Tensor) -> None:
@@ -217,22 +222,40 @@ class Repetitions:
 
     def best(self, n: int) -> torch.Tensor:
         """Return the n of lowest z, int64 [n, D]."""
-        order, z_constant = self._constant
+        values, z_constant = self._constant
         alternating, z_alternating = self._alternating
-        keep = order[:n]
-        constant = keep[:, None].expand(-1, self._like.shape[1])
+        constant = values[:n, None].expand(-1, self._like.shape[1])
         candidates = torch.cat([constant, alternating])
-        z = torch.cat([z_constant[keep], z_alternating])
+        z = torch.cat([z_constant[:n], z_alternating])
         chosen = candidates[z.argsort(stable=True)[:n]]
         return chosen[torch.arange(n, device=chosen.device) % len(chosen)]
 
     @cached_property
     def _constant(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The values by the z of repeating them, int64 [V], and z of each value, float32 [V]."""
+        """Values by the z of repeating them, int64 [n], and these z ascending, float32 [n]."""
+        values = self._repeatable()
+        x = values[:, None].expand(-1, self._like.shape[1])  # [n, D], no memory of its own
+        z, order = _outputs(self._model, x, self._like).sort(stable=True)
+        return values[order], z
+
+    def _repeatable(self) -> torch.Tensor:
+        """Return the values worth repeating, int64 [n]: all, or those that soon follow themselves.
+
+        Of more than `MAX_REPEATED` only those most likely after `N_SCREENED` of the same, by cached
+        prefixes: a whole input of each value of 50,000 would take a CPU more than an hour.
+        """
         values = torch.arange(self._model.n_values, device=self._like.device)
-        x = values[:, None].expand(-1, self._like.shape[1])  # [V, D], no memory of its own
-        z = _outputs(self._model, x, self._like)
-        return z.argsort(stable=True), z
+        n_sites, offers = self._like.shape[1], offers_of(self._model)
+        after = N_SCREENED + offers.predicted_from - 1
+        if len(values) <= MAX_REPEATED or offers.prefixes is None or after >= n_sites:
+            return values
+        log_p = []
+        for batch, n in padded_batches(values[:, None], len(self._like)):
+            prefixes = begin_anew(offers, batch.expand(-1, n_sites))
+            for _ in range(after):
+                prefixes.extend(batch[:, 0])
+            log_p.append(pick(prefixes.row(), batch[:, 0])[:n])
+        return torch.cat(log_p).topk(MAX_REPEATED).indices.sort().values
 
     @cached_property
     def _alternating(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,7 @@ from runs_in_progress import begin, config_of, sampled
 from omniinput_hpc.config import kernels
 from omniinput_hpc.histogram import lane_groups, starting_parts
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.sampling import anchors as anchors_module
 from omniinput_hpc.sampling import loop
@@ -94,6 +95,46 @@ def test_repetitions_are_evaluated_once_for_all_cold_rungs(monkeypatch):
     again = start(anchors, 14.0)
     assert len(evaluated) == 1
     assert torch.equal(again, start(anchors_of(RARE, 16), 14.0))
+
+
+class WithPrefixes(PlantedPassages):
+    """The same with `begin` and `extend`, and without any evaluation of more inputs than asked."""
+
+    def begin(self, x):
+        whole = torch.nn.functional.pad(x, (0, self.n_sites - x.shape[1]))
+        return SimpleNamespace(x=x, log_p=self.conditional_logits(whole)[1][:, x.shape[1]])
+
+    def extend(self, state, values):
+        return self.begin(torch.cat([state.x, values[:, None]], dim=1))
+
+
+def repeated(most, monkeypatch, screened=2):
+    """Return z of the repetitions of single values that are evaluated, of 64, ascending."""
+    monkeypatch.setattr(anchors_module, "MAX_REPEATED", most)
+    monkeypatch.setattr(anchors_module, "N_SCREENED", screened)
+    model = WithPrefixes(12, 64, n_passages=6, enter_bits=9, n_rare=1, leave_bits=6, seed=2)
+    found = anchors_module.Repetitions(model, like(model, 16))
+    values, z = found._constant
+    assert torch.equal(z, model.output(values[:, None].expand(-1, 12)))
+    assert len(found.best(12)) == 12
+    return z
+
+
+def test_of_a_large_vocabulary_only_likely_repetitions_are_evaluated(monkeypatch):
+    """In a Markov chain p(v | v) says all of it: the best are those of evaluating all."""
+    every, some = repeated(64, monkeypatch), repeated(24, monkeypatch)
+    assert (len(every), len(some)) == (64, 24)
+    assert torch.equal(every[:8], some[:8])
+
+
+def test_repetitions_screened_the_wrong_way_round_are_others(monkeypatch):
+    every = repeated(64, monkeypatch)
+    monkeypatch.setattr(anchors_module, "pick", lambda rows, values: -pick(rows, values))
+    assert not torch.equal(every[:8], repeated(24, monkeypatch)[:8])
+
+
+def test_inputs_too_short_to_screen_are_evaluated_whole(monkeypatch):
+    assert len(repeated(24, monkeypatch, screened=12)) == 64
 
 
 def test_each_third_is_in_its_place_and_blocks_have_theirs():
