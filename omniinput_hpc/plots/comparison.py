@@ -17,6 +17,9 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots import style
 from omniinput_hpc.results.curve_tables import range_words
 
+MAX_INSIDE = 3
+"""Models whose ratios to the first are named inside the panel; of more they would cover it."""
+
 
 @style.styled
 def normalization_figure(
@@ -81,7 +84,10 @@ def models_figure(
         bottom.set_yscale("log")
     bottom.set_ylabel("ratio of the areas\nup to there")
     bottom.set_xlabel(style.recall_label(absolute, otherwise="common scale"))
-    bottom.legend(loc="best")
+    if len(comparisons) > MAX_INSIDE:
+        style.legend_below(bottom)
+    else:
+        bottom.legend(loc="best")
     return figure
 
 

@@ -172,6 +172,18 @@ def legend_above(axes: Axes, ncols: int) -> None:
     )  # fmt: skip
 
 
+def legend_below(axes: Axes, entry_height: float = 0.2) -> None:
+    """Put a legend of many long entries below a panel, and make the figure as much higher.
+
+    entry_height : of one entry, in inches
+    """
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.3), borderaxespad=0.0)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    n_entries = len(axes.get_legend_handles_labels()[1])
+    figure.set_figheight(figure.get_figheight() + entry_height * n_entries)
+
+
 @dataclass(frozen=True)
 class Caption:
     """What a figure says of its runs, so that it can be read by itself.

@@ -141,3 +141,25 @@ def test_dollar_signs_of_names_are_no_formulas(tmp_path):
     assert (tmp_path / "a.pdf").stat().st_size > 1000
     assert axes.xaxis.label.get_parse_math() and not axes.title.get_parse_math()
     assert all(tick.get_parse_math() for tick in axes.get_yticklabels() if tick.get_text())
+
+
+def test_a_legend_below_covers_no_panel_and_makes_room():
+    """It is below the axis' label, inside the figure, and panels keep their height."""
+
+    def drawn(n_entries):
+        figure, (axes,) = style.panels([3.0])
+        figure.set_layout_engine("constrained")
+        for i in range(n_entries):
+            axes.plot([0, 1], [i, i], label=f"entry {i}, with a long name")
+        axes.set_xlabel("x")
+        style.legend_below(axes)
+        for _ in range(3):  # the layout settles
+            figure.canvas.draw()
+        return figure, axes
+
+    figure, axes = drawn(6)
+    legend, label = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+    assert 0.0 <= legend.y0 < legend.y1 < label.y0
+    height = figure.get_figheight() * axes.get_position().height
+    one, other = drawn(12)
+    assert abs(one.get_figheight() * other.get_position().height - height) < 0.2
