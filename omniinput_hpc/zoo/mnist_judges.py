@@ -1,6 +1,6 @@
 """Judges of pictures of digits, as annotators by script, and test sets that need no download.
 
-A hundred training images of each digit stand in inputs/models/mnist-prototypes, so that scores need
+A hundred training images of each digit stand in inputs/judges/mnist-prototypes, so that scores need
 no other data. ``python -m omniinput_hpc.zoo.mnist_judges --data FOLDER`` makes them of MNIST's IDX
 files; ``--sets FOLDER`` writes pictures for `omniinput_hpc.test_sets`.
 """
@@ -22,7 +22,7 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.zoo import digits
 from omniinput_hpc.zoo.image_data import MNIST_SHAPE, Images, read_idx_set
 
-FOLDER = Path(__file__).parents[2] / "inputs/models/mnist-prototypes"
+FOLDER = Path(__file__).parents[2] / "inputs/judges/mnist-prototypes"
 PER_DIGIT = 100
 NEIGHBOURS = 5
 MIN_CORRELATION = 0.6
