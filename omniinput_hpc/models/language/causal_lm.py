@@ -22,7 +22,7 @@ from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, to
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
-from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
+from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder, cache_argument
 from omniinput_hpc.models.protocol import Draws
 
 Rest = tuple[torch.Tensor, torch.Tensor]
@@ -299,7 +299,8 @@ class CausalLanguageModel:
         if self._decoder is None:
             return {"use_cache": False}
         # Without an (empty) cache transformers looks for packed sequences, which synchronizes
-        return {"past_key_values": DynamicCache(config=self.lm.config), "use_cache": True}
+        cache = DynamicCache(config=self.lm.config)
+        return {cache_argument(self.lm): cache, "use_cache": True}
 
     @cached_property
     def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -23,6 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from omniinput_hpc.models.device import multiplies_in_tf32
 from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
+from omniinput_hpc.models.language.prefix_cache import cache_argument
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -152,6 +153,7 @@ class HfDecoder:
 
     def __init__(self, lm: Any, n_positions: int, own_masks: bool = True) -> None:
         self._body, self._n_positions = lm.base_model, n_positions
+        self._cache_argument = cache_argument(lm.base_model)
         self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
         self._hidden, self._keys, heads, window = probe(lm)
@@ -189,8 +191,9 @@ class HfDecoder:
         for layer in self._layers:
             layer.truncate(begin)
         mask = None if self.masks is None else self.masks.of(begin, len(tokens))
+        keys_and_values = {self._cache_argument: self._cache}
         done = self._body(
-            input_ids=tokens.T, attention_mask=mask, past_key_values=self._cache, use_cache=True
+            input_ids=tokens.T, attention_mask=mask, use_cache=True, **keys_and_values
         )
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
@@ -202,11 +205,12 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
     The last is the narrowest window of a layer, None where there is none. It raises
     `UnsupportedDecoder` if the model caches anything else of a token.
     """
-    if "past_key_values" not in inspect.signature(lm.base_model.forward).parameters:
+    name = cache_argument(lm.base_model)
+    if name not in inspect.signature(lm.base_model.forward).parameters:
         raise UnsupportedDecoder("it takes no keys and values")
     cache = DynamicCache(config=lm.config)
     tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
-    done = lm.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
+    done = lm.base_model(input_ids=tokens, use_cache=True, **{name: cache})
     heads, layers = [], list[Any](cache.layers)
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import DynamicCache
+
+
+def cache_argument(module: torch.nn.Module) -> str:
+    """Return by which name a decoder takes keys and values; transformers 5.24 has renamed it."""
+    taken = inspect.signature(module.forward).parameters
+    return "cache" if "cache" in taken else "past_key_values"
 
 
 @dataclass
@@ -36,6 +43,7 @@ class PrefixDecoder:
 
     def __init__(self, lm: Any, token_ids: torch.Tensor, before: torch.Tensor) -> None:
         self._lm, self._token_ids, self._before = lm, token_ids, before
+        self._cache_argument = cache_argument(lm)
 
     def begin(self, x: torch.Tensor) -> PrefixCache:
         """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
@@ -78,5 +86,6 @@ class PrefixDecoder:
         return copy
 
     def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
-        logits = self._lm(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]
+        keys_and_values = {self._cache_argument: cache}
+        logits = self._lm(input_ids=tokens, use_cache=True, **keys_and_values).logits[:, -1]
         return PrefixCache(cache, logits.float().log_softmax(-1)[:, self._token_ids])
