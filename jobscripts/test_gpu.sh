@@ -11,7 +11,7 @@
 #
 #     --tiny    small models, on the CPU where there is no GPU: tries the tests themselves, says nothing of speed
 #     wheels    where there is a network: downloads into .whl/ what a Python with torch, transformers and
-#               pytest may lack (36 MB; transformers 5.18 to 5.23 record graphs of all decoders, older
+#               pytest may lack (36 MB; transformers 5.18 and later record graphs of all decoders, older
 #               ones do not). Take .whl along with the tree; WHEELS_FOR=3.12 names the Python there.
 #
 # Python is $PYTHON; or, where there is a folder .whl, the plain python3 with the wheels before its own
@@ -26,7 +26,7 @@ declare -A tests=(
     [speed]='tests/gpu/test_speed.py'
     [memory]='tests/gpu/test_memory.py'
 )
-alone=('mpi4py==4.1.*' mpich h5py xxhash tomli-w arviz-stats 'transformers>=5.18,<5.24' regex) # needs are there
+alone=('mpi4py==4.1.*' mpich h5py xxhash tomli-w arviz-stats 'transformers>=5.18' regex) # needs are there
 
 fetch_wheels() {
     local platforms=() n

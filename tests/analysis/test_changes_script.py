@@ -6,24 +6,13 @@ import numpy as np
 import pandas
 import pytest
 from lattice import independent_run
-from rules_file import MODEL as PYTHON
 from rules_file import RULE, write_rules
-from run_files import CONFIG, put_run
 from script_tools import inside, is_plain, is_png
-from two_outputs import EDGES, MODEL, drawn, other_of, put_rescored
+from two_outputs import EDGES, MODEL, drawn, other_of, put, put_rescored
 
 __all__ = ["inside"]
 
 pytestmark = pytest.mark.slow
-
-
-def put(path, run):
-    config = CONFIG.format(
-        rounds=run.rounds, seed=1, model=PYTHON, walkers=run.walkers, moves=8,
-        betas=run.beta_k.tolist(), lower=EDGES[0], upper=EDGES[-1], width=0.5,
-    )  # fmt: skip
-    put_run(path, run, config, "own", run.rounds)
-    return path
 
 
 @pytest.fixture

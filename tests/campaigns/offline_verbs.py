@@ -29,6 +29,7 @@ from rules_file import MODEL, RULE, write_rules  # noqa: E402
 from run_files import write_run  # noqa: E402
 from run_tools import LATTICE, environment, loaded, run  # noqa: E402
 from score_files import write_score_files  # noqa: E402
+from two_outputs import drawn, other_of, put, put_rescored  # noqa: E402
 
 from omniinput_hpc.cli.omniinput import VERBS, WITHOUT_MPI  # noqa: E402
 from omniinput_hpc.results.record import SCHEMA  # noqa: E402
@@ -51,11 +52,10 @@ COMMANDS = {
     "next-scores": f"good.h5 {BY}",
     "compare": "good.h5 again.h5",
     "normalize": "one.h5 two.h5 --range 2.25 3.9",
+    "changes": f"draws.h5 draws.rescored.other.h5 {RULED}",
     "verify": "lattice.h5",
     "salvage": "lattice.h5 saved.h5",
 }
-NEEDS_DRAWS = {"changes"}
-"""Verbs for ancestral runs alone, which are not called here: tests/analysis does that."""
 WRITE_NO_RESULTS = ("annotate", *WITHOUT_MPI)
 SHORT = ("reweight", "precision-recall", "compare", "verify")
 SECONDS = 180
@@ -73,6 +73,8 @@ def prepare(folder):
     pair = loaded("tests/analysis/test_two_model_scripts.py")
     for seed, (name, which) in enumerate((("one", "good"), ("two", "worse"))):
         pair.write(folder / f"{name}.h5", which, pair.ABSOLUTE, seed)
+    draws = drawn(1)
+    put_rescored(put(folder / "draws.h5", draws), "other", other_of(draws.x_rksd))
     (folder / "lattice.toml").write_text(LATTICE.format(output="lattice.h5"))
     done = run("lattice.toml", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -146,7 +148,7 @@ def main():
     parser.add_argument("--verbs", nargs="+", choices=COMMANDS, default=list(COMMANDS), help=some)
     options = parser.parse_args()
     offline = [name for name, verb in VERBS.items() if not verb.module or name in WITHOUT_MPI]
-    assert set(COMMANDS) == set(offline) - NEEDS_DRAWS
+    assert set(COMMANDS) == set(offline)
     own = options.command == shlex.split(ours)
     with tempfile.TemporaryDirectory(prefix="omniinput-offline-") as folder:
         prepare(Path(folder))

@@ -5,6 +5,8 @@ import itertools
 import h5py
 import numpy as np
 from lattice import Lattice, ancestral_run
+from rules_file import MODEL as PYTHON
+from run_files import CONFIG, put_run
 from sealed_changes import seal
 
 from omniinput_hpc.runfile import rescored
@@ -28,6 +30,16 @@ def other_of(x_rksd):
 def drawn(seed):
     """Return an ancestral run of the first model."""
     return ancestral_run(MODEL, TILT_KD, EDGES, rounds=10, walkers=16, moves=8, seed=seed)
+
+
+def put(path, run):
+    """Write a run of the first model to a file; return its path."""
+    config = CONFIG.format(
+        rounds=run.rounds, seed=1, model=PYTHON, walkers=run.walkers, moves=8,
+        betas=run.beta_k.tolist(), lower=EDGES[0], upper=EDGES[-1], width=0.5,
+    )  # fmt: skip
+    put_run(path, run, config, "own", run.rounds)
+    return path
 
 
 def put_rescored(path, name, z_rks, config="[model]\nkind = 'python'\nfactory = 'a:b'\n"):

@@ -35,6 +35,7 @@ RANGE = ["--range", "0.375", "1.875"]
 ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
+    "changes.py": ["{file}", "{folder}/good.rescored.lattice.h5"],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
     "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused
     "diagnose.py": ["{file}"],
