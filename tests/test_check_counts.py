@@ -40,6 +40,7 @@ def test_a_file_that_is_in_no_part_or_in_two(tmp_path, first, second, times):
 
 
 def test_skipped_tests_are_counted_by_reason(tmp_path):
+    """Of a file that is written here, whose tests skip and fail on purpose to be counted."""
     (tmp_path / "test_a.py").write_text(
         "import pytest\n"
         "@pytest.mark.skipif(True, reason='no disk')\n"

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("omniinput_hpc")
 
 
-def warn_of_transitions(run: Run) -> None:
+def warn_of_transitions(run: Run, rung_k3: NDArray[np.float64]) -> None:
     """Log where the last round of burn-in saw two kinds of inputs apart (all ranks call this).
 
     Either canonical neighbours that do not swap, or a canonical rung whose z has two peaks. The
-    lines of a ladder with Gaussian rungs across the first of them are logged as well.
+    lines of a ladder with Gaussian rungs across the first of them are logged as well. `rung_k3` are
+    the rungs' beta, kappa and z0, float64 [K, 3].
     """
     if run.config.sampler.method != "parallel-tempering" or run.geometry.n_rungs < 2:
         return
@@ -28,7 +29,6 @@ def warn_of_transitions(run: Run) -> None:
     if edges is None:
         return
     counts_kc, sums_k3 = _outputs_of_round(run, edges)
-    rung_k3 = run.parameters_k3()
     if run.world.rank != 0:
         return
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators.density.certified import predicted_sites
 from omniinput_hpc.estimators.density.known_ratio import exact_difference
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.populations import is_annealed
@@ -59,11 +60,12 @@ def _apart(log_sum_2g: FloatArray) -> float:
 
 def describe(run: RunData) -> list[str]:
     """Return a line on an ancestral run's known constants; none where they are not known."""
-    model = run.config.get("model", {})
-    m = float(run.n_sites if model.get("prefix") else run.n_sites - 1)
-    exact = exact_difference(run.config, m, run.n_values)
-    if run.rounds == 0 or run.samples_log_q() is None or is_annealed(run) or not np.isfinite(exact):
+    of_one = exact_difference(run.config, 1.0, run.n_values)  # of one predicted site
+    chains = run.samples_log_q() is None
+    if run.rounds == 0 or chains or is_annealed(run) or not np.isfinite(of_one):
         return []
+    m = float(predicted_sites(run))
+    exact = m * of_one
     value, error, n_groups = constants_apart(run, m)
     interval = t_quantile(n_groups) * error
     within = "inside" if abs(value - exact) <= interval else "NOT inside"

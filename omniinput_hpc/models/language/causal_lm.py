@@ -22,7 +22,7 @@ from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, to
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
-from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder, cache_argument
+from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
 from omniinput_hpc.models.protocol import Draws
 
 Rest = tuple[torch.Tensor, torch.Tensor]
@@ -300,7 +300,7 @@ class CausalLanguageModel:
             return {"use_cache": False}
         # Without an (empty) cache transformers looks for packed sequences, which synchronizes
         cache = DynamicCache(config=self.lm.config)
-        return {cache_argument(self.lm): cache, "use_cache": True}
+        return {self._prefix_decoder.cache_argument: cache, "use_cache": True}
 
     @cached_property
     def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:

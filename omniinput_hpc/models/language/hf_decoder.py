@@ -34,9 +34,11 @@ MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 were 0.002 and 0.017 apart in half precision."""
 
 FOREIGN_ERRORS = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
-"""What a model may raise that expects another kind of cache. The fallback, full forward passes, is
-slower and as correct, and `make` logs it. Our own faults would be caught here, too: so the tests
-require a decoder of each architecture known to fit."""
+"""What the code of a model that is not ours raises, in its own ways, when it is tried with a cache
+of another kind: these classes are all that can be told. They are caught in that one trial before a
+run (`make`), not in its moves. The fallback, full forward passes, is as correct and some ten times
+slower: `make` warns of it. Our own faults would end there, too: so the tests require a decoder of
+each architecture known to fit."""
 
 
 class UnsupportedDecoder(Exception):
@@ -302,5 +304,8 @@ def make(lm: Any, n_positions: int) -> HfDecoder | None:
             raise
         except errors as error:
             reason = error
-    log.info("%s: whole inputs are evaluated in every move: %s", type(lm).__name__, reason)
+    # An error that the model raised may as well be a change of its library's
+    level = logging.INFO if isinstance(reason, UnsupportedDecoder) else logging.WARNING
+    what = type(lm).__name__
+    log.log(level, "%s: whole inputs are evaluated in every move: %s", what, reason)
     return None

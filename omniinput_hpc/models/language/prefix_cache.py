@@ -43,7 +43,7 @@ class PrefixDecoder:
 
     def __init__(self, lm: Any, token_ids: torch.Tensor, before: torch.Tensor) -> None:
         self._lm, self._token_ids, self._before = lm, token_ids, before
-        self._cache_argument = cache_argument(lm)
+        self.cache_argument = cache_argument(lm)
 
     def begin(self, x: torch.Tensor) -> PrefixCache:
         """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
@@ -86,6 +86,6 @@ class PrefixDecoder:
         return copy
 
     def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
-        keys_and_values = {self._cache_argument: cache}
+        keys_and_values = {self.cache_argument: cache}
         logits = self._lm(input_ids=tokens, use_cache=True, **keys_and_values).logits[:, -1]
         return PrefixCache(cache, logits.float().log_softmax(-1)[:, self._token_ids])

@@ -5,6 +5,7 @@ That proposals are those of whole evaluations is shown in test_kv_cache.py.
 
 import logging
 from inspect import signature
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
 from omniinput_hpc.models.language.gpt2_decoder import Gpt2Decoder
 from omniinput_hpc.models.language.hf_decoder import FixedCacheLayer, HfDecoder
 from omniinput_hpc.models.language.kv_cache import KVCache
+from omniinput_hpc.models.language.prefix_cache import cache_argument
 from omniinput_hpc.sampling.walkers import Walkers
 
 T = 12
@@ -142,8 +144,31 @@ def test_models_that_do_not_fit_say_so(what, caplog):
     config, reason = UNFIT[what]
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
         assert hf_decoder.make(random_model(config), T) is None
-    (line,) = [r.message for r in caplog.records if r.name == "omniinput_hpc"]
-    assert "whole inputs are evaluated in every move" in line and reason in line
+    (record,) = [r for r in caplog.records if r.name == "omniinput_hpc"]
+    assert "whole inputs are evaluated in every move" in record.message
+    assert reason in record.message and record.levelno == logging.INFO
+
+
+def test_an_error_of_the_models_own_is_a_warning(monkeypatch, caplog):
+    """As a library's change would be: nothing is wrong with the outputs, but runs get slower."""
+
+    def changed(self, *_):
+        raise TypeError("got an unexpected keyword")
+
+    monkeypatch.setattr(HfDecoder, "run", changed)
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert hf_decoder.make(random_model(FITS["experts"]), T) is None
+    (record,) = [r for r in caplog.records if r.name == "omniinput_hpc"]
+    assert "unexpected keyword" in record.message and record.levelno == logging.WARNING
+
+
+def test_keys_and_values_go_by_the_name_that_a_model_has_for_them():
+    def new(input_ids, cache=None): ...
+
+    def old(input_ids, past_key_values=None): ...
+
+    assert cache_argument(SimpleNamespace(forward=new)) == "cache"
+    assert cache_argument(SimpleNamespace(forward=old)) == "past_key_values"
 
 
 def test_models_that_do_not_fit_have_no_kv_cache(tmp_path, monkeypatch):
