@@ -1,12 +1,13 @@
 """Checks of a language model's run below its own text that do not rest on its error bars.
 
-    .venv/bin/python tests/benchmarks/cold_side.py RUN.h5 [OTHER_SEED.h5] [--draws 1024]
+    .venv/bin/python tests/benchmarks/cold_side.py RUN.h5 [OTHER.h5] [--draws 1024] [--range 0.15]
 
 prints, for the rungs of RUN.h5: how many standard errors the three parts of the lanes are apart;
 ln Z by the density, and by independent draws of whole inputs from what `look_ahead` has learned
 (an importance sample, unbiased for Z whatever was learned); the lowest bins' numbers of inputs
-beside how many different ones were recorded, a lower bound; and, given a run of another seed (its
-bins may differ), ln of the number of inputs in ranges of z by both.
+beside how many different ones were recorded, a lower bound; and, given a run of another seed or
+method (its bins may differ), by both ln Z at the other's rungs and ln of the number of inputs in
+ranges of z. `--draws 0` leaves out all that concerns RUN.h5 alone.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ from omniinput_hpc.models.table import build
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
 BATCH = 128
-RANGE = 0.15
-"""Width of the ranges of z that two runs are compared in: a multiple of both bins' widths."""
 MIN_EFFECTIVE = 50
 MAX_DIFFERENT = 100
 """Inputs of a bin up to which those recorded are compared with it."""
@@ -104,12 +103,21 @@ def print_lowest(run: RunReader, density: Density) -> None:
         print(f"| {run.edges[b]:.4g} | {g:.2f} +- {100 * error:.0f} % | {len(inputs)} |")
 
 
-def print_ranges(one: Density, other: Density) -> None:
+def print_constants(one: Density, other: Density, beta_k: np.ndarray) -> None:
+    """Print ln Z at the other run's rungs by both densities; wrong beyond the rungs of either."""
+    print("| beta | ln Z | other run | standard errors apart |")
+    for beta in beta_k:
+        (a, a_error), (b, b_error) = log_z(one, float(beta)), log_z(other, float(beta))
+        apart = (a - b) / np.hypot(a_error, b_error)
+        print(f"| {beta:.2f} | {a:.3f} +- {a_error:.3f} | {b:.3f} +- {b_error:.3f} | {apart:.2f} |")
+
+
+def print_ranges(one: Density, other: Density, width: float) -> None:
     """Print ln of the number of inputs in ranges of z by two runs."""
     apart = []
-    print("| z from | ln inputs | other seed | standard errors apart |")
-    for low in np.arange(0.0, float(one.edges[-1]), RANGE):
-        found = [of_range(density, low) for density in (one, other)]
+    print("| z from | ln inputs | other run | standard errors apart |")
+    for low in np.arange(0.0, float(one.edges[-1]), width):
+        found = [of_range(density, low, width) for density in (one, other)]
         if min(effective for _, _, effective in found) < MIN_EFFECTIVE:
             continue
         (a, a_error, _), (b, b_error, _) = found
@@ -121,10 +129,10 @@ def print_ranges(one: Density, other: Density) -> None:
     print(f"{len(apart)} ranges: rms {rms:.2f}, largest {np.abs(apart).max():.2f}")
 
 
-def of_range(density: Density, low: float) -> tuple[float, float, float]:
+def of_range(density: Density, low: float, width: float) -> tuple[float, float, float]:
     """Return ln of the inputs with z from low on, its error, and the range's effective counts."""
     use = (density.count_b > 0) & (density.edges[:-1] >= low - 1e-9)
-    use &= density.edges[1:] <= low + RANGE + 1e-9
+    use &= density.edges[1:] <= low + width + 1e-9
     if not use.any():
         return 0.0, np.inf, 0.0
     value = float(logsumexp(density.log_g_b[use]))
@@ -138,14 +146,20 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("other", type=Path, nargs="?")
     parser.add_argument("--draws", type=int, default=1024, help="independent draws a rung")
+    parser.add_argument(
+        "--range", type=float, default=0.15, help="width of the ranges: a multiple of both bins'"
+    )
     options = parser.parse_args()
     with open_run(options.run) as run:
         density = density_of_run(run)
-        print_rungs(run, density, options.draws)
-        print_lowest(run, density)
+        if options.draws > 0:
+            print_rungs(run, density, options.draws)
+            print_lowest(run, density)
     if options.other is not None:
         with open_run(options.other) as run:
-            print_ranges(density, density_of_run(run))
+            other = density_of_run(run)
+            print_constants(density, other, run.beta_k)
+            print_ranges(density, other, options.range)
 
 
 if __name__ == "__main__":
