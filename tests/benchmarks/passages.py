@@ -1,6 +1,7 @@
 """Planted passages: today's moves and those that look ahead, against the exact density.
 
     .venv/bin/python tests/benchmarks/passages.py [--enter-bits 5 10 15] [--seeds 1 2 3]
+        [--b 1 1.1 1.2]
 
 The model is `omniinput_hpc.zoo.passages`: 20 passages among 64 values, 25 sites, each entered with
 probability 2^-enter_bits. Colder than b of about 1.1 inputs are passages, with a first-order
@@ -32,7 +33,7 @@ KERNELS = {
 }
 WIDTH = 0.02
 B = [0.0, 0.5, 0.85, 1.0, 1.06, 1.12, 1.18, 1.25]
-"""Exponents of the ladder, beta / 24."""
+"""Exponents of the ladder, beta / 24, where `--b` gives no others."""
 MIN_EFFECTIVE = 10
 """Effective counts of the bins that are compared."""
 LOW = 2.5
@@ -48,7 +49,7 @@ def tables(kernel, options, output, seed, enter_bits):
         "model": {"kind": "python", "factory": "omniinput_hpc.zoo.passages:planted_passages",
                   "options": model},
         "sampler": {"walkers": options.walkers, "steps": options.steps, "exchanges": 6},
-        "ladder": {"betas": [24 * b for b in B]},
+        "ladder": {"betas": [24 * b for b in options.b], "tune": options.tune},
         "kernel": KERNELS[kernel],
         "bins": {"lower": -0.0123, "upper": -0.0123 + 500 * WIDTH, "width": WIDTH},
         "samples": {"every": options.steps},
@@ -93,6 +94,8 @@ def main() -> None:
     add("--rounds", type=int, default=48)
     add("--burn-in", type=int, default=12)
     add("--steps", type=int, default=5)
+    add("--b", type=float, nargs="+", default=B, help="exponents of the ladder, beta / 24")
+    add("--tune", action="store_true", help="tune the ladder in burn-in")
     options = parser.parse_args()
     logging.disable(logging.INFO)
     print("   enter  kernel seed bins  low of  worst z  nats  rms z  converged  floor  seconds")
