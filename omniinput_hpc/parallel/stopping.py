@@ -17,6 +17,15 @@ SECONDS_BETWEEN_CHECKS = 4.0
 ROOM_FOR_A_ROUND = 1.25
 """Times what a start and its first round take is the time limit that is advised."""
 
+NOT_STARTED = (
+    "this start had not come to its first move: set --max-walltime, or the job's time limit, "
+    "higher; what was committed before is safe"
+)
+
+
+class _Asked(Exception):
+    """Raised on the rank that was asked to stop, and caught there before the ranks agree."""
+
 
 class StopCheck:
     """Counts moves; every n of them, all ranks check together whether any was asked to stop.
@@ -42,6 +51,33 @@ class StopCheck:
     def moves_begin(self) -> None:
         """Note that what the start takes is over, which `outcome` tells from the moves."""
         self._begin = time.monotonic()
+
+    def start(self, work: Callable[[Callable[[], None]], object]) -> None:
+        """Do what each rank does by itself before its first move.
+
+        All ranks call this. The work takes a function and calls it between its parts: it ends the
+        work of a rank that was asked to stop, which the others learn when theirs is done. Whoever
+        is asked after its last part stops at the first move, see `after_move`.
+
+        Raises a StopRun on all ranks together, if the work of one was ended.
+        """
+        ended = False
+        try:
+            work(self._end_if_asked)
+        except _Asked:
+            ended = True
+        if self._world.max(np.array([ended], dtype=np.int64))[0]:
+            try:
+                self.check()
+            except StopRun as stop:
+                stop.outcome = NOT_STARTED
+                raise
+
+    def _end_if_asked(self) -> None:
+        self._heartbeat()
+        self._request.check_walltime(self._max_walltime)
+        if self._request.reason is not None:
+            raise _Asked
 
     def after_move(self) -> None:
         """Count a move, and check when it is time.

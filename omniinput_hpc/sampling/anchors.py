@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -129,11 +130,17 @@ class Anchors:
         return self._m if self._model_itself is not None else None
 
     def cold_start(
-        self, beta: float, random: np.random.Generator, lanes: range, n_walkers: int
+        self,
+        beta: float,
+        random: np.random.Generator,
+        lanes: range,
+        n_walkers: int,
+        between: Callable[[], None] = lambda: None,
     ) -> torch.Tensor | None:
         """Return where a rung colder than the model itself starts, int64 [n, D]; None: anywhere.
 
         lanes : the n lanes, of the W = `n_walkers` of the rung, that are asked for
+        between : called between batches of evaluations; may raise
 
         A third of the lanes are drawn from the model, a third are repetitions, and a third texts
         that were found by search: near b = 1.1 to 1.2 phases of repetitions and of memorized
@@ -150,11 +157,12 @@ class Anchors:
         part_w = starting_parts(n_walkers, COLD_STARTS)
         here = torch.from_numpy(part_w[lanes.start : lanes.stop]).to(like.device)
         x = state.x[: len(lanes)].clone()
-        repeated = self._repetitions.best(int((part_w == 1).sum()))
+        repeated = self._repetitions.best(int((part_w == 1).sum()), between)
         before = int((part_w[: lanes.start] == 1).sum())
         x[here == 1] = repeated[before : before + int((here == 1).sum())]
         n_found = int((here == 2).sum())
         if n_found:
+            between()
             x[here == 2] = found_texts(self._model, like, beta / self._m, n_found, stream)
         return x
 
@@ -219,9 +227,11 @@ class Repetitions:
 
     def __init__(self, model: Any, like: torch.Tensor) -> None:
         self._model, self._like = model, like
+        self._between: Callable[[], None] = lambda: None
 
-    def best(self, n: int) -> torch.Tensor:
-        """Return the n of lowest z, int64 [n, D]."""
+    def best(self, n: int, between: Callable[[], None] = lambda: None) -> torch.Tensor:
+        """Return the n of lowest z, int64 [n, D]; `between` is called between batches."""
+        self._between = between
         values, z_constant = self._constant
         alternating, z_alternating = self._alternating
         constant = values[:n, None].expand(-1, self._like.shape[1])
@@ -235,7 +245,7 @@ class Repetitions:
         """Values by the z of repeating them, int64 [n], and these z ascending, float32 [n]."""
         values = self._repeatable()
         x = values[:, None].expand(-1, self._like.shape[1])  # [n, D], no memory of its own
-        z, order = _outputs(self._model, x, self._like).sort(stable=True)
+        z, order = self._outputs(x).sort(stable=True)
         return values[order], z
 
     def _repeatable(self) -> torch.Tensor:
@@ -251,6 +261,7 @@ class Repetitions:
             return values
         log_p = []
         for batch, n in padded_batches(values[:, None], len(self._like)):
+            self._between()
             prefixes = begin_anew(offers, batch.expand(-1, n_sites))
             for _ in range(after):
                 prefixes.extend(batch[:, 0])
@@ -265,10 +276,12 @@ class Repetitions:
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
         odd = torch.arange(self._like.shape[1], device=self._like.device) % 2
         x = pairs[:, odd]
-        return x, _outputs(self._model, x, self._like)
+        return x, self._outputs(x)
 
-
-def _outputs(model: Any, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
-    z = [model.output(batch)[:n] for batch, n in padded_batches(x, len(like))]
-    return torch.cat(z) if z else torch.zeros(0, device=like.device)
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
+        z = []
+        for batch, n in padded_batches(x, len(self._like)):
+            self._between()
+            z.append(self._model.output(batch)[:n])
+        return torch.cat(z) if z else torch.zeros(0, device=self._like.device)

@@ -398,8 +398,12 @@ def start(
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
     if checkpoint is None:
-        for rung in rungs:
-            rung.start()
+
+        def place(between: Callable[[], None]) -> None:
+            for rung in rungs:
+                rung.start(between)
+
+        stopping.start(place)
     else:
         tuning.resume(checkpoint.swaps_k2)
         for rung in rungs:

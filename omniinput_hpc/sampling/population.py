@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +43,12 @@ class OwnDraws:
         self._sampler = AncestralSampler(model, n_walkers, [self._m])
 
     def cold_start(
-        self, beta: float, random: np.random.Generator, lanes: range, n_walkers: int
+        self,
+        beta: float,
+        random: np.random.Generator,
+        lanes: range,
+        n_walkers: int,
+        between: Callable[[], None],
     ) -> None:
         """Return None: where walkers start does not matter, since every population is drawn."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,11 +89,14 @@ class Rung:
         """The ensemble that learns in burn-in, if it is of that kind."""
         return self.ensemble if isinstance(self.ensemble, WangLandauEnsemble) else None
 
-    def start(self) -> None:
-        """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs)."""
+    def start(self, between: Callable[[], None] = lambda: None) -> None:
+        """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs).
+
+        between : called between the parts of what may take minutes; may raise
+        """
         random = rng.generator(self._seed, "start", self.k, *self.block.key)
         beta, n_walkers = self.ensemble.beta, self._g.n_walkers
-        cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers)
+        cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers, between)
         if cold is not None:
             x = cold.cpu().numpy().astype(self._g.x_dtype)
         else:

@@ -1,5 +1,6 @@
 """Checks for stop requests: how often, with a heartbeat each, and how a stop is raised."""
 
+import numpy as np
 import pytest
 
 from omniinput_hpc.errors import StopRun
@@ -66,3 +67,43 @@ def test_a_stop_within_the_first_round_says_how_long_one_takes(monkeypatch, roun
         assert "to 525 s or more, or fewer; what was committed before is safe" in words
     else:
         assert words == StopRun.outcome
+
+
+@pytest.mark.parametrize("asked_after", [None, 0, 2])
+def test_a_start_ends_between_its_parts(asked_after):
+    request, done = StopRequest(), []
+    check = StopCheck(request, World(), None)
+
+    def work(between):
+        for part in range(4):
+            between()
+            done.append(part)
+            if part == asked_after:
+                request.reason = "SIGTERM"
+
+    if asked_after is None:
+        check.start(work)
+        assert done == [0, 1, 2, 3]
+        return
+    with pytest.raises(StopRun, match="SIGTERM") as stop:
+        check.start(work)
+    assert done == list(range(asked_after + 1))
+    assert "this start had not come to its first move" in stop.value.outcome
+
+
+def test_a_start_that_is_over_is_not_ended():
+    """The first move's check then says how long a round takes."""
+    request = StopRequest()
+    request.reason = "SIGTERM"
+    check = StopCheck(request, World(), None)
+    check.start(lambda between: None)
+    with pytest.raises(StopRun, match="SIGTERM"):
+        check.after_move()
+
+
+def test_ranks_whose_start_is_over_stop_with_one_that_was_ended(monkeypatch):
+    """Without the agreement this rank would wait for its neighbour at the first exchange."""
+    monkeypatch.setattr(World, "max", lambda self, values: np.ones_like(values))
+    monkeypatch.setattr(World, "texts", lambda self, text: [text, "SIGUSR1"])
+    with pytest.raises(StopRun, match="SIGUSR1"):
+        StopCheck(StopRequest(), World(), None).start(lambda between: between())

@@ -137,6 +137,28 @@ def test_inputs_too_short_to_screen_are_evaluated_whole(monkeypatch):
     assert len(repeated(24, monkeypatch, screened=12)) == 64
 
 
+class Ended(Exception):
+    """A start was ended."""
+
+
+def test_a_start_is_ended_between_batches_and_can_begin_again():
+    calls = []
+
+    def end_at_the_third():
+        calls.append(None)
+        if len(calls) == 3:
+            raise Ended
+
+    anchors = anchors_of(RARE, 16)
+    words = (14.0, np.random.default_rng(1), range(16), 16)
+    with pytest.raises(Ended):
+        anchors.cold_start(*words, end_at_the_third)
+    assert len(calls) == 3
+    again = anchors.cold_start(14.0, np.random.default_rng(1), range(16), 16)
+    fresh = anchors_of(RARE, 16).cold_start(14.0, np.random.default_rng(1), range(16), 16)
+    assert torch.equal(again, fresh)
+
+
 def test_each_third_is_in_its_place_and_blocks_have_theirs():
     anchors = anchors_of(RARE, 48)
     start = anchors.cold_start
