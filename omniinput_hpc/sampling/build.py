@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -388,6 +389,7 @@ def start(
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import Run, Totals
+    from omniinput_hpc.sampling.rung import start_all
 
     config, g, rungs = built.config, built.geometry, built.rungs
     path, grid, edges = Path(config.run.output), grid_of(world, config), config.bins.edges
@@ -398,12 +400,7 @@ def start(
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
     if checkpoint is None:
-
-        def place(between: Callable[[], None]) -> None:
-            for rung in rungs:
-                rung.start(between)
-
-        stopping.start(place)
+        stopping.start(partial(start_all, rungs))
     else:
         tuning.resume(checkpoint.swaps_k2)
         for rung in rungs:

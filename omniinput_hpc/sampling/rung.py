@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,3 +270,9 @@ def kernel_moves(recorded: Recorded) -> NDArray[np.int64]:
     moves_2p = np.stack([recorded.attempted_p, recorded.accepted_p])
     moves_2p[:, 0] -= recorded.n_exact
     return moves_2p
+
+
+def start_all(rungs: Sequence[Rung], between: Callable[[], None]) -> None:
+    """Put the walkers of these rungs where they start; see `Rung.start`."""
+    for rung in rungs:
+        rung.start(between)
