@@ -429,3 +429,19 @@ def test_max_walltime_stops_all_ranks_with_75(toml, tmp_path):
     done = run(toml, *settings(*words), "--max-walltime", 8, ranks=2)
     assert done.returncode == 75, done.stderr
     assert "--max-walltime 8 s is over" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_wall_time_shorter_than_the_start_of_cold_rungs_is_said_and_resumed(toml, tmp_path):
+    """Of two ranks only that of the cold rung has a start that takes long; both end with 75."""
+    words = (
+        "model.factory=markov_model:drawn_together", "ladder.betas=[0.0, 7.0]",
+        "ladder.anchors=true", "kernel.name=lm-conditional", "bins.upper=8.125", "run.rounds=3",
+    )  # fmt: skip
+    done = run(toml, *settings(*words), "--max-walltime", 0.001, ranks=2)
+    assert done.returncode == 75, done.stderr
+    assert "this start had not come to its first move: set --max-walltime" in done.stderr
+    assert run(toml, *settings(*words), ranks=2).returncode == 0
+    (tmp_path / "run.h5").rename(tmp_path / "resumed.h5")
+    assert run(toml, *settings(*words), ranks=2).returncode == 0
+    assert_same(tmp_path / "run.h5", tmp_path / "resumed.h5")
