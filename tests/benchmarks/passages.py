@@ -1,7 +1,7 @@
 """Planted passages: today's moves and those that look ahead, against the exact density.
 
     .venv/bin/python tests/benchmarks/passages.py [--enter-bits 5 10 15] [--seeds 1 2 3]
-        [--b 1 1.1 1.2]
+        [--b 0 1 1.1 1.2]
 
 The model is `omniinput_hpc.zoo.passages`: 20 passages among 64 values, 25 sites, each entered with
 probability 2^-enter_bits. Colder than b of about 1.1 inputs are passages, with a first-order
@@ -97,6 +97,8 @@ def main() -> None:
     add("--b", type=float, nargs="+", default=B, help="exponents of the ladder, beta / 24")
     add("--tune", action="store_true", help="tune the ladder in burn-in")
     options = parser.parse_args()
+    if 0.0 not in options.b:
+        parser.error("--b must hold 0: without it the density has no absolute scale to compare")
     logging.disable(logging.INFO)
     print("   enter  kernel seed bins  low of  worst z  nats  rms z  converged  floor  seconds")
     for bits in options.enter_bits:
