@@ -48,7 +48,7 @@ class OwnDraws:
         random: np.random.Generator,
         lanes: range,
         n_walkers: int,
-        between: Callable[[], None],
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         """Return None: where walkers start does not matter, since every population is drawn."""
 

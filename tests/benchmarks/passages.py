@@ -49,7 +49,7 @@ def tables(kernel, options, output, seed, enter_bits):
         "model": {"kind": "python", "factory": "omniinput_hpc.zoo.passages:planted_passages",
                   "options": model},
         "sampler": {"walkers": options.walkers, "steps": options.steps, "exchanges": 6},
-        "ladder": {"betas": [24 * b for b in options.b], "tune": options.tune},
+        "ladder": {"betas": [24 * b for b in options.b]},
         "kernel": KERNELS[kernel],
         "bins": {"lower": -0.0123, "upper": -0.0123 + 500 * WIDTH, "width": WIDTH},
         "samples": {"every": options.steps},
@@ -95,7 +95,6 @@ def main() -> None:
     add("--burn-in", type=int, default=12)
     add("--steps", type=int, default=5)
     add("--b", type=float, nargs="+", default=B, help="exponents of the ladder, beta / 24")
-    add("--tune", action="store_true", help="tune the ladder in burn-in")
     options = parser.parse_args()
     if 0.0 not in options.b:
         parser.error("--b must hold 0: without it the density has no absolute scale to compare")
