@@ -190,6 +190,9 @@ class StopAfter:
     def __init__(self, moves):
         self.moves = moves
 
+    def start(self, work):
+        work(lambda: None)
+
     def after_move(self):
         self.moves -= 1
         if self.moves == 0:
