@@ -146,6 +146,7 @@ def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> res
         probe_z=world.together(built.probe),
         environment={**versions, **source, **plan.gpus(world, devices.gpu(built.device))},
         model_beta=float("nan") if m is None else m,
+        rows_normalized=m is not None and built.rows is not None and built.rows.normalized,
     )
 
 

@@ -77,6 +77,10 @@ class RunData(Protocol):
         """The beta of a language model's own distribution; NaN if there is none."""
 
     @property
+    def rows_normalized(self) -> bool:
+        """Whether the rows of the model's conditionals were found to sum to 1."""
+
+    @property
     def cold_starts(self) -> int:
         """Parts of the lanes that rungs colder than the model itself started apart in."""
 

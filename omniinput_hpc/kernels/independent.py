@@ -27,6 +27,8 @@ MAX_EXCESS = 1e-3
 MAX_DEFICIT = 1e-5
 """How far rounding may lower it below 1; a larger deficit means forbidden values."""
 MAX_TRIES = 10_000
+MAX_MISSING = 1e-3
+"""The share of sequences with forbidden values up to which rows are taken to sum to 1."""
 MIN_WHOLE = 2e-3
 """The share of sequences with allowed values only with which so many tries suffice."""
 N_TRIED = 16
@@ -240,6 +242,11 @@ class RowSums:
 
     largest: float
     whole: float
+
+    @property
+    def normalized(self) -> bool:
+        """Whether all rows sum to 1, so that the probabilities of whole inputs do."""
+        return not self.problem and self.whole > 1.0 - MAX_MISSING
 
     @property
     def problem(self) -> str:

@@ -203,6 +203,14 @@ class RunReader(CheckedFile):
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
 
     @property
+    def rows_normalized(self) -> bool:
+        """Whether the rows of the model's conditionals were found to sum to 1 before the run."""
+        if "rows_normalized" not in self._file.attrs:
+            return False  # a file from before it was stored
+        with self._damage_as_user_error():
+            return bool(untrusted_hdf5.whole_number(self._file, "rows_normalized", 0))
+
+    @property
     def cold_starts(self) -> int:
         """Parts of the lanes that colder rungs start apart in: see `histogram.starting_parts`."""
         if "cold_starts" not in self._file.attrs:

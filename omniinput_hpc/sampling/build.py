@@ -348,6 +348,7 @@ def prepare_file(
                 "model_fingerprint": here.fingerprint,
                 "model_probe_z": np.array(here.probe_z),
                 "model_beta": here.model_beta,
+                "rows_normalized": int(here.rows_normalized),
                 "cold_starts": COLD_STARTS,
                 **here.environment,
             }

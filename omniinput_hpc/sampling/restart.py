@@ -65,6 +65,7 @@ class Identity:
     probe_z: list[float]  # the model's z at inputs that never change
     environment: Mapping[str, str]  # versions of libraries, devices, processor
     model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
+    rows_normalized: bool = False  # whether its rows of probabilities were found to sum to 1
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:

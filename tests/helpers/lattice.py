@@ -90,7 +90,7 @@ class ArrayRun:
         self.kappa, self.z0 = np.zeros((2, len(beta_k)))
         self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
         self.model_beta, self.round_trips = np.nan, np.ones(walkers * len(beta_k), np.int64)
-        self.cold_starts = 2
+        self.cold_starts, self.rows_normalized = 2, False
         self.log_q = None  # of ancestral runs: [rounds, K, S, K]
         self.n_values, self.n_sites = n_values, x_rksd.shape[3]
         n_groups = min(groups, walkers)

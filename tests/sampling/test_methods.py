@@ -4,6 +4,8 @@ z-scores as in test_statistics: (sampled - exact) / standard error of log g per 
 several runs; rms 0.7 to 1.4, none beyond 4.5.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import run_tools
@@ -113,6 +115,31 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
         exact = MarkovModel(6, 5, forbidden).log_g(density.edges)
         parts.append(scores(density, exact))
     check(np.concatenate(parts), 20)
+
+
+@pytest.mark.parametrize("forbidden", [0, 2])
+@pytest.mark.parametrize("ladder", ["ladder.betas=[5.0, 6.0, 7.0]", BETAS_MARKOV])
+def test_what_the_model_itself_adds_up_to_scales_the_density(tmp_path, ladder, forbidden):
+    """Where values are forbidden, what the model's probabilities add up to is not known.
+
+    In bins of 0.25 the mean z of a bin would not stand for its exp(-5 z).
+    """
+    settings = [
+        *MARKOV_SETTINGS, ladder, "ladder.anchors=true", f"model.options.forbidden={forbidden}",
+        "bins.width=0.03125", "run.rounds=48",
+    ]  # fmt: skip
+    parts = []
+    for seed in (1, 2):
+        with open_run(run(tmp_path, settings, seed)) as finished:
+            density = density_of_run(finished)
+            assert density.pinned == finished.rows_normalized == (not forbidden)
+            assert density.absolute == (not forbidden or 0.0 in finished.beta_k)
+        if density.absolute:
+            exact = MarkovModel(6, 5, forbidden).log_g(density.edges)
+            firm = np.where(density.effective_b >= 50, density.log_g_error_b, np.inf)
+            parts.append(scores(replace(density, log_g_error_b=firm), exact))
+    if parts:
+        check(np.concatenate(parts), 40)
 
 
 @pytest.mark.parametrize("method", ["ancestral", "parallel-tempering"])

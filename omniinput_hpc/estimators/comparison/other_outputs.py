@@ -77,6 +77,7 @@ class WithOutputs:
         self.rounds = self.rounds_planned = len(z_rks)
         self.samples_per_round, self.beta_k = run.samples_per_round, run.beta_k
         self.edges, self.model_beta, self.cold_starts = run.edges, run.model_beta, run.cold_starts
+        self.rows_normalized = run.rows_normalized
         n_bins = len(run.edges) - 1
         self._place_rks = bin_of(z_rks.astype(np.float64), run.edges).clip(-1, n_bins) + 1
 

@@ -268,7 +268,7 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
     """
     run = next((run for run in runs if np.isfinite(run.model_beta)), runs[0])
     free, m = _solved(observed, False, None), run.model_beta
-    exact = exact_difference(run.config, m, run.n_values)
+    exact = exact_difference(run, m)
     if not (np.isfinite(exact) and ends_are_inside(observed, m)):
         return free
     ends = None

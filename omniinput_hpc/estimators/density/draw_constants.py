@@ -60,7 +60,7 @@ def _apart(log_sum_2g: FloatArray) -> float:
 
 def describe(run: RunData) -> list[str]:
     """Return a line on an ancestral run's known constants; none where they are not known."""
-    of_one = exact_difference(run.config, 1.0, run.n_values)  # of one predicted site
+    of_one = exact_difference(run, 1.0)  # of one predicted site
     chains = run.samples_log_q() is None
     if run.rounds == 0 or chains or is_annealed(run) or not np.isfinite(of_one):
         return []

@@ -10,7 +10,7 @@ beta = 0 on (`density`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logsumexp
@@ -66,19 +66,25 @@ class Ends:
         )
 
 
-def exact_difference(config: dict[str, Any], model_beta: float, n_values: int) -> float:
-    """Return m log V, or NaN where the model's probabilities of the inputs do not add up to 1.
+def probabilities_add_up(run: RunData) -> bool:
+    """Return whether the model's probabilities of all inputs add up to 1 for each first part.
 
-    They do for a decoder whose sites may take every value of its vocabulary.
+    They do for a decoder whose sites may take every value of its vocabulary, and for other models
+    whose rows were found to sum to 1 when the run began.
     """
-    model = config.get("model", {})
-    every = model.get("kind") == "causal-lm" and model.get("tokens", "all") == "all"
-    return model_beta * float(np.log(n_values)) if every else float("nan")
+    model = run.config.get("model", {})
+    decoder = model.get("kind") == "causal-lm" and model.get("tokens", "all") == "all"
+    return bool(decoder or run.rows_normalized)
+
+
+def exact_difference(run: RunData, model_beta: float) -> float:
+    """Return m log V, or NaN where the model's probabilities of the inputs do not add up to 1."""
+    return model_beta * float(np.log(run.n_values)) if probabilities_add_up(run) else float("nan")
 
 
 def model_log_z(run: RunData) -> float:
     """Return log Z(m) of a run's language model, (D - m) log V; NaN where it is not known."""
-    apart = exact_difference(run.config, run.model_beta, run.n_values)
+    apart = exact_difference(run, run.model_beta)
     return float(run.n_sites * np.log(run.n_values) - apart)
 
 

@@ -132,11 +132,18 @@ def test_a_ladder_that_is_wrong_in_between_shows():
     assert not density_of_run(run).pinned
 
 
-def test_only_whole_vocabularies_have_known_constants():
-    decoder = {"model": {"kind": "causal-lm"}}
-    assert exact_difference(decoder, 24.0, 2000) == pytest.approx(24 * np.log(2000))
-    for model in ({"kind": "causal-lm", "tokens": "no-special"}, {"kind": "python"}):
-        assert np.isnan(exact_difference({"model": model}, 24.0, 2000))
+def test_who_has_known_constants():
+    """Decoders of whole vocabularies, and models whose rows were found to sum to 1."""
+    run = run_of(rounds=1)
+    for model, normalized, known in (
+        ({"kind": "causal-lm"}, False, True),
+        ({"kind": "causal-lm", "tokens": "no-special"}, False, False),
+        ({"kind": "python"}, False, False),
+        ({"kind": "python"}, True, True),
+    ):
+        run.config, run.rows_normalized = {"model": model}, normalized
+        found = exact_difference(run, 24.0)
+        assert found == pytest.approx(24 * np.log(4)) if known else np.isnan(found)
 
 
 def test_other_models_have_no_ends():
