@@ -1,7 +1,10 @@
 """The search of burn-in for what a language model is sure of, memorized texts above all.
 
-A memorized text is rarely begun and then nearly certain, and it may begin at any site. So many hot
-texts are drawn, and the few values before their sharpest rows are tried as beginnings.
+A memorized text is rarely begun and then nearly certain, and it may begin at any site. So many
+texts are drawn that take rare steps, and the few values before their sharpest rows are tried as
+beginnings. Half of them are hot: a step that is rarer than most is then as likely as others. The
+other half is cold, and begins anew now and then with a uniform value: several steps in a row that
+are rare and yet the likeliest of their rows are then taken.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ FloatArray = NDArray[np.float64]
 
 N_HOT_BATCHES = 16
 """Batches of hot texts where nobody says how many."""
+RESTART = 0.25
+"""How often a cold text begins anew with a uniform value."""
+COLDEST = 4.0
+"""The largest exponent of cold texts, in units of b."""
 N_CANDIDATES = 4
 """Batches of contexts that are tried as beginnings, with each length."""
 MIN_LENGTH = 2
@@ -99,13 +106,15 @@ class Search(Explorer):
         return best
 
     def _hot_texts(self, batch: int, n_batches: int) -> tuple[IntArray, FloatArray]:
-        """Return W texts, each as hot as it comes, and ln Z at b, float64 [W, D]."""
+        """Return W texts, and ln Z at b, float64 [W, D]: every other one is cold (see above)."""
         x = torch.zeros_like(self.like)
         n_walkers, n_sites = x.shape
         number = torch.arange(n_walkers, device=x.device) + batch * n_walkers
         log_z = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-        hot = self.b * self.stream.uniform(n_walkers) ** 2
-        own = torch.full_like(hot, self.b)
+        u = self.stream.uniform(n_walkers)
+        cold = number % 2 == 1
+        exponent = self.b * torch.where(cold, 1.0 + (COLDEST - 1.0) * u, u**2)
+        own = torch.full_like(exponent, self.b)
         prefixes = self.begin(x)
         for t in range(n_sites):
             u = self.stream.uniform(n_walkers)
@@ -113,7 +122,8 @@ class Search(Explorer):
                 x[:, t] = self._first_value(t, number, n_batches, u)
             else:
                 row = prefixes.row()
-                x[:, t], _ = draw_scaled(row, hot, u)
+                anew = cold & (self.stream.uniform(n_walkers) < RESTART)
+                x[:, t], _ = draw_scaled(row, exponent.masked_fill(anew, 0.0), u)
                 log_z[:, t] = log_sums(row, own)
             if t + 1 < n_sites:
                 prefixes.extend(x[:, t])
