@@ -74,7 +74,7 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     if not density.verdict.converged:
         said = ["not converged: bars are the spread of the lanes", *density.outside.shares()]
         axes.set_title("\n".join(said), fontsize="small", fontweight="bold", loc="left")
-    style.legend(axes)
+    style.legend_in_margin(axes)
 
 
 def _upper_bounds(

@@ -39,6 +39,8 @@ FULL_WIDTH = 7.2  # inches
 LN10 = float(np.log(10.0))
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
 """What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
+LEGEND_MARGIN = 0.12
+"""Of a panel's height: room for a legend of one line."""
 SAMPLED_LABEL = "sampled, ± 1 standard error"
 STYLE: Any = {
     "figure.dpi": 150,
@@ -156,7 +158,15 @@ def legend(axes: Axes, **options: Any) -> None:
     """Put the legend where it covers least; what is drawn with error bars comes first."""
     entries = zip(*axes.get_legend_handles_labels(), strict=True)
     ordered = sorted(entries, key=lambda entry: not isinstance(entry[0], ErrorbarContainer))
-    axes.legend([h for h, _ in ordered], [name for _, name in ordered], loc="best", **options)
+    options = {"loc": "best", **options}
+    axes.legend([h for h, _ in ordered], [name for _, name in ordered], **options)
+
+
+def legend_in_margin(axes: Axes) -> None:
+    """Put the legend in one line at the bottom of a panel, which gets room for it."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - LEGEND_MARGIN * (high - low), high)
+    legend(axes, loc="lower center", ncols=3, fontsize=8, borderaxespad=0.2, columnspacing=1.2)
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FOLDER = Path("inputs/reproduce")
 RUNS = Path("runs/reproduce")
 PAGE = "page.html"
+LONG_NUMBER = re.compile(r"\d+\.\d{5,}")
 
 
 @dataclass(frozen=True)
@@ -140,13 +141,21 @@ def _run(command: Sequence[str], log: Path) -> int:
 
 
 def ours(row: Mapping[str, str], folder: Path) -> str:
-    """Return what a row's pattern finds in its step's log: its groups, or "-" if nothing."""
+    """Return what a row's pattern finds in its step's log: its groups, or "-" if nothing.
+
+    Numbers of more than four decimals are rounded to three digits.
+    """
     log = folder / f"{row['step']}.log"
     if not log.is_file():
         return "-"
     text = log.read_text(encoding="utf-8", errors="replace")
     found = re.search(row["find"], text, re.MULTILINE)
-    return " ".join(part for part in found.groups() if part) if found else "-"
+    parts = [LONG_NUMBER.sub(_rounded, part) for part in found.groups() if part] if found else ["-"]
+    return ", ".join(parts)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.3g}"
 
 
 def published(row: Mapping[str, str], numbers: Mapping[str, Any]) -> str:

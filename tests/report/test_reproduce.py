@@ -90,6 +90,14 @@ def test_the_page_sets_ours_beside_the_published_numbers(plan, tmp_path):
     assert page.count("data:image/png;base64,iVBORw==") == 1 and "gone" not in page
 
 
+def test_numbers_of_many_decimals_are_rounded(tmp_path):
+    (tmp_path / "curve.log").write_text(
+        "AUPR: 0.072848 (95% interval 0.057383 to 0.0883), 18.4567\n"
+    )
+    row = {"step": "curve", "find": r"AUPR: (\S+) \((.*)\), (\S+)"}
+    assert reproduce.ours(row, tmp_path) == "0.0728, 95% interval 0.0574 to 0.0883, 18.4567"
+
+
 def test_stopping_early_is_handed_on(plan, tmp_path, capsys):
     file = plan / "plan.toml"
     file.write_text(file.read_text().replace("echo AUPR 0.25", "exit 75"))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
-from omniinput_hpc.estimators.density import bin_width
+from omniinput_hpc.estimators.density import bin_width, equal_visits
 from omniinput_hpc.estimators.density.facts import (
     LogDensity,
     broken_facts,
@@ -304,6 +304,8 @@ def _facts(
 ) -> list[str]:
     """Return what a density contradicts or cannot know, as sentences for the verdict."""
     reasons = broken_facts(found, runs) if absolute else []
+    if absolute:
+        reasons += equal_visits.of_runs(runs, found.edges, found.highest_b, observed.effective_b)
     for run in runs:
         if run.samples_log_q() is None:  # chains
             reasons += gaps(run.counts_kb(), run.edges)

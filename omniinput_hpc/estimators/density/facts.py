@@ -56,6 +56,15 @@ class LogDensity:
     count_b: IntArray
     log_inputs: float
 
+    @property
+    def highest_b(self) -> FloatArray:
+        """The upper ends of `half_width_b` of inhabited bins, float64 [B]; inf: not known."""
+        inhabited = np.isfinite(self.log_g_b)
+        highest_b = np.full(len(self.log_g_b), np.inf)
+        half_b = self.half_width_b(int(inhabited.sum()))
+        highest_b[inhabited] = self.log_g_b[inhabited] + half_b[inhabited]
+        return highest_b
+
     def half_width_b(self, n_tests: int) -> FloatArray:
         """Return half an interval [B] that holds in so many bins at once, but for 1 in 100."""
         factor = t_quantile(len(self.lanes_g), 1.0 - FALSE_ALARMS / max(n_tests, 1))
@@ -70,9 +79,8 @@ def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[str]:
     """Return how an absolute density contradicts what is known, as sentences for the verdict."""
     inhabited = np.isfinite(density.log_g_b)
     half_b = density.half_width_b(int(inhabited.sum()))
-    log_g_b = np.where(inhabited, density.log_g_b, 0.0)
-    highest_b = np.where(inhabited, log_g_b + half_b, np.inf)
-    lowest_b = np.where(inhabited, log_g_b - half_b, -np.inf)
+    highest_b = density.highest_b
+    lowest_b = np.where(inhabited, np.where(inhabited, density.log_g_b, 0.0) - half_b, -np.inf)
     total = float(logsumexp(density.log_g_b))
     error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
     reasons = []
