@@ -205,26 +205,19 @@ class RunReader(CheckedFile):
     @property
     def rows_normalized(self) -> bool:
         """Whether the rows of the model's conditionals were found to sum to 1 before the run."""
-        if "rows_normalized" not in self._file.attrs:
-            return False  # a file from before it was stored
-        with self._damage_as_user_error():
-            return bool(untrusted_hdf5.whole_number(self._file, "rows_normalized", 0))
+        return bool(self._number_or("rows_normalized", 0))
 
     @property
     def cold_starts(self) -> int:
         """Parts of the lanes that colder rungs start apart in: see `histogram.starting_parts`."""
-        if "cold_starts" not in self._file.attrs:
-            return 2  # a file from before it was stored
+        return self._number_or("cold_starts", 2)
+
+    def _number_or(self, name: str, default: int) -> int:
+        """Return an attribute of at least `default`, which files from before it was stored have."""
+        if name not in self._file.attrs:
+            return default
         with self._damage_as_user_error():
-            return untrusted_hdf5.whole_number(self._file, "cold_starts", 2)
-
-    def offsets(self) -> dict[str, int]:
-        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
-        return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
-
-    def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
-        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
-        return self._data.read(name, ... if index is None else index)
+            return untrusted_hdf5.whole_number(self._file, name, default)
 
     @property
     def rounds_per_block(self) -> int:
