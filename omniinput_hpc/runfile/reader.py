@@ -134,9 +134,7 @@ class RunReader(CheckedFile):
             return found
 
         rounds, n_rungs, samples_per_round = shape("samples/z", 3)
-        per_block = 1  # as in older files
-        if ROUNDS_PER_BLOCK in self._file.attrs:
-            per_block = untrusted_hdf5.whole_number(self._file, ROUNDS_PER_BLOCK, 1)
+        per_block = self._number_or(ROUNDS_PER_BLOCK, 1)
         n_log_q = shape("samples/log_q", 4)[3] if "samples/log_q" in self._file else 0
         g = Geometry(
             rounds=rounds,
@@ -174,16 +172,6 @@ class RunReader(CheckedFile):
         """All attributes of the file that are short texts."""
         return {name: value for name, value in self.attributes().items() if isinstance(value, str)}
 
-    def attributes(self) -> dict[str, Any]:
-        """Return the file's attributes: texts, numbers, arrays of numbers."""
-        found = {}
-        for name in self._file.attrs:
-            try:
-                found[name] = untrusted_hdf5.attribute(self._file, name)
-            except untrusted_hdf5.ERRORS:
-                continue  # something that no run writes
-        return found
-
     @property
     def probe_z(self) -> NDArray[np.float64]:
         """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
@@ -212,12 +200,13 @@ class RunReader(CheckedFile):
         """Parts of the lanes that colder rungs start apart in: see `histogram.starting_parts`."""
         return self._number_or("cold_starts", 2)
 
-    def _number_or(self, name: str, default: int) -> int:
-        """Return an attribute of at least `default`, which files from before it was stored have."""
-        if name not in self._file.attrs:
-            return default
-        with self._damage_as_user_error():
-            return untrusted_hdf5.whole_number(self._file, name, default)
+    def offsets(self) -> dict[str, int]:
+        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
+        return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
+
+    def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
+        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
+        return self._data.read(name, ... if index is None else index)
 
     @property
     def rounds_per_block(self) -> int:

@@ -81,6 +81,23 @@ class UntrustedFile(ABC):
             words = f"{self.path} is not a whole {self.NAME}: {first_line(error)}"
             raise self.DAMAGED(words) from None
 
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's attributes: texts, numbers, arrays of numbers."""
+        found = {}
+        for name in self._file.attrs:
+            try:
+                found[name] = attribute(self._file, name)
+            except ERRORS:
+                continue  # something that no run writes
+        return found
+
+    def _number_or(self, name: str, default: int) -> int:
+        """Return an attribute of at least `default`, which files from before it was stored have."""
+        if name not in self._file.attrs:
+            return default
+        with self._damage_as_user_error():
+            return whole_number(self._file, name, default)
+
     def __enter__(self) -> Self:
         return self
 
