@@ -2,9 +2,9 @@
 
 A memorized text is rarely begun and then nearly certain, and it may begin at any site. So many
 texts are drawn that take rare steps, and the few values before their sharpest rows are tried as
-beginnings. Half of them are hot: a step that is rarer than most is then as likely as others. The
-other half is cold, and begins anew now and then with a uniform value: several steps in a row that
-are rare and yet the likeliest of their rows are then taken.
+beginnings. Most of them are hot: a step that is rarer than most is then as likely as others. Cold
+ones begin anew now and then with a uniform value: they take several steps in a row that are rare
+and yet the likeliest of their rows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ FloatArray = NDArray[np.float64]
 
 N_HOT_BATCHES = 16
 """Batches of hot texts where nobody says how many."""
+HOT_PER_COLD = 4
+"""Batches of hot texts for each of cold ones."""
 RESTART = 0.25
 """How often a cold text begins anew with a uniform value."""
 COLDEST = 4.0
@@ -88,8 +90,12 @@ class Search(Explorer):
         best = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
         sure = np.zeros(0)
         gain_c = None if known is None else known.gains(n_sites).max(axis=0)
-        for batch in range(n_hot):
-            x, log_z = self._hot_texts(batch, n_hot)
+        n_cold = -(-n_hot // HOT_PER_COLD)
+        for batch in range(n_hot + n_cold):
+            if batch < n_hot:
+                x, log_z = self._texts(batch, n_hot, cold=False)
+            else:
+                x, log_z = self._texts(batch - n_hot, n_cold, cold=True)
             values = contexts_of(x).reshape(-1, CONTEXT_LENGTH)
             sure_new = log_z[:, 1:].ravel()
             keep = values[:, -MIN_LENGTH] != NOTHING
@@ -105,15 +111,14 @@ class Search(Explorer):
             best, sure = best[order], sure[first][order]
         return best
 
-    def _hot_texts(self, batch: int, n_batches: int) -> tuple[IntArray, FloatArray]:
-        """Return W texts, and ln Z at b, float64 [W, D]: every other one is cold (see above)."""
+    def _texts(self, batch: int, n_batches: int, cold: bool) -> tuple[IntArray, FloatArray]:
+        """Return W texts, each as hot (or cold) as it comes, and ln Z at b, float64 [W, D]."""
         x = torch.zeros_like(self.like)
         n_walkers, n_sites = x.shape
         number = torch.arange(n_walkers, device=x.device) + batch * n_walkers
         log_z = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         u = self.stream.uniform(n_walkers)
-        cold = number % 2 == 1
-        exponent = self.b * torch.where(cold, 1.0 + (COLDEST - 1.0) * u, u**2)
+        exponent = self.b * (1.0 + (COLDEST - 1.0) * u if cold else u**2)
         own = torch.full_like(exponent, self.b)
         prefixes = self.begin(x)
         for t in range(n_sites):
@@ -122,8 +127,10 @@ class Search(Explorer):
                 x[:, t] = self._first_value(t, number, n_batches, u)
             else:
                 row = prefixes.row()
-                anew = cold & (self.stream.uniform(n_walkers) < RESTART)
-                x[:, t], _ = draw_scaled(row, exponent.masked_fill(anew, 0.0), u)
+                here = exponent
+                if cold:
+                    here = exponent.masked_fill(self.stream.uniform(n_walkers) < RESTART, 0.0)
+                x[:, t], _ = draw_scaled(row, here, u)
                 log_z[:, t] = log_sums(row, own)
             if t + 1 < n_sites:
                 prefixes.extend(x[:, t])

@@ -5,6 +5,7 @@ import torch
 
 from omniinput_hpc import rng
 from omniinput_hpc.kernels.parts import conditionals
+from omniinput_hpc.kernels.parts import search as search_module
 from omniinput_hpc.kernels.parts.continuations import NOTHING, Texts, learn
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS
@@ -22,7 +23,8 @@ def search(seed=1, model=MODEL):
 
     stream = DeviceStream(rng.generator(seed, "look-ahead"), torch.device("cpu"), 1000)
     assert offers_of(model).predicted_from == 1
-    return Search(begin, torch.zeros((W, model.n_sites), dtype=torch.int64), 24, 1, B, stream)
+    x = torch.zeros((W, model.n_sites), dtype=torch.int64)
+    return Search(begin, x, model.n_values, 1, B, stream)
 
 
 def test_texts_come_with_what_the_model_says_of_them():
@@ -58,6 +60,20 @@ def test_two_rare_steps_in_a_row_are_found_from_any_site():
     threes = np.pad(model.passages[:, :3], ((0, 0), (1, 0)), constant_values=NOTHING)
     found = {tuple(p) for p in threes.tolist()} & {tuple(row) for row in surest.tolist()}
     assert len(found) == 3
+
+
+def passages_found(model, n_hot):
+    fours = {tuple(p) for p in model.passages[:, :4].tolist()}
+    surest = search(2, model).surest_contexts(None, n_hot)
+    return len(fours & {tuple(row) for row in surest.tolist()})
+
+
+def test_three_rare_steps_that_are_the_likeliest_of_their_rows_are_found(monkeypatch):
+    """Steps of 1 / 32 among 200 values: cold texts take them, once they have begun anew."""
+    model = planted_passages("cpu", 9, 200, n_passages=6, enter_bits=5, n_rare=3)
+    assert passages_found(model, n_hot=300) >= 5
+    monkeypatch.setattr(search_module, "RESTART", 1.0)  # uniform values in place of cold texts
+    assert passages_found(model, n_hot=300) == 0
 
 
 def test_contexts_are_aligned():
