@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
-from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 
 FALSE_ALARMS = 0.001
 """How often a right run is taken for a wrong one by chance, over all its inputs."""
@@ -42,8 +42,11 @@ def unequal_visits(
     highest_b : float64 [B], upper bounds of ln g of an absolute density; inf where not known
     effective_b : float64 [B], effective counts of this run's
     """
-    steepest = np.nanmax(np.abs(run.beta_k), initial=0.0)
-    log_visits_b = np.log(np.maximum(effective_b, 1e-9)) - highest_b - steepest * np.diff(edges)
+    weights = weights_of_run(run)
+    with np.errstate(invalid="ignore"):  # -inf outside a flat rung's window
+        varies_kb = np.abs(weights.at_bins(edges[1:]) - weights.at_bins(edges[:-1]))
+    varies_b = np.nan_to_num(varies_kb).max(axis=0)
+    log_visits_b = np.log(np.maximum(effective_b, 1e-9)) - highest_b - varies_b
     asked_b = log_visits_b >= np.log(MIN_VISITS)
     tested, least = 0, (1.0, 0, 0, 0, 0.0)  # probability, bin, inputs, lanes, expected lanes
     for b, (lanes_i, in_bin_w) in _lanes_of_inputs(run, edges, asked_b).items():
@@ -89,19 +92,13 @@ def _lanes_of_inputs(
     """
     of_bin: dict[int, list[NDArray[Any]]] = {}
     lanes: dict[int, list[IntArray]] = {}
-    n_read = 0
-    for x_ksd, z_ks in run.samples() if asked_b.any() else ():
-        lane_ks = np.broadcast_to(np.arange(z_ks.shape[1]) % run.walkers, z_ks.shape)
-        bin_ks = bin_of(z_ks.astype(np.float64), edges)
-        inside = (bin_ks >= 0) & (bin_ks < len(asked_b))
-        inside[inside] = asked_b[bin_ks[inside]]
-        bin_i, x_id, lane_i = bin_ks[inside], x_ksd[inside], lane_ks[inside]
-        for b in np.unique(bin_i):
-            of_bin.setdefault(int(b), []).append(x_id[bin_i == b])
-            lanes.setdefault(int(b), []).append(lane_i[bin_i == b])
-        n_read += z_ks.size
-        if n_read > MAX_SAMPLES:
+    a_round = run.samples_per_round * len(run.beta_k)
+    for part in samples_in_bins(run, edges) if asked_b.any() else ():
+        if part.round_ * a_round > MAX_SAMPLES:
             break
+        for b in np.unique(part.bin_i[asked_b[part.bin_i]]):
+            of_bin.setdefault(int(b), []).append(part.x_id[part.bin_i == b])
+            lanes.setdefault(int(b), []).append(part.lane_i[part.bin_i == b])
     found = {}
     for b, parts in of_bin.items():
         lane_i = np.concatenate(lanes[b])
