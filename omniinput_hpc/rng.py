@@ -17,6 +17,7 @@ _PURPOSES = {
     "choices": 5,
     "trial": 6,
     "look-ahead": 7,
+    "first-values": 8,
 }
 
 
@@ -27,7 +28,7 @@ def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     ----------
     seed : the run's seed, below 2^32
     purpose : one of "start", "moves", "exchange", "conservation", "fingerprint", "choices",
-        "trial", "look-ahead"
+        "trial", "look-ahead", "first-values"
     indices : the rest of the key (rung, round, exchange), each below 2^32
     """
     words = (_PURPOSES[purpose], *indices)

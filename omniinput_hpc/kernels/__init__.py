@@ -20,11 +20,11 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.state import Info, SearchBudget, State
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Ensemble
 
-__all__ = ["DeviceStream", "Info", "Kernel", "State", "build"]
+__all__ = ["DeviceStream", "Info", "Kernel", "SearchBudget", "State", "build"]
 
 
 class Kernel(Protocol):
@@ -61,13 +61,16 @@ class Kernel(Protocol):
         """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
         ...
 
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return whether `search` searches on this ensemble."""
+        ...
+
     def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
         """Search for inputs to learn from; return W of them, int64 [W, D], if any.
 
-        After some rounds of the first part of burn-in. `like` are W inputs, `n_hot` says how many
-        batches of W inputs may be looked at.
+        After some rounds of the first part of burn-in. `like` are W inputs.
         """
         ...
 

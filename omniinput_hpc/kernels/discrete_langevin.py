@@ -15,7 +15,7 @@ from omniinput_hpc.kernels.parts import categorical, gradients
 from omniinput_hpc.kernels.parts.categorical import draw_by_blocks
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.gradients import Gradient
-from omniinput_hpc.kernels.state import Info, State, accept, decide
+from omniinput_hpc.kernels.state import Info, SearchBudget, State, accept, decide
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
@@ -129,8 +129,12 @@ class DiscreteLangevin:
         alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
         self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
 
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return False: nothing is learned."""
+        return False
+
     def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
         """Return None: nothing is learned."""
         return None

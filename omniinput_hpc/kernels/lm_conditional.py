@@ -17,10 +17,10 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.look_ahead import LookAhead
-from omniinput_hpc.kernels.parts.search import Search, likeliest
+from omniinput_hpc.kernels.parts.search import Search, batch_size, likeliest
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
-from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
+from omniinput_hpc.kernels.state import Info, SearchBudget, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
@@ -306,9 +306,13 @@ class LmConditional(Untuned):
         drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return whether the ensemble looks ahead and has something to learn."""
+        return self._learning_exponent(ensemble) is not None
+
     @torch.no_grad()
     def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
         """Search for texts that weigh much, on canonical ensembles colder than the model (b > 1).
 
@@ -317,13 +321,16 @@ class LmConditional(Untuned):
         b = self._learning_exponent(ensemble)
         if b is None:
             return None
-        self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, len(like))
+        n_walkers, n_sites = like.shape
+        n = batch_size(n_walkers, n_sites, self._model.n_values)
+        kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n)
 
         def begin(x: torch.Tensor) -> conditionals.Conditionals:
-            return conditionals.begin(self._conditional_logits, self._kv_cache, x, 0)
+            return conditionals.begin(self._conditional_logits, kv_cache, x, 0)
 
-        search = Search(begin, like, self._model.n_values, self._first, b, stream)
-        self._found = search.found(self._known, n_hot)
+        many = like.new_zeros((n, n_sites))
+        search = Search(begin, many, self._model.n_values, self._first, b, stream)
+        self._found = search.found(self._known, budget)
         return torch.from_numpy(likeliest(self._found, len(like))).to(like.device)
 
     @torch.no_grad()

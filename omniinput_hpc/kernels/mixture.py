@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.state import Info, SearchBudget, State
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 if TYPE_CHECKING:
@@ -79,11 +79,15 @@ class Mixture:
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return whether a kernel searches on this ensemble."""
+        return any(kernel.searches(ensemble) for kernel in self._kernels)
+
     def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
         """Let each kernel search; return what the first found that did."""
-        found = [kernel.search(ensemble, like, stream, n_hot) for kernel in self._kernels]
+        found = [kernel.search(ensemble, like, stream, budget) for kernel in self._kernels]
         return next((x for x in found if x is not None), None)
 
     def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:

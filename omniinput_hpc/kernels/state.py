@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,21 @@ class Info:
     exact: bool = False
 
 
+@dataclass(frozen=True)
+class SearchBudget:
+    """What a rung's search of burn-in may look at.
+
+    Attributes
+    ----------
+    n_batches : of inputs drawn at random
+    first_values : int64 [n], at an input's first site; beginnings from these are met in order, and
+        those from other values by other rungs. Those that matter most come first
+    """
+
+    n_batches: int
+    first_values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
 class Untuned:
     """A kernel that tunes nothing (`tuned` is float64 [0]) and starts with an empty cache."""
 
@@ -62,8 +77,12 @@ class Untuned:
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Do nothing."""
 
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return False: nothing is learned."""
+        return False
+
     def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, n_hot: int
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
         """Return None: nothing is learned."""
         return None

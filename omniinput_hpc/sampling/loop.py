@@ -223,19 +223,32 @@ def learn(run: Run) -> None:
     burn_in = run.config.run.burn_in
     if not run.config.kernel.learns_ahead or run.next_round >= -(burn_in // EQUILIBRATION_SHARE):
         return
-    g, rounds = run.geometry, run.next_round + burn_in + 1
-    found_kwd = np.zeros((g.n_rungs, g.n_walkers, g.n_sites), dtype=np.int64)
+    rounds = run.next_round + burn_in + 1
+    some = np.zeros((0, run.geometry.n_sites), dtype=np.int64)
     if rounds & (rounds - 1) == 0:
-        since = rounds - rounds // 2
-        n_hot = max(1, round(SEARCH_SHARE * since * run.config.sampler.moves_per_round))
-        for rung in run.rungs:
-            found = rung.search(rounds - 1, n_hot)
-            if found is not None:
-                found_kwd[rung.k] = found + 1  # 0: this rung has found nothing
-        found_kwd = run.world.sum(found_kwd)
-    some = found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1
+        some = search(run, rounds)
     for rung in run.rungs:
         rung.learn(some)
+
+
+def search(run: Run, rounds: int) -> NDArray[np.int64]:
+    """Return what rungs find after so many rounds of burn-in, [n W, D] (all ranks call this)."""
+    g = run.geometry
+    searches_k = np.zeros(g.n_rungs, dtype=np.int64)
+    for rung in run.rungs:
+        searches_k[rung.k] = rung.searches
+    searches_k = run.world.sum(searches_k)
+    part_k, n_parts = np.cumsum(searches_k) - 1, int(searches_k.sum())
+    found_kwd = np.zeros((g.n_rungs, g.n_walkers, g.n_sites), dtype=np.int64)
+    since = rounds - rounds // 2
+    n_batches = max(1, round(SEARCH_SHARE * since * run.config.sampler.moves_per_round))
+    for rung in run.rungs:
+        if searches_k[rung.k]:
+            found = rung.search(rounds - 1, n_batches, int(part_k[rung.k]), n_parts)
+            if found is not None:
+                found_kwd[rung.k] = found + 1  # 0: this rung has found nothing
+    found_kwd = run.world.sum(found_kwd)
+    return np.asarray(found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1)
 
 
 def check_outputs(run: Run) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
+from omniinput_hpc.kernels import SearchBudget
 from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
 from omniinput_hpc.runfile.records import RungRecord, RungState
@@ -180,10 +181,22 @@ class Rung:
             self.learner.after_segment()
             self._bring_inside()
 
-    def search(self, rounds_before: int, n_hot: int) -> NDArray[np.int64] | None:
-        """Return inputs to learn from, [W, D], after a round of burn-in; None: it finds none."""
+    @property
+    def searches(self) -> bool:
+        """Whether `search` may find something."""
+        return self.walkers.kernel.searches(self.ensemble)
+
+    def search(
+        self, rounds_before: int, n_batches: int, part: int, n_parts: int
+    ) -> NDArray[np.int64] | None:
+        """Return inputs to learn from, [W, D], after a round of burn-in; None: it finds none.
+
+        Of the values that inputs begin with `n_parts` rungs take a part each, drawn anew each time.
+        """
         random = rng.generator(self._seed, "look-ahead", self.k, rounds_before)
-        return self.walkers.search(random, n_hot)
+        shared = rng.generator(self._seed, "first-values", rounds_before)
+        values = shared.permutation(self.walkers.model.n_values)[part::n_parts]
+        return self.walkers.search(random, SearchBudget(n_batches, values))
 
     def learn(self, found: NDArray[np.int64]) -> None:
         """Let the kernel learn from the walkers and what all rungs found, [n W, D]."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, SearchBudget, State
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
@@ -189,11 +189,13 @@ class Walkers:
         self._placed, *numbers = self._looped.step_many(state, self.ensemble, stream, trace)
         return numbers[0], numbers[1]
 
-    def search(self, generator: np.random.Generator, n_hot: int) -> NDArray[np.int64] | None:
+    def search(
+        self, generator: np.random.Generator, budget: SearchBudget
+    ) -> NDArray[np.int64] | None:
         """Return inputs to learn from, [W, D], if the kernel finds any; see `Kernel.search`."""
         n_walkers, n_sites = self.state.x.shape
         stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
-        found = self.kernel.search(self.ensemble, self.state.x, stream, n_hot)
+        found = self.kernel.search(self.ensemble, self.state.x, stream, budget)
         return None if found is None else np.asarray(found.cpu().numpy())
 
     def learn(self, found: NDArray[np.int64]) -> None:

@@ -9,11 +9,14 @@ and yet the likeliest of their rows.
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
+from omniinput_hpc.kernels.parts.beginnings import Beginnings
 from omniinput_hpc.kernels.parts.continuations import (
     NOTHING,
     SEED_GAIN,
@@ -23,20 +26,22 @@ from omniinput_hpc.kernels.parts.continuations import (
 )
 from omniinput_hpc.kernels.parts.exploration import N_KINDS, Explorer
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
+from omniinput_hpc.kernels.state import SearchBudget
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-N_HOT_BATCHES = 16
-"""Batches of hot texts where nobody says how many."""
-HOT_PER_COLD = 4
-"""Batches of hot texts for each of cold ones."""
+HOT, COLD, BEGUN = 0.5, 0.25, 1.0
+"""Of a budget's batches: hot texts, cold ones, and beginnings in order (`parts.beginnings`)."""
 RESTART = 0.25
 """How often a cold text begins anew with a uniform value."""
 COLDEST = 4.0
 """The largest exponent of cold texts, in units of b."""
 N_CANDIDATES = 4
 """Batches of contexts that are tried as beginnings, with each length."""
+MAX_BATCH, MAX_ELEMENTS = 256, 1 << 22
+"""Of texts drawn at once, where that is more than W: small models cost about as much for either.
+The second is the limit of D V times as many."""
 MIN_LENGTH = 2
 """Of the contexts that are tried as beginnings; every first value is tried anyway."""
 
@@ -44,13 +49,13 @@ MIN_LENGTH = 2
 class Search(Explorer):
     """Draws texts from a model at exponent b, given what is known of it (see `Explorer`)."""
 
-    def found(self, known: Continuations | None, n_hot: int = N_HOT_BATCHES) -> Texts:
-        """Return as many texts as `Explorer.texts`, after a search in `n_hot` times W hot ones.
+    def found(self, known: Continuations | None, budget: SearchBudget) -> Texts:
+        """Return as many texts as `Explorer.texts`, after a search.
 
         Those of the second half begin with the end of a context that is known to lead somewhere, or
         with one of the contexts after which the model was surest.
         """
-        surest = self.surest_contexts(known, n_hot)
+        surest = self.surest_contexts(known, budget)
         ends = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
         if known is not None:
             ends = known.seeds(self.like.shape[1])
@@ -62,13 +67,13 @@ class Search(Explorer):
             torch.from_numpy(ends).to(device), torch.from_numpy(surest).to(device)
         )
 
-    def surest_contexts(self, known: Continuations | None, n_hot: int = N_HOT_BATCHES) -> IntArray:
+    def surest_contexts(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
         """Return contexts after which rows stay sharpest, the best first, [n, CONTEXT_LENGTH].
 
         Those that are known to lead somewhere are left out. Values before a context's first are
         `NOTHING`: of the endings that do as well, the shortest is taken.
         """
-        contexts = self._candidates(known, n_hot)
+        contexts = self._candidates(known, budget)
         if not len(contexts):
             return contexts
         lengths = range(MIN_LENGTH, CONTEXT_LENGTH + 1)
@@ -84,32 +89,27 @@ class Search(Explorer):
         _, first = np.unique(chosen, axis=0, return_index=True)
         return np.asarray(chosen[np.sort(first)][: len(self.like)])
 
-    def _candidates(self, known: Continuations | None, n_hot: int) -> IntArray:
-        """Return `N_CANDIDATES` times W contexts before the sharpest rows of hot texts."""
-        n_sites, room = self.like.shape[1], N_CANDIDATES * len(self.like)
-        best = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
-        sure = np.zeros(0)
-        gain_c = None if known is None else known.gains(n_sites).max(axis=0)
-        n_cold = -(-n_hot // HOT_PER_COLD)
+    def _candidates(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
+        """Return contexts before the sharpest rows: of drawn texts, and of likely beginnings.
+
+        `N_CANDIDATES` times W of either at most.
+        """
+        drawn = _Sharpest(known, len(self.like), self.like.shape[1])
+        n_hot, n_cold, n_begun = (ceil(share * budget.n_batches) for share in (HOT, COLD, BEGUN))
         for batch in range(n_hot + n_cold):
             if batch < n_hot:
                 x, log_z = self._texts(batch, n_hot, cold=False)
             else:
                 x, log_z = self._texts(batch - n_hot, n_cold, cold=True)
-            values = contexts_of(x).reshape(-1, CONTEXT_LENGTH)
-            sure_new = log_z[:, 1:].ravel()
-            keep = values[:, -MIN_LENGTH] != NOTHING
-            keep[keep] = sure_new[keep] >= (sure.min() if len(sure) == room else -np.inf)
-            values, sure_new = values[keep], sure_new[keep]
-            if known is not None and gain_c is not None and len(values):
-                at = known.index_of(values)
-                new = (at < 0) | (gain_c[at] < SEED_GAIN)
-                values, sure_new = values[new], sure_new[new]
-            best, sure = np.concatenate([best, values]), np.concatenate([sure, sure_new])
-            best, first = np.unique(best, axis=0, return_index=True)
-            order = np.argsort(-sure[first], kind="stable")[:room]
-            best, sure = best[order], sure[first][order]
-        return best
+            drawn.add(contexts_of(x).reshape(-1, CONTEXT_LENGTH), log_z[:, 1:].ravel())
+        if not len(budget.first_values):
+            return drawn.contexts
+        begun = _Sharpest(known, len(self.like), self.like.shape[1])
+        beginnings = Beginnings(
+            self.begin, self.like, self.n_values, self.first, self.b, self.stream
+        )
+        begun.add(*beginnings.met(budget.first_values, n_begun * self.like.numel()))
+        return np.unique(np.concatenate([drawn.contexts, begun.contexts]), axis=0)
 
     def _texts(self, batch: int, n_batches: int, cold: bool) -> tuple[IntArray, FloatArray]:
         """Return W texts, each as hot (or cold) as it comes, and ln Z at b, float64 [W, D]."""
@@ -177,12 +177,49 @@ class Search(Explorer):
         return _aligned(contexts)
 
 
+class _Sharpest:
+    """The contexts before the sharpest rows that are not known to lead somewhere, the best first.
+
+    Attributes
+    ----------
+    contexts : int64 [n, CONTEXT_LENGTH], different ones, `N_CANDIDATES` times W at most
+    """
+
+    def __init__(self, known: Continuations | None, n_walkers: int, n_sites: int) -> None:
+        self.contexts = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
+        self._sure, self._room = np.zeros(0), N_CANDIDATES * n_walkers
+        self._known = known
+        self._gain_c = None if known is None else known.gains(n_sites).max(axis=0)
+
+    def add(self, contexts: IntArray, sure: FloatArray) -> None:
+        """Take others into account, [n, CONTEXT_LENGTH], and ln Z after each, [n]."""
+        keep = contexts[:, -MIN_LENGTH] != NOTHING
+        if len(self._sure) == self._room:
+            keep[keep] = sure[keep] >= self._sure.min()
+        contexts, sure = contexts[keep], sure[keep]
+        if self._known is not None and self._gain_c is not None and len(contexts):
+            at = self._known.index_of(contexts)
+            new = (at < 0) | (self._gain_c[at] < SEED_GAIN)
+            contexts, sure = contexts[new], sure[new]
+        contexts = np.concatenate([self.contexts, contexts])
+        contexts, first = np.unique(contexts, axis=0, return_index=True)
+        sure = np.concatenate([self._sure, sure])[first]
+        order = np.argsort(-sure, kind="stable")[: self._room]
+        self.contexts, self._sure = contexts[order], sure[order]
+
+
 def _aligned(contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the lengths of contexts, int64 [n], and their values from the first on, [n, 4]."""
     length = (contexts != NOTHING).sum(dim=1)
     column = torch.arange(CONTEXT_LENGTH, device=contexts.device)
     at = (column - length[:, None]) % CONTEXT_LENGTH
     return length, contexts.gather(1, at).clamp(min=0)
+
+
+def batch_size(n_walkers: int, n_sites: int, n_values: int) -> int:
+    """Return how many texts a search draws at once: W, or several times as many if V is small."""
+    n = min(MAX_BATCH, MAX_ELEMENTS // (n_sites * n_values))
+    return n if n >= 2 * n_walkers else n_walkers
 
 
 def likeliest(texts: Texts, n: int) -> IntArray:

@@ -9,7 +9,8 @@ from omniinput_hpc.kernels.parts import search as search_module
 from omniinput_hpc.kernels.parts.continuations import NOTHING, Texts, learn
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS
-from omniinput_hpc.kernels.parts.search import Search, _aligned, likeliest
+from omniinput_hpc.kernels.parts.search import Search, _aligned, batch_size, likeliest
+from omniinput_hpc.kernels.state import SearchBudget
 from omniinput_hpc.models import offers_of
 from omniinput_hpc.zoo.passages import planted_passages
 
@@ -28,7 +29,7 @@ def search(seed=1, model=MODEL):
 
 
 def test_texts_come_with_what_the_model_says_of_them():
-    texts = search().found(None)
+    texts = search().found(None, SearchBudget(16))
     assert texts.x.shape == (N_BATCHES * W, 9)
     rows = MODEL.conditional_logits(torch.from_numpy(texts.x))[1].double()
     log_p = rows.gather(2, torch.from_numpy(texts.x)[..., None])[..., 0]
@@ -39,41 +40,47 @@ def test_texts_come_with_what_the_model_says_of_them():
 
 
 def test_passages_begun_once_in_a_million_are_found_and_learned():
-    surest = search().surest_contexts(None)
+    surest = search().surest_contexts(None, SearchBudget(32))
     pairs = np.pad(MODEL.passages[:, :2], ((0, 0), (2, 0)), constant_values=NOTHING)
     assert {tuple(p) for p in pairs.tolist()} <= {tuple(row) for row in surest[:8].tolist()}
     known = None
     for seed in range(3):
-        known = learn(known, search(seed).found(known), B, 24, 1)
+        known = learn(known, search(seed).found(known, SearchBudget(16)), B, 24, 1)
     index = known.index_of(pairs)
     assert (known.length[index] == 2).all()
     assert (known.gains(9)[7, index] > 3).all()
     assert not {tuple(p) for p in pairs.tolist()} & {
-        tuple(row) for row in search(4).surest_contexts(known).tolist()
+        tuple(row) for row in search(4).surest_contexts(known, SearchBudget(16)).tolist()
     }, "what is known is not searched for again"
 
 
 def test_two_rare_steps_in_a_row_are_found_from_any_site():
     """The third value is told by hot texts at every site; beginnings alone would be too few."""
     model = planted_passages("cpu", 9, 24, n_passages=3, enter_bits=8, n_rare=2)
-    surest = search(2, model).surest_contexts(None, n_hot=200)
+    surest = search(2, model).surest_contexts(None, SearchBudget(400))
     threes = np.pad(model.passages[:, :3], ((0, 0), (1, 0)), constant_values=NOTHING)
     found = {tuple(p) for p in threes.tolist()} & {tuple(row) for row in surest.tolist()}
     assert len(found) == 3
 
 
-def passages_found(model, n_hot):
+def passages_found(model, n_batches):
     fours = {tuple(p) for p in model.passages[:, :4].tolist()}
-    surest = search(2, model).surest_contexts(None, n_hot)
+    surest = search(2, model).surest_contexts(None, SearchBudget(n_batches))
     return len(fours & {tuple(row) for row in surest.tolist()})
 
 
 def test_three_rare_steps_that_are_the_likeliest_of_their_rows_are_found(monkeypatch):
     """Steps of 1 / 32 among 200 values: cold texts take them, once they have begun anew."""
     model = planted_passages("cpu", 9, 200, n_passages=6, enter_bits=5, n_rare=3)
-    assert passages_found(model, n_hot=300) >= 5
+    assert passages_found(model, n_batches=600) >= 5
     monkeypatch.setattr(search_module, "RESTART", 1.0)  # uniform values in place of cold texts
-    assert passages_found(model, n_hot=300) == 0
+    assert passages_found(model, n_batches=600) == 0
+
+
+def test_small_vocabularies_are_searched_in_larger_batches():
+    assert batch_size(32, 25, 64) == 256
+    assert batch_size(200, 25, 64) == 200, "not twice as many"
+    assert batch_size(32, 25, 49_152) == 32
 
 
 def test_contexts_are_aligned():

@@ -1,0 +1,137 @@
+"""Beginnings of texts in the order of how likely they are, and how sure a model is after each.
+
+Draws find a beginning as often as it is likely, and common ones again and again. Here each is met
+once. Level by level, the likeliest beginnings are lengthened by every value, as many as the budget
+has steps for (a beam search); first values are taken as equally likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.kernels import CONTEXT_LENGTH
+from omniinput_hpc.kernels.parts.continuations import NOTHING
+from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.tempered_rows import log_sums
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+SHARES = (0.05, 0.1, 0.35, 0.5)
+"""Of the steps, for beginnings of 1, 2, ... values; what is left over is for longer ones."""
+TIES = 0.01
+"""Nats at random by which beginnings as likely as each other are put in order."""
+
+
+class Prefixes(Protocol):
+    """W prefixes of one length t."""
+
+    def row(self) -> torch.Tensor:
+        """Return row t of l, [W, n_values]."""
+
+    def extend(self, values: torch.Tensor) -> None:
+        """Append one value, int64 [W]."""
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """Meets beginnings of up to `CONTEXT_LENGTH` values.
+
+    Attributes
+    ----------
+    begin : returns the conditionals of W empty prefixes, given int64 [W, D]
+    like : int64 [W, D]
+    n_values, first : V, and the first predicted site
+    b : exponent of ln Z, by which a model is called sure
+    stream : random numbers
+    """
+
+    begin: Callable[[torch.Tensor], Prefixes]
+    like: torch.Tensor
+    n_values: int
+    first: int
+    b: float
+    stream: DeviceStream
+
+    def met(self, first_values: IntArray, n_steps: int) -> tuple[IntArray, FloatArray]:
+        """Return beginnings of two values or more, [n, CONTEXT_LENGTH], and ln Z after each, [n].
+
+        Parameters
+        ----------
+        first_values : int64 [n], what they begin with, those first that matter most
+        n_steps : a beginning of k values costs k steps
+        """
+        steps = n_steps * np.cumsum(SHARES)
+        x = torch.from_numpy(first_values[: max(1, int(steps[0]))]).to(self.like.device)[:, None]
+        log_p = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        met, sure, used = [_padded(x[:0])], [np.zeros(0)], 0
+        for length in range(1, CONTEXT_LENGTH + 1):
+            used += length * len(x)
+            longest = length == CONTEXT_LENGTH
+            room = 0 if longest else max(1, int((steps[length] - used) / (length + 1)))
+            best = _Best(room, x.new_zeros((0, length + 1)), log_p[:0])
+            for some, row in self._rows_after(x):
+                if length > 1:
+                    met.append(_padded(x[some]))
+                    sure.append(log_sums(row, torch.full_like(log_p[some], self.b)).cpu().numpy())
+                if not longest:
+                    best.add(*self._lengthened(x[some], log_p[some], row, room))
+            x, log_p = best.x, best.log_p
+        return np.concatenate(met), np.concatenate(sure)
+
+    def _rows_after(self, x: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield which of the beginnings, [n, k], and the rows after these, [n', V]."""
+        n_walkers = len(self.like)
+        for begin in range(0, len(x), n_walkers):
+            some = slice(begin, min(begin + n_walkers, len(x)))
+            row = self._row(x[torch.arange(begin, begin + n_walkers, device=x.device) % len(x)])
+            yield some, row[: some.stop - begin]
+
+    def _row(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the row after W beginnings, [W, k]; equal numbers where it is not predicted."""
+        if x.shape[1] < self.first:
+            return torch.zeros((len(x), self.n_values), device=x.device)
+        prefixes = self.begin(torch.zeros_like(self.like))
+        for values in x.T:
+            prefixes.extend(values)
+        return prefixes.row()
+
+    def _lengthened(
+        self, x: torch.Tensor, log_p: torch.Tensor, row: torch.Tensor, room: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the likeliest of beginnings and one value more, and ln p, as many as fit."""
+        ties = self.stream.uniform(self.n_values) + self.stream.uniform(len(x))[:, None]
+        all_log_p = log_p[:, None] + row + TIES * ties.frac_()
+        best_log_p, best = all_log_p.view(-1).topk(min(room, all_log_p.numel()))
+        best = best[best_log_p > -torch.inf]
+        parent, value = best // self.n_values, best % self.n_values
+        longer = torch.cat([x[parent], value[:, None]], dim=1)
+        return longer, all_log_p[parent, value]
+
+
+@dataclass
+class _Best:
+    """The likeliest beginnings so far, int64 [n, k], and ln p, float64 [n]; n <= room."""
+
+    room: int
+    x: torch.Tensor
+    log_p: torch.Tensor
+
+    def add(self, x: torch.Tensor, log_p: torch.Tensor) -> None:
+        """Take others into account."""
+        self.x, self.log_p = torch.cat([self.x, x]), torch.cat([self.log_p, log_p])
+        if len(self.x) > self.room:
+            self.log_p, best = self.log_p.topk(self.room)
+            self.x = self.x[best]
+
+
+def _padded(x: torch.Tensor) -> IntArray:
+    """Return beginnings, [n, k], as contexts, [n, CONTEXT_LENGTH]."""
+    before = ((0, 0), (CONTEXT_LENGTH - x.shape[1], 0))
+    return np.pad(x.cpu().numpy(), before, constant_values=NOTHING)
