@@ -67,8 +67,8 @@ class PlantedPassages(Exact):
         seed: int = 1,
     ) -> None:
         random = np.random.default_rng(seed)
-        self.n_sites, self.n_values, self._n_passages = n_sites, n_values, n_passages
-        self._leave_bits, self._n_rare, self._enter_bits = leave_bits, n_rare, enter_bits
+        self.n_sites, self.n_values, self.n_passages = n_sites, n_values, n_passages
+        self._leave_bits, self.n_rare, self._enter_bits = leave_bits, n_rare, enter_bits
         self._stay = -np.log1p(-(2.0**-leave_bits))  # nats
         # No passage holds value 0, which takes the share of the value that goes on: see `_row`.
         self.passages = random.integers(1, n_values, size=(n_passages, n_sites))
@@ -93,7 +93,7 @@ class PlantedPassages(Exact):
         """
         v, n_places = self.n_values, self.n_sites - 1
         going_on = self.passages[:, 1:]  # [passages, places], after 1, 2, ... of its values
-        rare = np.arange(n_places) < self._n_rare
+        rare = np.arange(n_places) < self.n_rare
         rows = [-np.log(2.0) * bits for bits in self._ordinary]
         rows += [self._row(int(w), bool(rare[j])) for i in going_on for j, w in enumerate(i)]
         self._rows = torch.from_numpy(np.stack(rows)).float()  # [kinds + places, V]
@@ -104,7 +104,7 @@ class PlantedPassages(Exact):
         self._advanced = torch.arange(v + going_on.size) + 1
         self._advanced[-1] -= 1
         begins = np.arange(v)
-        begins[self.passages[:, 0]] = v + n_places * np.arange(self._n_passages)
+        begins[self.passages[:, 0]] = v + n_places * np.arange(self.n_passages)
         self._begins = torch.from_numpy(begins)
 
     def _row(self, value: int, rare: bool) -> FloatArray:
@@ -173,7 +173,7 @@ class PlantedPassages(Exact):
         most = max(self._ordinary.max(), self._entering.max(), self._staying.max())
         shape = (m * max(int(most), self._enter_bits) + 1, m + 1)
         ordinary = np.zeros((v, *shape))
-        going = np.zeros((self._n_passages, m + 1, *shape))  # place 0 and those past the last: 0
+        going = np.zeros((self.n_passages, m + 1, *shape))  # place 0 and those past the last: 0
         ordinary[:, 0, 0] = 1.0
         self._enter(ordinary, going)
         for _ in range(m):
@@ -183,15 +183,15 @@ class PlantedPassages(Exact):
                 for value in range(v):
                     _add(arriving[value], total, int(bits[value]))
             onward = np.zeros_like(going)
-            rare, sure = going[:, 1 : self._n_rare + 1], going[:, self._n_rare + 1 :]
+            rare, sure = going[:, 1 : self.n_rare + 1], going[:, self.n_rare + 1 :]
             self._leave(arriving, rare, 0, self._entering)
-            self._leave(arriving, sure, self._n_rare, self._staying)
+            self._leave(arriving, sure, self.n_rare, self._staying)
             e = self._enter_bits
-            onward[:, 2 : self._n_rare + 2, e:] = rare[:, : m - 1, : shape[0] - e]
-            onward[:, self._n_rare + 2 :, :, 1:] = sure[:, :-1, :, :-1]
-            done = sure[:, -1] if self._n_rare < m else rare[:, -1]
+            onward[:, 2 : self.n_rare + 2, e:] = rare[:, : m - 1, : shape[0] - e]
+            onward[:, self.n_rare + 2 :, :, 1:] = sure[:, :-1, :, :-1]
+            done = sure[:, -1] if self.n_rare < m else rare[:, -1]
             ended = np.zeros_like(done)  # a passage as long as the input; its state is never left
-            if self._n_rare < m:
+            if self.n_rare < m:
                 ended[..., 1:] = done[..., :-1]
             else:
                 ended[:, e:] = done[:, : shape[0] - e]

@@ -9,7 +9,7 @@ transition from ordinary text. A row is a run of a canonical ladder: the bins th
 those of them below z = 2.5 and how many bins with inputs there are below, how many of the compared
 ones the run has nothing in, the largest deviation from the exact density in standard errors and in
 nats, the rms of the deviations in standard errors, whether the run says that it has converged, and
-its floor if it names one.
+its floor if it names one, and how many passages no lane, 1 to 3 lanes and more lanes were in.
 
 Compared are the bins of which the exact density says that a run of this length has at least 10
 effective counts in them, not those in which it happens to have them: bins that are chosen for
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import tomli_w
+import torch
 from scipy.special import logsumexp
 
 from omniinput_hpc.cli import run as program
@@ -42,6 +43,8 @@ B = [0.0, 0.5, 0.85, 1.0, 1.06, 1.12, 1.18, 1.25]
 """Exponents of the ladder, beta / 24, where `--b` gives no others."""
 MIN_EFFECTIVE = 10
 """Expected effective counts of the bins that are compared."""
+SURE_STEPS = 4
+"""So many steps past the rare ones a text counts as one of a passage."""
 LOW = 2.5
 """Outputs below it are passages, or partly so."""
 
@@ -90,9 +93,23 @@ def expected_counts(run, density, exact_model):
     return worth * (moves_k @ share_kb)
 
 
+def lanes_in_passages(run, model):
+    """Return how many lanes were recorded in each passage past its rare steps, int64 [n]."""
+    n_places = model.n_sites - 1
+    been = np.zeros((model.n_passages, run.walkers), dtype=bool)
+    for x_ksd, _ in run.samples():
+        x = torch.from_numpy(x_ksd.astype(np.int64).reshape(-1, model.n_sites))
+        place = model.states(x).numpy() - model.n_values  # [n, places]
+        lane = np.arange(len(x)) % run.walkers
+        sure = (place >= 0) & (place % n_places >= model.n_rare + SURE_STEPS)
+        been[place[sure] // n_places, lane[np.nonzero(sure)[0]]] = True
+    return been.sum(axis=1)
+
+
 def report(path, exact_model):
     """Return a run's row: what the table's columns show, and the scores, float64 [bins]."""
     with open_run(path) as run:
+        lanes = lanes_in_passages(run, exact_model)
         density = density_of_run(run)
         expected_b = expected_counts(run, density, exact_model)
     exact_b = exact_model.log_g(density.edges)
@@ -111,6 +128,7 @@ def report(path, exact_model):
         "z": z,
         "yes": bool(density.verdict.converged),
         "floor": float(density.floor),
+        "lanes": lanes,
         "why": "; ".join(density.verdict.reasons),
     }
 
@@ -129,6 +147,7 @@ def main() -> None:
     add("--rounds", type=int, default=48)
     add("--burn-in", type=int, default=12)
     add("--steps", type=int, default=5)
+    add("--keep", type=Path, help="the folder in which runs are kept")
     add("--b", type=float, nargs="+", default=B, help="exponents of the ladder, beta / 24")
     options = parser.parse_args()
     if 0.0 not in options.b:
@@ -136,6 +155,7 @@ def main() -> None:
     logging.disable(logging.INFO)
     print(
         "   enter  kernel seed bins  low of empty  worst z  nats  rms z  converged  floor  seconds"
+        "  passages that 0, 1 to 3 and more lanes were in"
     )
     scores = []
     for bits in options.enter_bits:
@@ -143,7 +163,8 @@ def main() -> None:
         for kernel in options.kernels:
             for seed in options.seeds:
                 with tempfile.TemporaryDirectory() as folder:
-                    path, begin = Path(folder) / "run.h5", time.process_time()
+                    begin, name = time.process_time(), f"run-{bits}-{kernel}-{seed}.h5"
+                    path = (options.keep or Path(folder)) / name
                     words = tables(kernel, options, path, seed, bits)
                     (Path(folder) / "input.toml").write_text(tomli_w.dumps(words))
                     assert program.main([str(Path(folder) / "input.toml")]) == 0
@@ -154,7 +175,9 @@ def main() -> None:
                     f" {row['there']:2d} {row['empty']:5d}"
                     f" {row['worst']:8.2f} {row['nats']:5.2f} {rms(row['z']):6.2f}"
                     f" {'yes' if row['yes'] else 'no':>10} {row['floor']:6.2f}"
-                    f" {time.process_time() - begin:8.0f}  {row['why'][:150]}",
+                    f" {time.process_time() - begin:8.0f}"
+                    f"  {np.bincount(np.digitize(row['lanes'], [1, 4]), minlength=3)}"
+                    f"  {row['why'][:150]}",
                     flush=True,
                 )
     every = np.concatenate(scores)

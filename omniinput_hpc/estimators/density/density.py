@@ -219,6 +219,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.rhat_k,
         observed.tau_k,
         observed.rung_label_k,
+        observed.mean_z_k,
         outside.reasons(observed.edges)
         + facts
         + ([solved.ends.problem] if solved.ends and solved.ends.problem else [])

@@ -125,6 +125,7 @@ class Observations(Observed):
     ----------
     rhat_k, tau_k : float64 [K], of rungs
     inside_k : int64 [K], counts inside the bins
+    mean_z_k : float64 [K], mean output of these; 0 without any
     rung_label_k, label_k : names of the rungs, and of the rows
     rows_k : int64 [K], each rung's row; -1 for rungs of independent draws
     weight_k : float64 [rows], 1 / statistical inefficiency
@@ -137,6 +138,7 @@ class Observations(Observed):
     rhat_k: FloatArray
     tau_k: FloatArray
     inside_k: IntArray
+    mean_z_k: FloatArray
     rung_label_k: list[str]
     label_k: list[str]
     rows_k: IntArray
@@ -187,6 +189,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
         tau_k=np.concatenate([r.tau_k for r in reads]),
         outside_k2=np.concatenate([r.outside_k2 for r in reads]),
         inside_k=count_kb.sum(axis=1),
+        mean_z_k=count_kb @ np.nan_to_num(z_b) / np.maximum(count_kb.sum(axis=1), 1),
         n_k=np.concatenate(
             [r.total_k.astype(np.int64) if r.ancestral else r.counts_kb.sum(axis=1) for r in reads]
         ),
