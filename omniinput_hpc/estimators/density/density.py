@@ -218,8 +218,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         observed.n_blocks,
         observed.rhat_k,
         observed.tau_k,
-        observed.rung_label_k,
-        observed.mean_z_k,
+        observed.rungs_with_outputs(),
         outside.reasons(observed.edges)
         + facts
         + ([solved.ends.problem] if solved.ends and solved.ends.problem else [])

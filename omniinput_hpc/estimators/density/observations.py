@@ -149,6 +149,11 @@ class Observations(Observed):
     fewest_b: IntArray
     cold: ColdRungs
 
+    def rungs_with_outputs(self) -> list[str]:
+        """Return the names of rungs, each with its mean output."""
+        each = zip(self.rung_label_k, self.mean_z_k, strict=True)
+        return [f"{label}, mean z {z:.3g}" for label, z in each]
+
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
         """Return f of every rung from f of every row: 0 for normalized distributions."""
         return np.where(self.rows_k >= 0, f_row[self.rows_k], 0.0)

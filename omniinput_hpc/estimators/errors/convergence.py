@@ -75,7 +75,6 @@ def check_convergence(
     rhat_k: FloatArray,
     tau_k: FloatArray,
     label_k: Sequence[str],
-    mean_z_k: FloatArray,
     known_reasons: Sequence[str] = (),
 ) -> Verdict:
     """Compare both error estimates and the lanes.
@@ -86,7 +85,6 @@ def check_convergence(
     n_blocks : int, 0 if there were too few rounds for blocks
     rhat_k, tau_k : float64 [K], see `chain_diagnostics`
     label_k : names of the rungs
-    mean_z_k : float64 [K], so that a reason says at which outputs lanes disagree
     known_reasons : other reasons for which the run has not converged
     """
     reasons = list(known_reasons)
@@ -113,8 +111,8 @@ def check_convergence(
                 f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
                 f"(median over {n_bins} bins)"
             )
-    each = zip(label_k, rhat_k, mean_z_k, lanes_disagree(rhat_k), strict=True)
-    bad = [f"{label} ({rhat:.2f}, mean z {z:.3g})" for label, rhat, z, disagree in each if disagree]
+    each = zip(label_k, rhat_k, lanes_disagree(rhat_k), strict=True)
+    bad = [f"{label} ({rhat:.2f})" for label, rhat, disagree in each if disagree]
     if bad:
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
         reasons.append(f"lanes disagree (R-hat over {MAX_RHAT}) at {', '.join(bad[:6])}{more}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.kernels.parts.continuations import NOTHING
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.exploration import Prefixes
 from omniinput_hpc.kernels.parts.tempered_rows import log_sums
 
 IntArray = NDArray[np.int64]
@@ -27,16 +27,6 @@ SHARES = (0.05, 0.1, 0.35, 0.5)
 """Of the steps, for beginnings of 1, 2, ... values; what is left over is for longer ones."""
 TIES = 0.01
 """Nats at random by which beginnings as likely as each other are put in order."""
-
-
-class Prefixes(Protocol):
-    """W prefixes of one length t."""
-
-    def row(self) -> torch.Tensor:
-        """Return row t of l, [W, n_values]."""
-
-    def extend(self, values: torch.Tensor) -> None:
-        """Append one value, int64 [W]."""
 
 
 @dataclass(frozen=True)
