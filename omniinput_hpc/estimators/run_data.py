@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,8 +117,10 @@ class RunData(Protocol):
     def z_sum_kb(self) -> FloatArray:
         """Return the sum of z over each bin's counts, float64 [K, B]."""
 
-    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield x [K, S, D] and z [K, S] of each round; sample t W + w is of lane w."""
+    def samples(
+        self, rounds: Iterable[int] | None = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield x [K, S, D] and z [K, S] of each round, or some; sample t W + w is of lane w."""
 
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)

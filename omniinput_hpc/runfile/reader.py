@@ -6,7 +6,7 @@ Needs only numpy and h5py (neither MPI nor torch), so that it works on a login n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -264,9 +264,11 @@ class RunReader(CheckedFile):
         self.report_impossible(dataset, None, wrong)
         return z_sum_kb
 
-    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield (x [K, S, D], z [K, S]) of each committed round; sample t W + w is of lane w."""
-        for round_ in range(self.rounds):
+    def samples(
+        self, rounds: Iterable[int] | None = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield x [K, S, D], z [K, S] of all committed rounds or some; number t W + w: lane w."""
+        for round_ in map(int, range(self.rounds) if rounds is None else rounds):
             yield self.slab("samples/x", round_), self.slab("samples/z", round_)
 
     def samples_z(

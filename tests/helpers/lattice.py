@@ -130,8 +130,9 @@ class ArrayRun:
     def z_sum_kb(self):
         return self._z_sum_kb
 
-    def samples(self):
-        yield from zip(self.x_rksd, self.z_rks, strict=True)
+    def samples(self, rounds=None):
+        some = slice(None) if rounds is None else list(rounds)
+        yield from zip(self.x_rksd[some], self.z_rks[some], strict=True)
 
     def samples_z(self, rounds=slice(None), rungs=slice(None)):
         return self.z_rks[rounds, rungs]

@@ -10,7 +10,7 @@ are, the larger the errors of the other's density.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -146,9 +146,12 @@ class WithOutputs:
         ]
         return np.array(sums, dtype=np.float64)[:, 1:-1]
 
-    def samples(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield x [K, S, D] and the other z [K, S] of each round."""
-        for (x_ksd, _), z_ks in zip(self._run.samples(), self._z_rks, strict=False):
+    def samples(
+        self, rounds: Iterable[int] | None = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Yield x [K, S, D] and the other z [K, S] of each round, or of some."""
+        some = list(range(self.rounds)) if rounds is None else [int(r) for r in rounds]
+        for (x_ksd, _), z_ks in zip(self._run.samples(some), self._z_rks[some], strict=True):
             yield x_ksd, z_ks
 
     def samples_z(

@@ -23,6 +23,7 @@ from omniinput_hpc.estimators.density.known_ratio import (
     exact_difference,
     log_constants_apart,
 )
+from omniinput_hpc.estimators.density.long_stays import long_stays
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
 from omniinput_hpc.estimators.density.outside import NOT_KNOWN, Outside, outside_bins
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
@@ -312,6 +313,7 @@ def _facts(
             label_k = weights_of_run(run).label_k
             never = swaps_that_never_happened(run.swaps_k2(), label_k)
             reasons += never or ends_that_never_met(run, label_k)
+            reasons += long_stays(run)
     return reasons
 
 

@@ -1,0 +1,64 @@
+"""A lane that stays long in a text that few meet is named; short stays and common texts are not."""
+
+import numpy as np
+import pytest
+from lattice import ArrayRun
+
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.long_stays import N_LOOKS, long_stays
+
+R, K, W, D, V = 64, 4, 16, 10, 50
+BETA_K = np.array([8.0, 9.0, 10.0, 12.0])
+EDGES = np.linspace(0.0, 1.0, 11)
+
+
+def run_of(x, samples=2, model_beta=9.0):
+    """Return a run whose inputs are given, [R, K, samples * W, D]."""
+    z = np.random.default_rng(3).random(x.shape[:3]).astype(np.float32)
+    run = ArrayRun(x, z, W, BETA_K, EDGES, V)
+    run.model_beta = model_beta
+    return run
+
+
+def texts(seed=1, samples=2):
+    return np.random.default_rng(seed).integers(V, size=(R, K, samples * W, D))
+
+
+def with_stay(lanes, rounds=slice(10, 10 + 28), rungs=(2, 3), same=6, seed=1):
+    """Return inputs in which some lanes have a text, or some of its values, at all times."""
+    x, text = texts(seed), np.arange(D)
+    for lane in lanes:
+        for sample in range(2):
+            for r in range(R)[rounds]:  # on one of the rungs at a time
+                x[r, rungs[r % len(rungs)], sample * W + lane, :same] = text[:same]
+    return x
+
+
+def test_independent_texts_stay_nowhere():
+    assert not any(long_stays(run_of(texts(seed))) for seed in range(5))
+
+
+def test_a_text_that_one_lane_keeps_is_named():
+    (reason,) = long_stays(run_of(with_stay([3])))
+    assert "for a quarter of the run, and 1 of 16 lanes met it" in reason
+    assert reason in density_of_run(run_of(with_stay([3]))).verdict.reasons
+    assert "2 of 16 lanes" in long_stays(run_of(with_stay([3, 9])))[0]
+
+
+@pytest.mark.parametrize("changes", [
+    {"rounds": slice(10, 22)},  # too short: an eighth of the run and a half
+    {"same": 4},  # fewer than half of its values
+    {"lanes": range(4)},  # a text that a quarter of the lanes meet
+])  # fmt: skip
+def test_what_is_no_stay(changes):
+    assert not long_stays(run_of(with_stay(**({"lanes": [3]} | changes))))
+
+
+def test_what_is_not_asked():
+    x = with_stay([3])
+    assert not long_stays(run_of(x, model_beta=12.0)), "no rung is colder than the model"
+    assert not long_stays(run_of(x, model_beta=np.nan)), "no language model"
+    assert not long_stays(run_of(x[: N_LOOKS - 1])), "too few rounds"
+    drawn = run_of(x)
+    drawn.log_q = np.zeros((R, K, 2 * W, K))
+    assert not long_stays(drawn), "draws, not chains"
