@@ -122,6 +122,9 @@ class RunData(Protocol):
     ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
         """Yield x [K, S, D] and z [K, S] of each round, or some; sample t W + w is of lane w."""
 
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        """Return which walker, of W K, each sample of a round is of, int32 [K, S]."""
+
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:

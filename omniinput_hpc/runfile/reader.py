@@ -271,6 +271,10 @@ class RunReader(CheckedFile):
         for round_ in map(int, range(self.rounds) if rounds is None else rounds):
             yield self.slab("samples/x", round_), self.slab("samples/z", round_)
 
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        """Return which walker, of W K, each sample of a round is of, int32 [K, S]."""
+        return self.slab("samples/walker", round_)
+
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:

@@ -134,6 +134,10 @@ class ArrayRun:
         some = slice(None) if rounds is None else list(rounds)
         yield from zip(self.x_rksd[some], self.z_rks[some], strict=True)
 
+    def samples_walker(self, round_):  # no swaps
+        lane_s = np.arange(self.z_rks.shape[2]) % self.walkers
+        return lane_s + self.walkers * np.arange(len(self.beta_k))[:, None]
+
     def samples_z(self, rounds=slice(None), rungs=slice(None)):
         return self.z_rks[rounds, rungs]
 

@@ -154,6 +154,10 @@ class WithOutputs:
         for (x_ksd, _), z_ks in zip(self._run.samples(some), self._z_rks[some], strict=True):
             yield x_ksd, z_ks
 
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        """Return which walker each sample of a round is of, int32 [K, S]."""
+        return self._run.samples_walker(round_)
+
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:

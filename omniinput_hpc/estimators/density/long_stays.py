@@ -7,7 +7,6 @@ the kind may be missing. Neither z nor its errors know of those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,20 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators import BoolArray
 from omniinput_hpc.estimators.run_data import RunData
 
-N_LOOKS = 16
+N_LOOKS = 32
 """Rounds, evenly spaced, whose last samples are compared."""
-STAYS = 5
+STAYS = 9
 """Looks in a row at which a text is there: a quarter of the run lies between the first and last."""
+TIMES = 2
+"""So many times as long as any stay in a text that more lanes met: all may leave texts slowly."""
+SHORT = 4
+"""Looks in a row, below which nothing is a stay."""
+MAX_STAYS = 200
+"""The longest, for which the lanes that met their texts are counted."""
 MIN_SAME = 0.5
 """The share of sites with the same value from which on two texts count as one."""
 LANES_PER_FEW = 8
 """One lane in so many is few; one lane always is."""
-
-
-@dataclass(frozen=True)
-class _Stay:
-    z: float
-    n_lanes: int
 
 
 def long_stays(run: RunData) -> list[str]:
@@ -41,43 +40,53 @@ def long_stays(run: RunData) -> list[str]:
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
     if not cold.any() or run.samples_log_q() is not None or run.rounds < N_LOOKS:
         return []
-    look = np.linspace(0, run.rounds - 1, N_LOOKS).round().astype(np.int64)
-    last = slice(run.samples_per_round - run.walkers, None)
-    found = [(x[:, last], z[:, last]) for x, z in run.samples(look)]
-    x_lkwd, z_lkw = (np.stack(parts) for parts in zip(*found, strict=True))
-    few = max(1, run.walkers // LANES_PER_FEW)
-    stays = [stay for w in range(run.walkers) for stay in _of_lane(x_lkwd, z_lkw, w, few)]
-    if not stays:
+    x_lvwd, z_lvw = _of_walkers(run)
+    few, longest, of_many = max(1, run.walkers // LANES_PER_FEW), (0, 0, 0.0), 1
+    for length, first, v, w in _stays(x_lvwd):
+        n_lanes = int(_lanes_that_met(x_lvwd, x_lvwd[first, v, w]).sum())
+        if n_lanes > few:
+            of_many = max(of_many, length)
+        elif length > longest[0]:
+            longest = (length, n_lanes, float(z_lvw[first, v, w]))
+    length, n_lanes, z = longest
+    if length < max(STAYS, TIMES * of_many):
         return []
-    stay = min(stays, key=lambda one: (one.n_lanes, one.z))
     return [
-        f"a walker stayed in one text of z = {stay.z:.3g}, or half of its tokens, for a quarter of "
-        f"the run, and {stay.n_lanes} of {run.walkers} lanes met it: moves hardly find or leave "
-        "some kinds of texts, and others like it may be missing; raise run.burn_in, in which moves "
-        "learn, or run.rounds"
+        f"a walker stayed in one text of z = {z:.3g}, or half of its tokens, for "
+        f"{(length - 1) / (N_LOOKS - 1):.0%} of the run, and {n_lanes} of {run.walkers} lanes met "
+        "it: moves hardly find or leave some kinds of texts, and others like it may be missing; "
+        "raise run.burn_in, in which moves learn, or run.rounds"
     ]
 
 
-def _of_lane(x_lkwd: NDArray[Any], z_lkw: NDArray[np.float32], w: int, few: int) -> list[_Stay]:
-    """Return the texts that one lane stayed in and few met."""
-    stays = []
-    for first in range(len(x_lkwd) - STAYS + 1):
-        at = slice(first, first + STAYS)
-        stayed_k = _is_met(x_lkwd[at, :, w], x_lkwd[first, :, w]).all(axis=0)
-        for k in np.flatnonzero(stayed_k):
-            met_w = _lanes_that_met(x_lkwd, x_lkwd[first, k, w])
-            if met_w.sum() <= few:
-                stays.append(_Stay(float(z_lkw[first, k, w]), int(met_w.sum())))
-    return stays
+def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Return what walkers had at each look, [looks, V, W, D], and its outputs.
+
+    A lane has V = K walkers, which swap rungs; here each keeps its place.
+    """
+    last = slice(run.samples_per_round - run.walkers, None)
+    parts = []
+    look = np.linspace(0, run.rounds - 1, N_LOOKS).round().astype(np.int64)
+    for round_, (x_ksd, z_ks) in zip(look, run.samples(look), strict=True):
+        place_kw = np.argsort(run.samples_walker(int(round_))[:, last], axis=0)
+        x_kwd = np.take_along_axis(x_ksd[:, last], place_kw[..., None], axis=0)
+        parts.append((x_kwd, np.take_along_axis(z_ks[:, last], place_kw, axis=0)))
+    x, z = (np.stack(some) for some in zip(*parts, strict=True))
+    return x, z
 
 
-def _is_met(x_lkd: NDArray[Any], text_id: NDArray[Any]) -> BoolArray:
-    """Return at which looks some rung has each of some texts, bool [looks, texts]."""
-    same = (x_lkd[:, :, None] == text_id).mean(axis=-1) >= MIN_SAME  # [looks, K, texts]
-    return np.asarray(same.any(axis=1))
+def _stays(x_lvwd: NDArray[Any]) -> list[tuple[int, int, int, int]]:
+    """Return the longest stays: how many looks, from which on, and which walker of which lane."""
+    n_looks, found = len(x_lvwd), []
+    for first in range(n_looks - SHORT + 1):
+        same_lvw = (x_lvwd[first:] == x_lvwd[first]).mean(axis=-1) >= MIN_SAME
+        length_vw = np.cumprod(same_lvw, axis=0).sum(axis=0)
+        for v, w in np.argwhere(length_vw >= SHORT):
+            found.append((int(length_vw[v, w]), first, int(v), int(w)))
+    return sorted(found, key=lambda stay: -stay[0])[:MAX_STAYS]
 
 
-def _lanes_that_met(x_lkwd: NDArray[Any], text_d: NDArray[Any]) -> BoolArray:
+def _lanes_that_met(x_lvwd: NDArray[Any], text_d: NDArray[Any]) -> BoolArray:
     """Return which lanes have a text at some look, bool [W]."""
-    same = (x_lkwd == text_d).mean(axis=-1) >= MIN_SAME
+    same = (x_lvwd == text_d).mean(axis=-1) >= MIN_SAME
     return np.asarray(same.any(axis=(0, 1)))
