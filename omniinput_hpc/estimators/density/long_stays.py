@@ -41,22 +41,29 @@ def long_stays(run: RunData) -> list[str]:
     if not cold.any() or run.samples_log_q() is not None or run.rounds < N_LOOKS:
         return []
     x_lvwd, z_lvw = _of_walkers(run)
-    few, longest, of_many = max(1, run.walkers // LANES_PER_FEW), (0, 0, 0.0), 1
+    few, of_many, kept = max(1, run.walkers // LANES_PER_FEW), 1, []
     for length, first, v, w in _stays(x_lvwd):
         n_lanes = int(_lanes_that_met(x_lvwd, x_lvwd[first, v, w]).sum())
         if n_lanes > few:
             of_many = max(of_many, length)
-        elif length > longest[0]:
-            longest = (length, n_lanes, float(z_lvw[first, v, w]))
-    length, n_lanes, z = longest
-    if length < max(STAYS, TIMES * of_many):
+        else:
+            kept.append((length, n_lanes, v * run.walkers + w, float(z_lvw[first, v, w])))
+    kept = [stay for stay in kept if stay[0] >= max(STAYS, TIMES * of_many)]
+    if not kept:
         return []
+    length, n_lanes, *_ = max(kept)
+    share = (length - 1) / (N_LOOKS - 1)
+    highest = max(z for *_, z in kept)
+    others = len({stay[2] for stay in kept}) - 1
     return [
-        f"a walker stayed in one text of z = {z:.3g}, or half of its tokens, for "
-        f"{(length - 1) / (N_LOOKS - 1):.0%} of the run, and {n_lanes} of {run.walkers} lanes met "
-        "it: moves hardly find or leave some kinds of texts, and others like it may be missing; "
-        "raise run.burn_in, in which moves learn, or run.rounds"
+        f"a walker stayed in one text, or half of its tokens, for {share:.0%} of the run, and "
+        f"{n_lanes} of {run.walkers} lanes met it{_others(others)}: moves hardly find or leave "
+        f"some kinds of texts of z = {highest:.3g} and below, and more of them may be missing; raise run.burn_in, in which moves learn, or run.rounds"
     ]
+
+
+def _others(n: int) -> str:
+    return f" ({n} more walker{'s' * (n > 1)} likewise)" if n else ""
 
 
 def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:

@@ -52,7 +52,15 @@ def test_a_text_that_one_lane_keeps_is_named():
     (reason,) = long_stays(run_of(with_stay([3])))
     assert "of the run, and 1 of 16 lanes met it" in reason
     assert reason in density_of_run(run_of(with_stay([3]))).verdict.reasons
-    assert "2 of 16 lanes" in long_stays(run_of(with_stay([3, 9])))[0]
+    (reason,) = long_stays(run_of(with_stay([3, 9])))
+    assert "2 of 16 lanes met it (1 more walker likewise)" in reason
+
+
+def test_the_highest_output_of_such_texts_is_named():
+    run = run_of(with_stay([3, 9]))
+    run.z_rks[:, 2:, 3], run.z_rks[:, 2:, W + 3] = 0.25, 0.25
+    run.z_rks[:, 2:, 9], run.z_rks[:, 2:, W + 9] = 0.125, 0.125
+    assert "of z = 0.25 and below" in long_stays(run)[0]
 
 
 @pytest.mark.parametrize("changes", [
