@@ -58,7 +58,8 @@ def long_stays(run: RunData) -> list[str]:
     return [
         f"a walker stayed in one text, or half of its tokens, for {share:.0%} of the run, and "
         f"{n_lanes} of {run.walkers} lanes met it{_others(others)}: moves hardly find or leave "
-        f"some kinds of texts of z = {highest:.3g} and below, and more of them may be missing; raise run.burn_in, in which moves learn, or run.rounds"
+        f"some kinds of texts of z = {highest:.3g} and below, and more of them may "
+        "be missing; raise run.burn_in, in which moves learn, or run.rounds"
     ]
 
 
