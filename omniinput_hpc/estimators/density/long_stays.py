@@ -1,4 +1,4 @@
-"""Whether a lane stayed long in one text that hardly any other lane met.
+"""Whether a walker stayed long in one text that hardly any other lane met.
 
 A text that few lanes meet must be rare on every rung, and a walker should leave it soon. One that
 stays for much of the run shows a kind of text that moves hardly find and hardly leave: others of
@@ -32,7 +32,7 @@ LANES_PER_FEW = 8
 
 
 def long_stays(run: RunData) -> list[str]:
-    """Return that a lane stayed in a text that few met, as a sentence for the verdict; or nothing.
+    """Return as a sentence that a walker stayed in a text that few lanes met, or nothing.
 
     Asked of chains with rungs colder than a language model itself: only there do moves redraw much
     of an input at once, so that half of it stays only where moves are refused.
@@ -64,6 +64,7 @@ def long_stays(run: RunData) -> list[str]:
 
 
 def _others(n: int) -> str:
+    """Return how many more walkers did likewise, in brackets; nothing of none."""
     return f" ({n} more walker{'s' * (n > 1)} likewise)" if n else ""
 
 

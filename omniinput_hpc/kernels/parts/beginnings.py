@@ -7,7 +7,7 @@ has steps for (a beam search); first values are taken as equally likely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.kernels.parts.continuations import NOTHING
-from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.exploration import Prefixes
+from omniinput_hpc.kernels.parts.exploration import Explorer
 from omniinput_hpc.kernels.parts.tempered_rows import log_sums
 
 IntArray = NDArray[np.int64]
@@ -29,25 +28,8 @@ TIES = 0.01
 """Nats at random by which beginnings as likely as each other are put in order."""
 
 
-@dataclass(frozen=True)
-class Beginnings:
-    """Meets beginnings of up to `CONTEXT_LENGTH` values.
-
-    Attributes
-    ----------
-    begin : returns the conditionals of W empty prefixes, given int64 [W, D]
-    like : int64 [W, D]
-    n_values, first : V, and the first predicted site
-    b : exponent of ln Z, by which a model is called sure
-    stream : random numbers
-    """
-
-    begin: Callable[[torch.Tensor], Prefixes]
-    like: torch.Tensor
-    n_values: int
-    first: int
-    b: float
-    stream: DeviceStream
+class Beginnings(Explorer):
+    """Meets beginnings of up to `CONTEXT_LENGTH` values."""
 
     def met(self, first_values: IntArray, n_steps: int) -> tuple[IntArray, FloatArray]:
         """Return beginnings of two values or more, [n, CONTEXT_LENGTH], and ln Z after each, [n].

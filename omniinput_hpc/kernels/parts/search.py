@@ -4,7 +4,8 @@ A memorized text is rarely begun and then nearly certain, and it may begin at an
 texts are drawn that take rare steps, and the few values before their sharpest rows are tried as
 beginnings. Most of them are hot: a step that is rarer than most is then as likely as others. Cold
 ones begin anew now and then with a uniform value: they take several steps in a row that are rare
-and yet the likeliest of their rows.
+and yet the likeliest of their rows. Beginnings are also met in the order of how likely they are
+(`parts.beginnings`), which finds such steps without repeating the common ones.
 """
 
 from __future__ import annotations
