@@ -1,6 +1,7 @@
 """Compare programs that score (judges) with people: how far they agree in each bin of the output.
 
-Writes RUN.agreement.csv and .png: mean scores, bias, Krippendorff's alpha, rank correlation.
+Without people's scores judges are compared with each other. Writes RUN.agreement.csv and .png: mean
+scores, bias, Krippendorff's alpha, rank correlation.
 """
 
 from _common import run_script

@@ -221,6 +221,8 @@ def agreement_figure(
 ) -> Figure:
     """Return judges beside people per bin: mean scores, biases, and FID where there is one.
 
+    Without people, judges stand beside the other judges.
+
     Parameters
     ----------
     columns : of `people_columns`, with ``fid`` and ``fid_of_reference`` or without
@@ -231,15 +233,17 @@ def agreement_figure(
     figure, axes = style.panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])
     z = 0.5 * (columns["z_lower"] + columns["z_upper"])
     width = float((columns["z_upper"] - columns["z_lower"]).min())
+    who = "people" if "r_people" in columns else "judges"
     people: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "color": style.BLACK}
-    axes[0].plot(z, columns["r_people"], "_", label="people", **people)
+    axes[0].plot(z, columns[f"r_{who}"], "_", label=who, **people)
     axes[1].axhline(0.0, color=style.BLACK, linewidth=0.8)
     for n, one in enumerate(found):
         person = one.judge is None
+        of_whom = f" beside the other {who}" if person or who == "judges" else " (judge)"
         look: dict[str, Any] = {
             "fmt": style.marker(n), "markersize": 4, "elinewidth": 0.8,
             "color": style.FAINT if person else style.colour(n),
-            "label": one.name + (" beside the other people" if person else " (judge)"),
+            "label": one.name + of_whom,
         }  # fmt: skip
         at = z + _beside(n, len(found), width)
         axes[0].errorbar(at, columns[f"r_{one.name}"], **look)

@@ -67,14 +67,33 @@ def read_plan(folder: Path) -> tuple[dict[str, Target], list[dict[str, Any]]]:
     with (folder / "plan.toml").open("rb") as file:
         plan = tomllib.load(file)
     gpu = plan.pop("gpu", [])
-    targets = {}
-    for name, table in plan.items():
-        steps = tuple(Step(**step) for step in table.pop("steps"))
-        lists: dict[str, Any] = {
-            key: tuple(table.pop(key, ())) for key in ("rows", "pictures", "notes")
-        }
-        targets[name] = Target(name=name, steps=steps, **lists, **table)
-    return targets, gpu
+    return {name: _target(name, table) for name, table in plan.items()}, gpu
+
+
+def _target(name: str, table: dict[str, Any]) -> Target:
+    groups = table.pop("each", [])
+    lists: dict[str, Any] = {}
+    for key in ("steps", "rows", "pictures", "notes"):
+        for_each = [entry for group in groups for entry in _for_each(group, key)]
+        lists[key] = (*table.pop(key, ()), *for_each, *table.pop(f"last_{key}", ()))
+    lists["steps"] = tuple(Step(**step) for step in lists["steps"])
+    return Target(name=name, **lists, **table)
+
+
+def _for_each(group: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return a group's steps, rows or pictures once for each of its `of`, with <words> replaced."""
+    return [
+        {name: _filled(value, one) for name, value in entry.items()}
+        for one in group["of"]
+        for entry in group.get(key, ())
+    ]
+
+
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for word, text in words.items():
+            value = value.replace(f"<{word}>", text)
+    return value
 
 
 def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,6 +1,7 @@
 """The papers' and the example models, each with its own training."""
 
 import argparse
+import os
 from pathlib import Path
 
 
@@ -11,5 +12,9 @@ def new_parser(module: str, description: str | None, folder: str = "") -> argpar
     output = Path("inputs/models", folder)
     parser.add_argument("--output", type=Path, default=output, help=f"default: {output}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
+    # Two threads that share a core wait for each other: training then takes four times as long.
+    threads = min(2, len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--threads", type=int, default=threads, help="of torch (default: 2 if there are two cores)"
+    )
     return parser

@@ -232,9 +232,20 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
     np.testing.assert_allclose(columns["fid"], fid["fid"])
     assert (columns["bias_cai"] > 0.05).mean() > 0.7  # the judge is one step above people
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][2])
-    assert is_plain(code, err, "all scores are judges'")
+    assert is_plain(code, err, "one judge's scores alone")
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][0])
     assert is_plain(code, err, "one person's scores alone")
+
+
+@pytest.mark.slow
+def test_agreement_sets_judges_beside_each_other_where_no_person_scored(tmp_path, inside, scored):
+    for name in scored[1]:
+        mark_as_judge(tmp_path / name)
+    code, out, err = inside("agreement.py", "lattice.h5", "--scores", *scored[1])
+    assert (code, err) == (0, "") and is_png(tmp_path / "lattice.agreement.png")
+    assert f"alpha among {len(scored[1])} judges" in out
+    assert "cai (judge: rule x:y) beside the other judges" in out and "people" not in out
+    read_table(tmp_path / "lattice.agreement.csv", ["r_judges", "alpha_judges", "bias_cai"])
 
 
 @pytest.mark.slow

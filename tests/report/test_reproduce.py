@@ -90,6 +90,39 @@ def test_the_page_sets_ours_beside_the_published_numbers(plan, tmp_path):
     assert page.count("data:image/png;base64,iVBORw==") == 1 and "gone" not in page
 
 
+EACH = """
+[[tiny.each]]
+of = [{ id = "a", how = "{python}" }, { id = "b", how = "{mpirun}" }]
+steps = [
+    { name = "run-<id>", command = "<how> <id>.toml" },
+    { name = "sets-<id>", command = "cat {data}/<id>", needs_data = true },
+]
+rows = [{ what = "<id>", step = "run-<id>", find = "x", published = "table.<id>" }]
+pictures = [{ file = "<id>.png", caption = "<id>" }]
+"""
+
+
+def test_what_is_made_for_each_stands_between_the_first_and_the_last(plan):
+    file = plan / "plan.toml"
+    file.write_text(file.read_text().replace("[[gpu]]", EACH + "[[gpu]]", 1))
+    file.write_text(
+        file.read_text().replace(
+            "rows =", 'last_steps = [{ name = "end", command = "true" }]\nrows =', 1
+        )
+    )
+    tiny = reproduce.read_plan(plan)[0]["tiny"]
+    names = [step.name for step in tiny.steps]
+    assert names[:3] == ["first", "second", "sets"]
+    assert names[3:] == ["run-a", "sets-a", "run-b", "sets-b", "end"]
+    of_each = tiny.steps[3:7]
+    assert [step.command for step in of_each] == [
+        "{python} a.toml", "cat {data}/a", "{mpirun} b.toml", "cat {data}/b"
+    ]  # fmt: skip
+    assert [step.needs_data for step in of_each] == [False, True, False, True]
+    assert [row.get("published") for row in tiny.rows][-2:] == ["table.a", "table.b"]
+    assert [picture["file"] for picture in tiny.pictures][-2:] == ["a.png", "b.png"]
+
+
 def test_numbers_of_many_decimals_are_rounded(tmp_path):
     (tmp_path / "curve.log").write_text(
         "AUPR: 0.072848 (95% interval 0.057383 to 0.0883), 18.4567\n"
@@ -131,6 +164,7 @@ def test_the_plan_names_what_exists():
             assert reproduce.published(row, numbers)
         for step in target.steps:
             words = shlex.split(step.command.format(python="python", mpirun="mpirun", data="D"))
+            assert "<" not in step.command and "<" not in step.name
             files = [w for w in words if w.startswith(("inputs/", "analysis/"))]
             assert [w for w in files if not Path(ROOT, w).exists() and "smollm2" not in w] == []
     assert [row["input"] for row in gpu if not Path(ROOT, row["input"]).is_file()] == []

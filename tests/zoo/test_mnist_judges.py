@@ -1,5 +1,7 @@
 """Judges of pictures of digits: they tell 1s from other digits and from noise."""
 
+import json
+
 import numpy as np
 
 from omniinput_hpc.zoo import mnist_judges
@@ -24,6 +26,17 @@ def test_ones_are_told_from_other_digits_and_noise():
         assert judge(255 - known.only(1).x).mean() < 0.9  # black on white is less so
     assert mnist_judges.looks_like_one(noise).max() == 0
     assert mnist_judges.nearest_are_ones(noise).mean() < 0.3
+
+
+def test_a_network_of_ten_classes_tells_ones_from_others_and_from_noise():
+    known = mnist_judges.prototypes()  # of the training images
+    assert mnist_judges.probability_of_one(known.only(1).x).mean() > 0.95
+    others = known.only(0, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert mnist_judges.probability_of_one(others.x).mean() < 0.02
+    noise = mnist_judges.probability_of_one(mnist_judges.uniform_noise(200).reshape(-1, 784))
+    assert noise.mean() < 0.05 and noise.max() < 0.5
+    about = json.loads((mnist_judges.NETWORK / "model.json").read_text())
+    assert about["test_images"] == 2004 and about["test_accuracy"] > 0.95
 
 
 def test_a_shaken_one_is_still_one():

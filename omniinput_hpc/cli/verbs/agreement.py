@@ -1,6 +1,7 @@
 """Compare programs that score (judges) with people: how far they agree in each bin of the output.
 
-Writes RUN.agreement.csv and .png: mean scores, bias, Krippendorff's alpha, rank correlation.
+Without people's scores judges are compared with each other. Writes RUN.agreement.csv and .png: mean
+scores, bias, Krippendorff's alpha, rank correlation.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     lines = agreement.people_lines(joined.scored, joined.judges, found)
     if options.fid:
         columns |= fid_columns(options.fid, options.fid_run, columns["z_lower"])
-        lines.append(agreement.fid_line(columns["r_people"], columns["fid"]))
+        _, who = agreement.compared_with(joined.judges)
+        lines.append(agreement.fid_line(columns[f"r_{who}"], columns["fid"], who))
 
     figure = agreement_figure(columns, found, label)
     about = [*lines, f"source: {source}"]

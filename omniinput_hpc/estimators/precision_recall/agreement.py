@@ -3,7 +3,7 @@
 A table of scores has a row per annotator and a column per item, NaN where not scored. Every
 annotator is also compared with the mean of the *other* people, so that a person is the yardstick
 for a judge: a judge that agrees with people as far as one person with the others is as good as one
-more person.
+more person. Where no person has scored, judges are compared with the other judges.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
 
 @dataclass(frozen=True)
 class PeopleComparison:
-    """One annotator compared with the mean of the other people.
+    """One annotator compared with the mean of the other people (judges, where there are none).
 
     Attributes
     ----------
@@ -149,21 +149,31 @@ class PeopleComparison:
     bias_error_b: FloatArray
 
 
+def compared_with(judges: Sequence[str | None]) -> tuple[NDArray[np.bool_], str]:
+    """Return whom annotators are compared with, bool [A], and a word for them.
+
+    They are "people", or "judges" where no person has scored. `judges` says what kind of judge each
+    annotator is, None for a person.
+    """
+    person_a = np.array([judge is None for judge in judges])
+    return (person_a, "people") if person_a.any() else (~person_a, "judges")
+
+
 def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[PeopleComparison]:
     """Compare every annotator with the other people; a lone person has none and is left out.
 
-    `judges` says what kind of judge each annotator is, None for a person.
+    `judges` says what kind of judge each annotator is, None for a person. Without people, every
+    judge is compared with the other judges.
 
     Raises
     ------
     EstimateError
-        No people, no judge and fewer than two people, or no input that a pair shares.
+        One annotator alone, or no input that a pair shares.
     """
-    person_a = np.array([judge is None for judge in judges])
-    if not person_a.any():
-        raise EstimateError("all scores are judges': give people's scores to compare them with")
-    if person_a.sum() < 2 and person_a.all():
-        raise EstimateError("one person's scores alone: give another person's or a judge's as well")
+    person_a, who = compared_with(judges)
+    if len(judges) < 2:
+        one = "person" if who == "people" else "judge"
+        raise EstimateError(f"one {one}'s scores alone: give another person's or a judge's as well")
     found = []
     for a, (name, judge) in enumerate(zip(scored.annotators, judges, strict=True)):
         others_a = person_a & (np.arange(len(person_a)) != a)
@@ -172,7 +182,7 @@ def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[Pe
                 _compare_one(scored, a, name, judge, mean_score(scored.score_ai[others_a]))
             )
     if not any(one.all_bins.n for one in found):
-        raise EstimateError("judges and people scored no input in common")
+        raise EstimateError("no two annotators scored an input in common")
     return found
 
 
@@ -211,10 +221,12 @@ def people_columns(
 ) -> dict[str, NDArray]:
     """Return a table, a row per bin that people scored.
 
-    r_people is the mean over people, alpha_people theirs among each other; then for each annotator
-    inputs, r, bias, bias_error, rank and alpha, as in `PeopleComparison`.
+    r_people is the mean over people, alpha_people theirs among each other (r_judges, alpha_judges
+    without people); then for each annotator inputs, r, bias, bias_error, rank and alpha, as in
+    `PeopleComparison`.
     """
-    people = scored.score_ai[np.array([judge is None for judge in judges])]
+    person_a, who = compared_with(judges)
+    people = scored.score_ai[person_a]
     mean_i = mean_score(people)
     known = ~np.isnan(mean_i)
     bins = np.unique(scored.bin_i[known])
@@ -223,8 +235,8 @@ def people_columns(
         "z_lower": scored.edges[bins],
         "z_upper": scored.edges[bins + 1],
         "inputs": np.array([int(i.sum()) for i in in_bin]),
-        "r_people": np.array([np.average(mean_i[i], weights=scored.weight_i[i]) for i in in_bin]),
-        "alpha_people": np.array([krippendorff_alpha(people[:, i]).alpha for i in in_bin]),
+        f"r_{who}": np.array([np.average(mean_i[i], weights=scored.weight_i[i]) for i in in_bin]),
+        f"alpha_{who}": np.array([krippendorff_alpha(people[:, i]).alpha for i in in_bin]),
     }
     for one in found:
         pairs = [one.pair_b[b] for b in bins]
@@ -241,21 +253,23 @@ def people_lines(
     scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
 ) -> list[str]:
     """Return the plain lines on all bins together."""
-    people = scored.score_ai[np.array([judge is None for judge in judges])]
+    person_a, who = compared_with(judges)
+    people = scored.score_ai[person_a]
     among = krippendorff_alpha(people)
     lines = []
     if among.n_items:
         lines.append(
-            f"alpha among {len(people)} people {among.alpha:.3f} ({among.low:.3f} to "
+            f"alpha among {len(people)} {who} {among.alpha:.3f} ({among.low:.3f} to "
             f"{among.high:.3f})"
         )
     for one in found:
-        who, pair = "a person" if one.judge is None else f"judge: {one.judge}", one.all_bins
+        kind, pair = "a person" if one.judge is None else f"judge: {one.judge}", one.all_bins
         if not pair.n:
-            lines.append(f"{one.name} ({who}): no input in common with people")
+            lines.append(f"{one.name} ({kind}): no input in common with {who}")
             continue
+        others = f"the other {who}" if one.judge is None or who == "judges" else who
         lines.append(
-            f"{one.name} ({who}) beside {'the other ' if one.judge is None else ''}people: "
+            f"{one.name} ({kind}) beside {others}: "
             f"{pair.n} inputs, bias {pair.bias:+.3f} +- {pair.bias_error:.3f}, off by "
             f"{pair.distance:.3f} on average, rank correlation {pair.rank_correlation:.3f}, alpha "
             f"{pair.alpha.alpha:.3f} ({pair.alpha.low:.3f} to {pair.alpha.high:.3f})"
@@ -263,12 +277,13 @@ def people_lines(
     return lines
 
 
-def fid_line(r_b: FloatArray, fid_b: FloatArray) -> str:
-    """Return how FID goes with people's r over bins: low FID should mean high r."""
+def fid_line(r_b: FloatArray, fid_b: FloatArray, who: str = "people") -> str:
+    """Return how FID goes with people's (or judges') r over bins: low FID should mean high r."""
     both = ~np.isnan(r_b) & ~np.isnan(fid_b)
     n = int(both.sum())
     rho = rank_correlation(r_b[both], fid_b[both])
+    owners = "people's" if who == "people" else "judges'"
     if n < 3 or np.isnan(rho):
-        return f"FID and people's r: {n} bins with both, too few or too alike to tell"
+        return f"FID and {owners} r: {n} bins with both, too few or too alike to tell"
     verdict = "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "tell little"
-    return f"FID and people's r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"
+    return f"FID and {owners} r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"

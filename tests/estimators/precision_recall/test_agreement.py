@@ -153,9 +153,10 @@ def test_inputs_that_only_one_side_scored_do_not_count():
 @pytest.mark.parametrize(
     ("n", "judges", "words"),
     [
-        (2, ["j", "j"], "give people's scores"),
+        (1, ["j"], "one judge's scores alone"),
         (1, [None], "one person's scores alone"),
-        (2, [None, "j"], "no input in common"),
+        (2, [None, "j"], "scored an input in common"),
+        (2, ["j", "j"], "scored an input in common"),
     ],
 )
 def test_what_cannot_be_compared(n, judges, words):
@@ -164,6 +165,23 @@ def test_what_cannot_be_compared(n, judges, words):
     score_ai[-1, 5 if n > 1 else 0 :] = 0.5
     with pytest.raises(EstimateError, match=words):
         compare_with_people(scored(score_ai), judges)
+
+
+def test_judges_alone_are_compared_with_each_other():
+    given = people(80, np.random.default_rng(1))
+    judges = ["rule x", "rule y", "rule z"]
+    data = scored(given)
+    found = compare_with_people(data, judges)
+    for a, one in enumerate(found):
+        others = np.delete(given, a, axis=0).mean(axis=0)
+        assert abs(one.all_bins.bias - (given[a] - others).mean()) < 1e-12
+    columns = people_columns(data, judges, found)
+    w, b = data.weight_i, data.bin_i
+    mean = np.average(given.mean(axis=0)[b == 0], weights=w[b == 0])
+    assert abs(columns["r_judges"][0] - mean) < 1e-12 and "r_people" not in columns
+    lines = people_lines(data, judges, found)
+    assert "alpha among 3 judges" in lines[0] and "beside the other judges" in lines[1]
+    assert "judges' r" in fid_line(np.array([0.9, 0.8, 0.7]), np.array([1.0, 2.0, 3.0]), "judges")
 
 
 def test_fid_agrees_misleads_or_tells_nothing():
