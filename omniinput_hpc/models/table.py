@@ -39,6 +39,9 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]
         minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
         if output == "log-likelihood":
             return f"output z, {minus}log-likelihood up to a constant (nats)"
+        # Output 0 may be a network's only one, whose logit is that of class 1: no class is named.
+        if output_key == "target" and output == "logit" and its_class == 0:
+            return f"output z, {minus}logit (nats)"
         return f"output z, {minus}{words.get(output, output)} of class {its_class} (nats)"
 
     return label

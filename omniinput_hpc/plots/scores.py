@@ -233,9 +233,9 @@ def agreement_figure(
     figure, axes = style.panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])
     z = 0.5 * (columns["z_lower"] + columns["z_upper"])
     width = float((columns["z_upper"] - columns["z_lower"]).min())
-    who = "people" if "r_people" in columns else "judges"
+    who, all_of = ("people", "") if "r_people" in columns else ("judges", "all ")
     people: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "color": style.BLACK}
-    axes[0].plot(z, columns[f"r_{who}"], "_", label=who, **people)
+    axes[0].plot(z, columns[f"r_{who}"], "_", label=f"{all_of}{who}", **people)
     axes[1].axhline(0.0, color=style.BLACK, linewidth=0.8)
     for n, one in enumerate(found):
         person = one.judge is None
