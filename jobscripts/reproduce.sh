@@ -29,7 +29,7 @@ if [[ $# == 0 || " $* " == *' --list '* || " $* " == *' --help '* || " $* " == *
     cd "$root"
     exec "$base_python" -m omniinput_hpc.report.reproduce "${arguments[@]}"
 fi
-setup ""
+setup judges,gguf # FID; the GGUF file of SmolLM2
 cd "$root"
 export OMP_NUM_THREADS=1
 OMNIINPUT_MPIRUN="${mpirun[*]} -n ${RANKS:-2}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Makes .venv with everything the program needs. Sourced by local.sh and test.sh, which call
 #
-#     setup [EXTRA]       # EXTRA: one of setup.cfg's extras, e.g. test
+#     setup [EXTRA]       # EXTRA: one of setup.cfg's extras, e.g. test, or several with commas
 #
 # and get $python and the launcher "${mpirun[@]}". A set-up that is up to date is left alone.
 # Set by whoever calls the scripts, all optional:
