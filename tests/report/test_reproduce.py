@@ -1,5 +1,7 @@
 """jobscripts/reproduce.sh: steps are made once, failures and missing data are told; the page."""
 
+import configparser
+import re
 import shlex
 import subprocess
 import tomllib
@@ -151,6 +153,18 @@ def test_the_list_names_all_targets_and_what_needs_a_gpu():
     assert done.returncode == 0, done.stderr
     for word in ("toy ", "mnist ", "english ", "smollm2 ", "inputs/olmo7b.toml", "41"):
         assert word in done.stdout
+
+
+def test_the_set_up_has_what_steps_ask_for():
+    script = (ROOT / "jobscripts/reproduce.sh").read_text()
+    extras = set(re.search(r"^setup (\S+)", script, re.MULTILINE)[1].split(","))
+    known = configparser.ConfigParser()
+    known.read(ROOT / "setup.cfg")
+    assert extras <= set(known["options.extras_require"])
+    targets, _ = reproduce.read_plan(ROOT / reproduce.FOLDER)
+    commands = [step.command for target in targets.values() for step in target.steps]
+    for word, extra in ("--judge fid", "judges"), ("zoo.smollm2", "gguf"):
+        assert any(word in command for command in commands) and extra in extras
 
 
 def test_the_plan_names_what_exists():
