@@ -24,6 +24,10 @@ N_COMPARED = 16
 """Inputs at least that are evaluated again at the start."""
 MAX_SECONDS = 5.0
 """Seconds after which no further changes of inputs are compared at the start."""
+MANY, FAR = 0.25, 30.0
+"""What is no rounding: outputs of this share of inputs differ by more than rounding usually does,
+or those of one input by so many times as much. Some rare inputs multiply rounding far more than
+others do."""
 MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
 """How much of an input the message shows."""
 
@@ -46,6 +50,14 @@ WRONG_CHANGE = (
     "change(x, site, value) must return z of the changed input less z of x: mend it, or remove it, "
     "so that whole inputs are evaluated"
 )
+
+
+def no_rounding(times: float, n_over: float, n: float) -> bool:
+    """Whether outputs of n inputs differ by more than rounding explains (`MANY`, `FAR`).
+
+    The largest difference is `times` what rounding usually is, and n_over differ by more than it.
+    """
+    return times > FAR or n_over > MANY * n
 
 
 def compare(
@@ -94,6 +106,8 @@ class CheckedModel:
         self.n_compared = 0
         # By whether z was summed from changes, [2]: times the rounding, and in units of z
         self._apart: dict[bool, torch.Tensor] = {}
+        self._n_over: torch.Tensor | None = None  # of outputs that were not summed
+        self._n_outputs = 0
         self.n_values, self.n_sites = model.n_values, model.n_sites
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
@@ -154,6 +168,10 @@ class CheckedModel:
         found = torch.stack([times_w.max(), apart_w.max()])
         before = self._apart.get(summed)
         self._apart[summed] = found if before is None else torch.maximum(before, found)
+        if not summed:
+            n_over = (times_w > 1.0).sum()
+            self._n_over = n_over if self._n_over is None else self._n_over + n_over
+            self._n_outputs += len(x)
         self.n_compared += 1
 
     def apart(self, summed: bool = False) -> tuple[float, float]:
@@ -166,6 +184,15 @@ class CheckedModel:
             return 0.0, 0.0
         times, apart = self._apart[summed].nan_to_num(0.0).tolist()
         return times, apart
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return how many outputs differed by more than rounding, and how many were compared.
+
+        Since this was last asked, without those summed from changes. It synchronizes.
+        """
+        n_over = 0 if self._n_over is None else int(self._n_over)
+        n, self._n_outputs, self._n_over = self._n_outputs, 0, None
+        return n_over, n
 
     def render(self, x: torch.Tensor) -> list[Any]:
         """Return what a person sees of inputs x: the values where the model has no `render`."""
@@ -235,7 +262,7 @@ def check_is_function(
     (n_walkers, n_sites), dtype = shape, np.min_scalar_type(n_values - 1)
     probes, others = (rng.generator(0, "fingerprint", n_sites, *i) for i in ((), (2,)))
     row = np.arange(n_walkers)
-    times = apart = 0.0
+    times, apart, n_over, n = 0.0, 0.0, 0, 0
     for _ in range(-(-N_COMPARED // n_walkers)):
         x = probes.integers(n_values, size=shape).astype(dtype)
         z, kept = evaluate(x), [(evaluate(x), row, row)]
@@ -250,7 +277,8 @@ def check_is_function(
                 times_w = np.nan_to_num(apart_w / (allowed[0] + allowed[1] * np.abs(z[here])))
             times = max(times, times_w.max(initial=0.0))
             apart = max(apart, apart_w.max(initial=0.0))
-    if times > 1.0:
+            n_over, n = n_over + int((times_w > 1.0).sum()), n + len(times_w)
+    if no_rounding(times, n_over, n):
         raise UserError(
             f"{name} returned outputs for one input that differ by {apart:.3g}, "
             f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.checked import IS_NO_FUNCTION, WRONG_CHANGE, NotAFunction
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.block_histograms import BlockCounts
@@ -23,6 +22,7 @@ from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling.blocks import Gathering
 from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.output_check import OutputCheck
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.rung import Rung, kernel_moves
 from omniinput_hpc.sampling.timing import Clock
@@ -40,9 +40,6 @@ SEARCH_SHARE = 1.0
 
 OUTSIDE = 0.01
 """The share of burn-in's outputs that may fall outside the bins without a word."""
-
-MOVES_PER_LOOK = 100
-"""After so many moves the walkers' outputs are compared with new ones, where no kernel does."""
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -89,7 +86,7 @@ class Run:
     next_round: int  # burn-in rounds have the numbers -burn_in to -1
     totals: Totals  # of the counted rounds since this process began
     burn_in: Totals  # of its burn-in rounds
-    n_compared: int = 0  # how often outputs had been compared when the last round ended
+    output_check: OutputCheck = field(default_factory=OutputCheck)
     n_eager: int = 0  # ranks that were found to evaluate without CUDA graphs
 
     @property
@@ -149,7 +146,8 @@ def sample(run: Run) -> None:
             run.progress.exchanged(exchange + 1)
         with run.clock.part("moves"):
             learn(run)
-            check_outputs(run)
+            rounds_before = run.next_round + run.config.run.burn_in
+            run.output_check.look(run.world, run.config, run.rungs, rounds_before)
         with run.clock.part("writing"):
             swaps_k2 = commit(run)
         tried_k2 = swaps_k2[swaps_k2[:, 0] > 0]
@@ -249,38 +247,6 @@ def search(run: Run, rounds: int) -> NDArray[np.int64]:
                 found_kwd[rung.k] = found + 1  # 0: this rung has found nothing
     found_kwd = run.world.sum(found_kwd)
     return np.asarray(found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1)
-
-
-def check_outputs(run: Run) -> None:
-    """Check that inputs have kept the outputs that they were found with (all ranks call this).
-
-    Most kernels evaluate the walkers anew after an exchange, and compare. Where none does, the
-    walkers are evaluated at the end of a round, after `MOVES_PER_LOOK` moves at least. Raises a
-    NotAFunction on all ranks where outputs differ by more than rounding.
-    """
-    if run.config.model.noise:
-        return
-    moves = run.config.sampler.moves_per_round
-    rounds_before = run.next_round + run.config.run.burn_in
-    due = (rounds_before + 1) * moves // MOVES_PER_LOOK > rounds_before * moves // MOVES_PER_LOOK
-    model = run.rungs[0].walkers.model  # of all rungs
-    compared = model.n_compared
-    if due and compared == run.n_compared:
-        for rung in run.rungs:
-            rung.walkers.compare_again()
-    run.n_compared = model.n_compared
-    found = run.world.max(np.array([*model.apart(), *model.apart(summed=True)]))
-    for (times, apart), what, remedy in zip(
-        found.reshape(2, 2).tolist(),
-        ("returned outputs for one input", "has sums of changes and outputs"),
-        (IS_NO_FUNCTION, WRONG_CHANGE),
-        strict=True,
-    ):
-        if times > 1.0:
-            raise NotAFunction(
-                f"the model ({run.config.model.kind}) {what} that differ by {apart:.3g}, "
-                f"{times:.3g} times what rounding explains: {remedy}"
-            )
 
 
 def commit(run: Run) -> NDArray[np.int64]:
