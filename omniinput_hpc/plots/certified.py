@@ -32,7 +32,8 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
                  label="by the density")  # fmt: skip
     top.set_ylabel("$\\log_{10}$ number of inputs\nwith an output up to z")
     top.legend(loc="lower right")
-    apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)
+    with np.errstate(invalid="ignore"):  # both -inf where a census found none
+        apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)
     bottom.plot(z_t, apart, color=style.SAMPLED)
     bottom.set(ylabel="$\\log_{10}$ of upper\nover lower bound", xlabel=label)
     bottom.set_ylim(bottom=0.0)

@@ -1,0 +1,76 @@
+"""Outputs that differ when evaluated again: rare inputs are told, many or far ones end the run.
+
+Models that are no functions at all: tests/models/test_checked.py.
+"""
+
+import pytest
+import torch
+from runs_in_progress import begin, config_of
+
+from omniinput_hpc.models.checked import CheckedModel, NotAFunction, no_rounding
+from omniinput_hpc.sampling import loop
+
+SHORT = ["run.rounds=2", "run.burn_in=0", "sampler.steps=6", "sampler.exchanges=10"]
+
+
+def quiet(folder, *changes):
+    """Return a model that is a function."""
+    options = "model.options={size = 0.0, kind = 'noise'}"
+    return config_of(folder, *SHORT, "model.factory=markov_model:no_function", options, *changes)
+
+
+class OneIsFar:
+    """Has the output of one walker differ by so many times the rounding at every comparison."""
+
+    def __init__(self, times, n=1):
+        self._times, self._n, self._compare = times, n, CheckedModel.compare
+
+    def __get__(self, model, owner=None):
+        def compare(x, z, z_again, summed=False):
+            far = torch.zeros_like(z)
+            far[: self._n] = self._times * (2e-5 + 3e-6 * z[: self._n].abs())
+            self._compare(model, x, z, z + far, summed)
+
+        return compare
+
+
+@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional"])
+def test_one_input_that_multiplies_rounding_is_told_once(tmp_path, kernel, monkeypatch, caplog):
+    """Seen: one text of some 20,000 of SmolLM2 at 1.1 times, after 156 rounds."""
+    monkeypatch.setattr(CheckedModel, "compare", OneIsFar(3.0))
+    run = begin(quiet(tmp_path, f"kernel.name={kernel}"))
+    loop.sample(run)
+    run.writer.close()
+    told = [r.getMessage() for r in caplog.records if "evaluated again" in r.getMessage()]
+    assert len(told) == 1 and "3 times what rounding usually explains" in told[0]
+
+
+@pytest.mark.parametrize(("times", "n"), [(40.0, 1), (3.0, 3)])
+def test_one_that_is_far_and_many_that_are_not_end_the_run(tmp_path, times, n, monkeypatch):
+    monkeypatch.setattr(CheckedModel, "compare", OneIsFar(times, n))
+    run = begin(quiet(tmp_path))
+    with pytest.raises(NotAFunction, match="times what rounding explains"):
+        loop.sample(run)
+    run.writer.close()
+
+
+def test_counts_are_of_one_round_and_of_outputs_that_were_not_summed():
+    class Model:
+        n_values, n_sites = 2, 3
+
+    model = CheckedModel(Model(), "a model", rounding=(1.0, 0.0))
+    x, z = torch.zeros((4, 3), dtype=torch.int64), torch.zeros(4)
+    model.compare(x, z, torch.tensor([0.5, 1.5, -2.0, 0.0]))
+    model.compare(x, z, torch.tensor([0.0, 0.0, 9.0, 0.0]))
+    model.compare(x, z, torch.full((4,), 5.0), summed=True)
+    assert model.take_counts() == (3, 8)
+    assert model.take_counts() == (0, 0)
+    assert model.apart() == (9.0, 9.0) and model.apart(summed=True) == (5.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "n_over", "n", "ends"),
+    [(1.1, 1, 144, False), (29, 36, 144, False), (31, 1, 144, True), (2, 37, 144, True)],
+)
+def test_a_quarter_or_far_is_no_rounding(times, n_over, n, ends):
+    assert no_rounding(times, n_over, n) == ends
