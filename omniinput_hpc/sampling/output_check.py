@@ -10,9 +10,9 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.models.checked import (
-    FAR,
     IS_NO_FUNCTION,
     MANY,
+    RARE,
     WRONG_CHANGE,
     NotAFunction,
     no_rounding,
@@ -57,8 +57,8 @@ class OutputCheck:
         self.n_compared = model.n_compared
         found = world.max(np.array([*model.apart(), *model.apart(summed=True)]))
         times, apart, times_summed, apart_summed = found.tolist()
-        n_over, n = world.sum(np.array(model.take_counts())).tolist()
-        if no_rounding(times, n_over, n):
+        n_over, n_far, n = world.sum(np.array(model.take_counts())).tolist()
+        if no_rounding(n_over, n_far, n):
             what = f"returned outputs for one input that differ by {apart:.3g}"
             raise _no_function(config, what, times, IS_NO_FUNCTION)
         if times_summed > 1.0:  # sums of changes are wrong for all that comes of an input
@@ -69,8 +69,8 @@ class OutputCheck:
             log.warning(
                 "warning: z of an input differed by %.2g when it was evaluated again, %.2g times "
                 "what rounding usually explains; %d of %d did so in this round. The run goes on, "
-                "and ends if z of one differs by %g times as much, or of %.0f%% in a round",
-                apart, times, n_over, n, FAR, 100 * MANY,
+                "and ends if z of one differs by more than %g + %g |z|, or of %.0f%% in a round",
+                apart, times, n_over, n, *RARE, 100 * MANY,
             )  # fmt: skip
 
 
