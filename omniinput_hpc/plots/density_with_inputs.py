@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import ConnectionPatch
+from matplotlib.ticker import MaxNLocator
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
@@ -20,6 +21,8 @@ from omniinput_hpc.results.representatives import Representative, Representative
 
 ROW_HEIGHT, IMAGE_HEIGHT = 0.48, 0.62  # inches
 CURVE_WIDTH = 2.5  # inches
+IMAGES_WIDTH = 1.9  # inches, of their z and one image each
+Z_LEFT, TEXT_LEFT, IMAGE_LEFT = 0.07, 0.56, 0.8  # inches, where the layout leaves them their width
 MAX_LINES = 2
 TEXT_WIDTH = 4.5  # inches, of letters of the size that `wrapped` measures; they are drawn smaller
 
@@ -34,18 +37,18 @@ def density_with_inputs_figure(
     line to its own z. `label` is that of z, with its unit.
     """
     items = [found.of_bin(b)[0] for b in found.bins(side)]
-    height = (ROW_HEIGHT if found.kind == "text" else IMAGE_HEIGHT) * len(items)
-    figure = style.blank(style.FULL_WIDTH, max(3.0, height + 0.9))
-    left, right = figure.subplots(
-        1, 2, gridspec_kw={"width_ratios": [CURVE_WIDTH, style.FULL_WIDTH - CURVE_WIDTH]}
-    )
+    texts = found.kind == "text"
+    height = (ROW_HEIGHT if texts else IMAGE_HEIGHT) * len(items)
+    width = style.FULL_WIDTH - CURVE_WIDTH if texts else IMAGES_WIDTH
+    figure = style.blank(CURVE_WIDTH + width, max(3.0, height + 0.9))
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [CURVE_WIDTH, width]})
     _curve(left, density, label)
     lowest, highest = min(item.z for item in items), max(item.z for item in items)
     room = 0.06 * max(highest - lowest, float(np.diff(density.edges).max()))
     left.set_ylim(lowest - room, highest + room)
     if side == "low":
         left.invert_yaxis()
-    right.set(xlim=(0.0, 1.0), ylim=(len(items), 0.0))
+    right.set(xlim=(0.0, width), ylim=(len(items), 0.0))
     right.set_axis_off()
     for place, (item, log10_g) in enumerate(zip(items, _log10_at(density, items), strict=True)):
         figure.add_artist(ConnectionPatch(
@@ -53,7 +56,9 @@ def density_with_inputs_figure(
             color=style.FAINT, linewidth=0.6, zorder=1,
         ))  # fmt: skip
         left.plot(log10_g, item.z, "o", color=style.EXACT, markersize=4, zorder=5)
-        show = _text if found.kind == "text" else _image
+        z = found.z_text(item)
+        right.text(Z_LEFT, place + 0.5, z, fontsize=8, color=style.NOTE, va="center")
+        show = _text if texts else _image
         show(right, place, item)
     return figure
 
@@ -69,6 +74,7 @@ def _curve(axes: Axes, density: Density, label: str) -> None:
     )  # fmt: skip
     axes.set(xlabel=style.inputs_label(density.absolute), ylabel=label)
     axes.xaxis.label.set_fontsize(9)
+    axes.xaxis.set_major_locator(MaxNLocator(3))
 
 
 def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatArray:
@@ -79,21 +85,20 @@ def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatA
 
 
 def _text(axes: Axes, place: int, item: Representative) -> None:
-    """Write an input's z, and its first lines."""
+    """Write an input's first lines."""
     lines = wrapped(item.shown.strip(), TEXT_WIDTH)
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], lines[MAX_LINES - 1] + " \N{HORIZONTAL ELLIPSIS}"]
-    axes.text(0.015, place + 0.5, f"{item.z:.3g}", fontsize=8, color=style.NOTE, va="center")
     axes.text(
-        0.12, place + 0.5, "\n".join(lines), fontsize=7.5, va="center", parse_math=False,
+        TEXT_LEFT, place + 0.5, "\n".join(lines), fontsize=7.5, va="center", parse_math=False,
         linespacing=1.15,
     )  # fmt: skip
 
 
 def _image(axes: Axes, place: int, item: Representative) -> None:
-    """Draw an input's picture beside its z."""
+    """Draw an input's picture."""
     pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
-    axes.text(0.015, place + 0.5, f"{item.z:.3g}", fontsize=8, color=style.NOTE, va="center")
-    inset = axes.inset_axes((0.12, place + 0.04, 0.14, 0.92), transform=axes.transData)
+    where = (IMAGE_LEFT, place + 0.04, 1.1 * IMAGE_HEIGHT, 0.92)
+    inset = axes.inset_axes(where, transform=axes.transData)
     inset.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
     inset.set_axis_off()

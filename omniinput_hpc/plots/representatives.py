@@ -19,6 +19,7 @@ from omniinput_hpc.results.representatives import Representative, Representative
 LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
 MAX_TEXT_LINES = 6
+HEAD, LEAST_WIDTH = 0.8, 4.6  # inches: of the run's name and how to read the rest; of any figure
 HOW_TO_READ = (
     "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
 )
@@ -35,9 +36,9 @@ def _range(found: Representatives, bin_: int) -> str:
     return f"{low:.6g} to {high:.6g}"
 
 
-def _caption(item: Representative) -> str:
+def _caption(found: Representatives, item: Representative) -> str:
     """Return an input's caption: its output, its score, how often it was drawn."""
-    words = [f"{item.z:.4g}"]
+    words = [found.z_text(item)]
     words += [] if item.score is None else [f"score {item.score:.2g}"]
     words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
     return ", ".join(words)
@@ -47,7 +48,8 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
     bins = found.bins(side)
     most = max(len(found.of_bin(b)) for b in bins)
     cell = min((FULL_WIDTH - LABEL_WIDTH) / most, 0.8)
-    figure = blank(LABEL_WIDTH + cell * most, (cell + 0.25) * len(bins) + 0.55)
+    width = max(LABEL_WIDTH + cell * most, LEAST_WIDTH)
+    figure = blank(width, (cell + 0.25) * len(bins) + HEAD)
     grid = figure.subplots(len(bins), most, squeeze=False)
     for axes in grid.ravel():
         axes.set_axis_off()
@@ -57,7 +59,7 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
         for axes, item in zip(row, found.of_bin(b), strict=False):
             pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
             axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-            axes.set_title(_caption(item), fontsize=7, pad=2, y=-0.17, color=NOTE)
+            axes.set_title(_caption(found, item), fontsize=7, pad=2, y=-0.17, color=NOTE)
     figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
     return figure
 
@@ -65,18 +67,18 @@ def _images(found: Representatives, side: Side, label: str) -> Figure:
 def _texts(found: Representatives, side: Side, label: str) -> Figure:
     blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
     for b in found.bins(side):
-        texts = [(_caption(item), _first_lines(item.shown)) for item in found.of_bin(b)]
+        texts = [(_caption(found, item), _first_lines(item.shown)) for item in found.of_bin(b)]
         blocks.append((_range(found, b), texts))
     lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
-    height = LINE_HEIGHT * (lines + 3.0)
+    height = HEAD + LINE_HEIGHT * (lines + 1.5)
     figure = blank(FULL_WIDTH, height)
     figure.set_layout_engine("none")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
     axes.set_xlim(0.0, FULL_WIDTH)
     axes.set_ylim(height, 0.0)
-    y = _write(axes, 0.1, 0.15, label, fontsize=10)
-    y = _write(axes, 0.1, y, HOW_TO_READ, fontsize=8, color=NOTE) + 0.5 * LINE_HEIGHT
+    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
+    y = HEAD
     for name, texts in blocks:
         axes.hlines(y, 0.1, FULL_WIDTH - 0.1, color=GRID, linewidth=0.8)
         y = _write(axes, 0.1, y + 0.25 * LINE_HEIGHT, name, fontsize=9, fontweight="bold")

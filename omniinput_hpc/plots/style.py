@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 FULL_WIDTH = 7.2  # inches
+TITLE_LETTER, REMARK_LETTER = 0.07, 0.054  # inches, of a letter of 9 and of 7 points, on average
+TITLE_MARGIN = 0.1  # inches
 LN10 = float(np.log(10.0))
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
 """What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
@@ -265,12 +268,25 @@ def plain_dollars(figure: Figure) -> None:
             text.set_parse_math(False)
 
 
+def _lines(text: str, most: float) -> list[str]:
+    """Return a text in lines of at most so many letters."""
+    return [line for given in text.splitlines() for line in textwrap.wrap(given, int(most))]
+
+
 def write_caption(figure: Figure, caption: Caption) -> None:
-    """Write title, remark, and "NOT CONVERGED" where that is so."""
+    """Write title, remark, and "NOT CONVERGED" where that is so.
+
+    A title that the figure has already stands below the caption's.
+    """
+    width, height = figure.get_size_inches()
     if caption.title:
-        figure.suptitle(caption.title, x=0.01, ha="left", fontsize=9, color=NOTE)
+        title = "\n".join([*_lines(caption.title, width / TITLE_LETTER), figure.get_suptitle()])
+        # without a layout engine, y is a share of the height, whatever that is
+        y = None if figure.get_layout_engine() else 1.0 - TITLE_MARGIN / height
+        figure.suptitle(title.rstrip(), x=0.01, y=y, ha="left", va="top", fontsize=9, color=NOTE)
     if caption.remark:
-        figure.supxlabel(caption.remark, fontsize=7, color=NOTE)
+        remark = "\n".join(_lines(caption.remark, width / REMARK_LETTER))
+        figure.supxlabel(remark, fontsize=7, color=NOTE)
     if not caption.converged:
         figure.text(
             0.5, 0.5, "NOT CONVERGED", ha="center", va="center", rotation=25, fontsize=38,

@@ -34,7 +34,7 @@ def _outputs(density: Density) -> str:
     if not seen.size:
         return "No output inside the bins was met."
     low, high = density.edges[seen[0]], density.edges[seen[-1] + 1]
-    met = f"Outputs from {low:.4g} to {high:.4g} were met"
+    met = f"Outputs from {low:.6g} to {high:.6g} were met"
     if not density.absolute:
         return f"{met}; how many inputs there are of each is known up to a factor."
     share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
@@ -42,7 +42,7 @@ def _outputs(density: Density) -> str:
     lower, upper = density.edges[first], density.edges[last + 1]
     inside = density.share_inside
     which = "all inputs" if inside > 0.999 else f"the inputs inside the bins ({inside:.2g} of all)"
-    return f"{met}. Half of {which} have an output from {lower:.4g} to {upper:.4g}."
+    return f"{met}. Half of {which} have an output from {lower:.6g} to {upper:.6g}."
 
 
 def _right(found: RunCurve) -> str:
@@ -56,5 +56,5 @@ def _right(found: RunCurve) -> str:
     number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f} right ones"
     return (
         f"{begin}at least half of the inputs are right {UNTIL[side]} z = "
-        f"{curve.threshold_t[t]:.4g}{number if found.density.absolute else ''}."
+        f"{curve.threshold_t[t]:.6g}{number if found.density.absolute else ''}."
     )

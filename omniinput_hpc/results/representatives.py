@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,6 +77,11 @@ class Representatives:
     def of_bin(self, bin_: int) -> list[Representative]:
         """Return the inputs of a bin."""
         return [item for item in self.items if item.bin == bin_]
+
+    def z_text(self, item: Representative) -> str:
+        """Return an input's output to a tenth of its bin's width or better, never as 1e+04."""
+        width = self.edges[item.bin + 1] - self.edges[item.bin]
+        return f"{item.z:z.{max(0, 1 - math.floor(math.log10(width)))}f}"
 
     def bins(self, side: Side) -> list[int]:
         """Return the bins that have inputs, from the confident end on."""

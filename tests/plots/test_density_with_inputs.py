@@ -70,3 +70,8 @@ def test_pictures_are_drawn_beside_their_bins(tmp_path):
     assert all(
         inset.images[0].get_array().shape[:2] == (4, 4) for inset in figure.axes[1].child_axes
     )
+    figure.draw_without_rendering()
+    numbers = max(text.get_window_extent().x1 for text in figure.axes[1].texts)
+    images = [inset.get_window_extent() for inset in figure.axes[1].child_axes]
+    assert numbers < min(box.x0 for box in images)
+    assert max(box.x1 for box in images) <= figure.bbox.width

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 from omniinput_hpc.plots import style
@@ -163,3 +164,20 @@ def test_a_legend_below_covers_no_panel_and_makes_room():
     height = figure.get_figheight() * axes.get_position().height
     one, other = drawn(12)
     assert abs(one.get_figheight() * other.get_position().height - height) < 0.2
+
+
+@pytest.mark.parametrize("engine", ["constrained", "none"])
+def test_a_caption_stands_above_the_figures_own_title_and_within_its_width(engine, tmp_path):
+    figure = style.blank(3.0, 9.0)
+    figure.set_layout_engine(engine)
+    figure.suptitle("how to read it", x=0.01, ha="left", fontsize=9)
+    style.save(figure, tmp_path / "a.png", style.Caption("a long name of a run " * 5, "few " * 40))
+    title, remark = figure.texts
+    assert title.get_text().splitlines()[0].startswith("a long name of a run")
+    assert title.get_text().splitlines()[-1] == "how to read it"
+    figure.draw_without_rendering()
+    for text in (title, remark):
+        box = text.get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+        assert box.y0 >= 0 and box.y1 <= figure.bbox.height
+    assert title.get_window_extent().y1 > figure.bbox.height - 0.3 * figure.dpi

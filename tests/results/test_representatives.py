@@ -14,7 +14,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import save
+from omniinput_hpc.plots.style import Caption, save
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.representatives import (
     Representative,
@@ -106,6 +106,11 @@ def test_pictures_of_any_text(tmp_path):
     renderer = figure.canvas.get_renderer()
     edge = figure.bbox.width
     assert max(text.get_window_extent(renderer).x1 for text in figure.axes[0].texts) < edge
+    save(figure, tmp_path / "a.png", Caption("a run of a long name " * 6))  # two lines
+    tops = [text.get_window_extent(renderer).y1 for text in figure.axes[0].texts]
+    (title,) = figure.texts
+    assert len(title.get_text().splitlines()) == 4
+    assert title.get_window_extent(renderer).y0 > max(tops), "the head stands above all texts"
 
 
 def test_a_table_is_a_line_per_input():
@@ -116,6 +121,17 @@ def test_a_table_is_a_line_per_input():
     assert lines[2] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
     images = replace(some("image", ["data:..."]))
     assert list(columns_of(images, with_values=False))[-2:] == ["draws", "score"]
+
+
+def test_an_output_is_written_to_a_tenth_of_its_bin():
+    for z, width, text in [
+        (-14884.3, 50.0, "-14884"), (17.14, 4.3, "17.1"), (-0.0775, 4.3, "-0.1"),
+        (-0.02, 4.3, "0.0"), (0.5437, 0.25, "0.54"), (3.14159, 0.1, "3.14"),
+        (1.00004, 0.0016, "1.0000"),
+    ]:  # fmt: skip
+        item = Representative(0, z, "", 1, np.zeros(1, dtype=np.int64))
+        edges = np.array([z, z + width])
+        assert Representatives("text", None, "", "", edges, [item]).z_text(item) == text
 
 
 def test_low_middle_and_high_are_different_inputs_from_those_places():
