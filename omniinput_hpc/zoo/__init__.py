@@ -13,7 +13,9 @@ def new_parser(module: str, description: str | None, folder: str = "") -> argpar
     parser.add_argument("--output", type=Path, default=output, help=f"default: {output}")
     parser.add_argument("--seed", type=int, default=1)
     # Two threads that share a core wait for each other: training then takes four times as long.
-    threads = min(2, len(os.sched_getaffinity(0)))
+    # macOS does not tell which cores a process may use
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = min(2, cores or 1)
     parser.add_argument(
         "--threads", type=int, default=threads, help="of torch (default: 2 if there are two cores)"
     )

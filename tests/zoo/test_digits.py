@@ -1,6 +1,7 @@
 """The digits family: its weights in the repository are what they claim, and train again."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from omniinput_hpc.models.images import classifier
 from omniinput_hpc.models.images.files import Architecture, Shape
-from omniinput_hpc.zoo import digits
+from omniinput_hpc.zoo import digits, new_parser
 from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.image_training import (
     Effort,
@@ -85,3 +86,13 @@ def test_the_rule_tells_ones_from_noise_and_other_digits():
     assert digits.looks_like_one(noise).max() == 0
     shaken = np.clip(ones.x + np.random.default_rng(1).integers(-2, 3, ones.x.shape), 0, 16)
     assert digits.looks_like_one(shaken).mean() > 0.95
+
+
+@pytest.mark.parametrize(("cores", "threads"), [({0}, 1), ({0, 1, 2}, 2), (None, 2)])
+def test_a_training_takes_no_more_threads_than_cores(cores, threads, monkeypatch):
+    if cores is None:  # as on macOS
+        monkeypatch.delattr(os, "sched_getaffinity")
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    else:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    assert new_parser("digits", None).parse_args([]).threads == threads
