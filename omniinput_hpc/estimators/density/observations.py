@@ -263,7 +263,8 @@ def _require_alike(runs: Sequence[RunData]) -> None:
         if not np.array_equal(run.edges, first.edges):
             raise EstimateError(
                 f"{run.path} has other bins than {first.path}: only runs with the same [bins] can "
-                "be combined"
+                "be combined (reweight --bins LOWER:UPPER:WIDTH counts their recorded samples in "
+                "bins of its own)"
             )
         seed = run.config.get("run", {}).get("seed")
         if seed is not None and seed in seeds:
