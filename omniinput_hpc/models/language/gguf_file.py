@@ -7,6 +7,7 @@ dequantizes them: what is sampled is the model of these dequantized weights.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ _SIZES = {
 }
 """GGUF's names (behind the architecture's) of what config.json says in a folder."""
 _EMBEDDING = "token_embd.weight"
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _CONTROL, _USER_DEFINED = 3, 4
 """Kinds of tokens, as GGUF numbers them: special ones, and further ones that a text may hold."""
 _DIGITS = r"\p{N}{1,3}"
@@ -85,6 +87,14 @@ def read_config(path: Path) -> dict[str, Any]:
     if _EMBEDDING not in header.tensors:
         raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
     config["vocab_size"] = header.tensors[_EMBEDDING].shape[0]
+    n_blocks = max(
+        (int(name[1]) + 1 for name in map(_BLOCK.match, header.tensors) if name), default=0
+    )
+    if n_blocks > config.get("num_hidden_layers", n_blocks):
+        raise UserError(  # transformers would leave them out without a word
+            f"{path}: {architecture}.block_count is {config['num_hidden_layers']}, and the file "
+            f"holds {n_blocks} blocks"
+        )
     return config
 
 

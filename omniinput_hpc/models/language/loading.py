@@ -6,7 +6,8 @@ import contextlib
 import copy
 import io
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.device import free_bytes
 from omniinput_hpc.models.language import gguf_file, hf_checks, hf_folder
 from omniinput_hpc.text import first_line
+
+_LAYER = re.compile(r"(?:^|\.)(?:h|layers?|blocks?)\.([0-9]{1,9})\.")
 
 
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
@@ -65,6 +68,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
                 f"{where}: the weights do not make up a {type(model).__name__} "
                 f"({fault.replace('_', ' ')}: {names})"
             )
+    _check_depth(report["unexpected_keys"], config, where)
     if gguf_file.is_gguf(folder):
         _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
@@ -74,6 +78,17 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     if kind is AutoModelForCausalLM:
         _check_causal(model, where)
     return model
+
+
+def _check_depth(left_out: Iterable[str], config: Any, where: str) -> None:
+    """Raise a `UserError` where weights of whole layers were left out, beyond the model's depth."""
+    depth = getattr(config, "num_hidden_layers", None)
+    layers = {int(found[1]) for found in map(_LAYER.search, left_out) if found}
+    if isinstance(depth, int) and layers and max(layers) >= depth:
+        raise UserError(
+            f"{where}: config.json describes {depth} layers, and the weights hold "
+            f"{max(layers) + 1}; are they of this model?"
+        )
 
 
 def _placement(device: str) -> dict[str, Any]:

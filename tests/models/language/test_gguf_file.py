@@ -99,6 +99,8 @@ def test_what_cannot_be_a_model_is_refused(path):
     place = whole.index(b"llama.block_count") + len(b"llama.block_count") + 4
     path.write_bytes(whole[:place] + struct.pack("<I", 1500) + whole[place + 4 :])
     assert "num_hidden_layers is 1,500, and the weights hold" in refused(path)
+    path.write_bytes(whole[:place] + struct.pack("<I", 1) + whole[place + 4 :])
+    assert "llama.block_count is 1, and the file holds 2 blocks" in refused(path)
     path.write_bytes(whole.replace(b"general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00"
                                    b"\x00\x00llama", b"general.architecture\x08\x00\x00\x00\x05"
                                    b"\x00\x00\x00\x00\x00\x00\x00mamba"))  # fmt: skip

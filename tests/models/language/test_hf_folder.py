@@ -155,6 +155,13 @@ def test_missing_weights_are_not_made_up(folder):
         causal_lm.build(options(folder), "cpu")
 
 
+def test_layers_beyond_the_described_ones_are_not_left_out(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_layer": 1}))
+    with pytest.raises(UserError, match="describes 1 layers, and the weights hold 2; are they of"):
+        causal_lm.build(options(folder), "cpu")
+
+
 @pytest.mark.parametrize("kind", ["no-such", "t5"])
 def test_an_architecture_of_another_task_is_refused_before_transformers_is_imported(folder, kind):
     config = folder / "config.json"
