@@ -59,12 +59,18 @@ def _apart(log_sum_2g: FloatArray) -> float:
 
 
 def describe(run: RunData) -> list[str]:
-    """Return a line on an ancestral run's known constants; none where they are not known."""
+    """Return a line on an ancestral run's known constants; none where they are not known.
+
+    Nor is there one where the ladder leaves out beta = 0 or m: draws of other rungs say next to
+    nothing of its constant, and their errors are too small.
+    """
     of_one = exact_difference(run, 1.0)  # of one predicted site
     chains = run.samples_log_q() is None
     if run.rounds == 0 or chains or is_annealed(run) or not np.isfinite(of_one):
         return []
     m = float(predicted_sites(run))
+    if run.beta_k.min() > 0.0 or run.beta_k.max() < m:
+        return []
     exact = m * of_one
     value, error, n_groups = constants_apart(run, m)
     interval = t_quantile(n_groups) * error

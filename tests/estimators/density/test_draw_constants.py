@@ -52,6 +52,10 @@ def test_a_line_where_the_constants_are_known():
     (line,) = describe(run)
     assert line.startswith("by the draws, without bins: log Z(0) - log Z(23) = ")
     assert "exact 23 ln 8 = 47.8272" in line
+    for betas in (BETAS[1:], BETAS[:-1]):
+        run = CHAIN.ancestral_run(betas, 1)
+        run.config = {"model": {"kind": "causal-lm"}}
+        assert describe(run) == [], "an end of the ladder is missing"
 
 
 def test_chains_have_no_such_draws():
