@@ -37,7 +37,7 @@ SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 FULL_WIDTH = 7.2  # inches
-TITLE_LETTER, REMARK_LETTER = 0.07, 0.054  # inches, of a letter of 9 and of 7 points, on average
+TITLE_LETTER, REMARK_LETTER = 0.067, 0.054  # inches, of a letter of 9 and of 7 points, on average
 TITLE_MARGIN = 0.1  # inches
 LN10 = float(np.log(10.0))
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
