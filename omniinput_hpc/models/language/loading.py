@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -68,7 +69,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
                 f"{where}: the weights do not make up a {type(model).__name__} "
                 f"({fault.replace('_', ' ')}: {names})"
             )
-    _check_depth(report["unexpected_keys"], config, where)
+    _check_depth(report["unexpected_keys"], model, where)
     if gguf_file.is_gguf(folder):
         _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
@@ -80,15 +81,23 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     return model
 
 
-def _check_depth(left_out: Iterable[str], config: Any, where: str) -> None:
-    """Raise a `UserError` where weights of whole layers were left out, beyond the model's depth."""
-    depth = getattr(config, "num_hidden_layers", None)
-    layers = {int(found[1]) for found in map(_LAYER.search, left_out) if found}
-    if isinstance(depth, int) and layers and max(layers) >= depth:
-        raise UserError(
-            f"{where}: config.json describes {depth} layers, and the weights hold "
-            f"{max(layers) + 1}; are they of this model?"
-        )
+def _check_depth(left_out: Iterable[str], model: Any, where: str) -> None:
+    """Raise a `UserError` where weights were left out that go on the model's layers.
+
+    Those of other parts (an image encoder) may be left out: its own first layer has none alike.
+    """
+    depth = getattr(model.config, "num_hidden_layers", math.inf)
+    own = model.state_dict().keys()
+    prefixes = ("", f"{model.base_model_prefix}.")
+    for name in left_out:
+        for found in _LAYER.finditer(name):
+            first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
+            alike = any(f"{prefix}{first}" in own for prefix in prefixes)
+            if alike and int(found[1]) >= depth:
+                raise UserError(
+                    f"{where}: config.json describes {depth} layer(s), and the weights hold "
+                    f"more ({name}); are they of this model?"
+                )
 
 
 def _placement(device: str) -> dict[str, Any]:
