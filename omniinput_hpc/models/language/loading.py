@@ -89,7 +89,7 @@ def _check_depth(left_out: Iterable[str], model: Any, where: str) -> None:
     depth = getattr(model.config, "num_hidden_layers", math.inf)
     own = model.state_dict().keys()
     prefixes = ("", f"{model.base_model_prefix}.")
-    for name in left_out:
+    for name in sorted(left_out):  # ranks say the same
         for found in _LAYER.finditer(name):
             first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
             alike = any(f"{prefix}{first}" in own for prefix in prefixes)
