@@ -1,0 +1,43 @@
+"""z is Hugging Face's own, for twelve types of `campaign.py`; and a wrong one is found."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from architectures import campaign
+from run_tools import ROOT
+
+FEW = [
+    "causal/gpt2", "causal/llama", "causal/mistral", "causal/gemma2", "causal/mamba",
+    "causal/opt", "causal/xglm", "classifier/bert", "classifier/distilbert",
+    "classifier/electra", "classifier/mistral", "classifier/gpt2",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_z_of_twelve_types_is_hugging_faces(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    command = [sys.executable, campaign.__file__, *FEW, "--rows", rows]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = {f"{r['task']}/{r['type']}": r for r in map(json.loads, rows.open())}
+    assert list(found) == FEW, done.stderr
+    assert {name for name in FEW if found[name]["class"] != campaign.RIGHT} == set(), done.stdout
+    assert done.returncode == 0
+
+
+def test_problems():
+    rows = [{"class": name} for name in ("right", "refused", "unmakeable", "WRONG", "HUNG")]
+    assert campaign.problems_of(rows) == rows[3:]
+    assert list(campaign.wanted(["causal/gpt2"])) == [("causal", "gpt2")]
+    assert len(list(campaign.wanted([]))) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_z_that_is_not_the_models_is_wrong(tmp_path, monkeypatch):
+    """In a forked process, as each type is."""
+    z_of = campaign.z_of
+    monkeypatch.setattr(campaign, "z_of", lambda *given: z_of(*given) + 0.01)
+    assert campaign.outcome("causal", "gpt2", tmp_path / "work")["class"] == "WRONG"
