@@ -35,6 +35,11 @@ def amount(n_bytes: float) -> str:
     return f"{n_bytes:.3g} TB"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things: "1 empty row", "2 empty rows"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its type's name where it has none."""
     # str() of a KeyError puts its message in quotation marks

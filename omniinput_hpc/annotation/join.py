@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -102,9 +103,11 @@ def join_scores(
     both_ra = np.array(repeats).reshape(-1, 2, len(names))
     given_ga = np.array([score_a for score_a, _ in golds]).reshape(-1, len(names))
     judges = {file.annotator: file.judge for file in files if file.judge}
+    alike = [(a, b) for a, b in combinations(names, 2) if a.casefold() == b.casefold()]
     use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
     without = [name for a, name in enumerate(names) if a not in use]
-    notes = [f"{name} has scored no input of this model and is left out" for name in without]
+    notes = [f"{a} and {b} differ in case only, and count as two annotators" for a, b in alike]
+    notes += [f"{name} has scored no input of this model and is left out" for name in without]
     names = [names[a] for a in use]
     return Joined(
         scored=replace(scored, score_ai=scored.score_ai[use], annotators=names),

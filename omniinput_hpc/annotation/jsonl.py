@@ -102,14 +102,14 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     Raises a UserError where there is no such file, or a line is no whole object of JSON; ``what``
     names the file's kind.
     """
-    data = read_bytes(path, what)
-    if data.count(b"\n") > MAX_FILE_LINES:
+    text = files.read_text(path, what, MAX_FILE_BYTES)
+    if text.count("\n") > MAX_FILE_LINES:
         raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for a {what}")
-    lines = enumerate(data.split(b"\n"), 1)
-    places = [(f"{path}, line {n}", line) for n, line in lines if line]
+    lines = enumerate(text.split("\n"), 1)
+    places = [(f"{path}, line {n}", line) for n, line in lines if line.strip()]
     if not places:
         raise UserError(f"{path} is empty: it is no {what}")
-    return [(where, parse_object(line, where)) for where, line in places]
+    return [(where, parse_object(line.encode(), where)) for where, line in places]
 
 
 def read_bytes(path: Path, what: str) -> bytes:

@@ -42,6 +42,12 @@ def data_uri(image: Any) -> str:
     return _uri(file.getvalue())
 
 
+def png_files(folder: Path) -> list[Path]:
+    """Return a folder's PNG files (.png or .PNG) by name, without hidden ones."""
+    files = (file for file in folder.iterdir() if file.suffix.lower() == ".png")
+    return sorted(file for file in files if not file.name.startswith("."))
+
+
 def file_data_uri(path: Path) -> str:
     """Return a PNG file as a data URI; a UserError where it cannot be read or is no whole PNG."""
     data = read_bytes(path, "picture (.png)", MAX_BYTES)

@@ -32,6 +32,7 @@ from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
 from omniinput_hpc.text import duration, printable
+from omniinput_hpc.untrusted.texts import encoding_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -92,8 +93,8 @@ def check_name(name: str) -> str:
     """Return an annotator's name, which becomes part of a file's name, or raise a UserError."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"the annotator's name {json.dumps(name[:60])} must be 1 to 40 letters, digits, "
-            '"_" or "-", a letter or digit first'
+            f"the annotator's name {json.dumps(name[:60], ensure_ascii=False)} must be 1 to 40 "
+            'letters, digits, "_" or "-", a letter (A to Z) or digit first'
         )
     return name
 
@@ -105,6 +106,17 @@ def scores_path(tasks_path: Path, name: str, judge: bool = False) -> Path:
     """
     kind = "judge-scores" if judge else "scores"
     return tasks_path.with_name(f"{stem_of(tasks_path)}.{kind}.{check_name(name)}.jsonl")
+
+
+def check_case(path: Path) -> None:
+    """Raise a UserError where a new file's name differs from another's there in case only.
+
+    Some file systems would take them for one, and people for one annotator.
+    """
+    names = os.listdir(path.parent) if path.parent.is_dir() else []
+    other = next((name for name in names if name.casefold() == path.name.casefold()), path.name)
+    if path.name not in names and other != path.name:
+        raise UserError(f"{path} and {other} would differ in case only: choose the name as it is")
 
 
 def find_scores(tasks_path: Path) -> list[Path]:
@@ -126,7 +138,7 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
         was cut short was never acknowledged: it is left out and named in `Scores.notes`. A whole
         one counts, also without its newline, which `ScoreFile` would add.
     """
-    data = read_bytes(path, "score file")
+    data = _plain(path)
     if data.count(b"\n") > MAX_FILE_LINES:
         raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for scores")
     *whole, tail = data.split(b"\n")
@@ -149,6 +161,17 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
     judge = next((printable(line.judge) for line in lines if line.judge), None)
     name = names[0] if names else path.name.removesuffix(".jsonl").rpartition(".")[2]
     return Scores(path, check_name(name), judge, lines, notes)
+
+
+def _plain(path: Path) -> bytes:
+    """Return a score file's bytes; a UserError where lines could not be added to it as it is."""
+    data = read_bytes(path, "score file")
+    encoding = encoding_of(data)
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raise UserError(f"{path}: saved as {encoding.upper()}; save it with the encoding UTF-8")
+    if b"\r" in data.replace(b"\r\n", b""):
+        raise UserError(f"{path}: lines that end with CR; save it with the line ends LF (or CRLF)")
+    return data
 
 
 def now() -> str:
@@ -185,6 +208,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
 
     def __init__(self, path: Path, tasks: TaskSet) -> None:
         self.path, self._ids, self._broken = path, tasks.ids, False
+        check_case(path)
         self._lock = _ScoreLock(path)
         self._lock.take()
         with ExitStack() as undo:  # on any error the lock is released
@@ -274,6 +298,8 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
         raise UserError(
             f"{existing[0]} exists already; move it away, or choose another name by --annotator"
         )
+    for path in paths.values():
+        check_case(path)
     for name, scores in lines.items():
         with ScoreFile(paths[name], tasks) as file:
             file.append(*scores)
@@ -290,7 +316,7 @@ def _repair_last_line(path: Path) -> str:
     """Add the newline that a whole last line lacks, or cut off a partial one; say what was done."""
     if not path.exists():
         return ""
-    data = read_bytes(path, "score file")
+    data = _plain(path)
     tail = data.rpartition(b"\n")[2]
     if not tail:
         return ""

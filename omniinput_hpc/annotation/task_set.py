@@ -208,7 +208,9 @@ def _entropy(header: dict[str, Any]) -> list[int]:
 
 
 def _new_id(rng: np.random.Generator) -> str:
-    return rng.bytes(8).hex()
+    """Return a random id that no spreadsheet takes for a number, as all digits or 12e34."""
+    id_ = rng.bytes(8).hex()
+    return id_ if set("abcdf") & set(id_) else _new_id(rng)
 
 
 def _task(id_: str, kind: Kind, shown: str, prefix: str | None) -> Task:

@@ -2,18 +2,20 @@
 
 | file | what |
 | --- | --- |
-| ``.txt`` | a text a line |
+| ``.txt`` | a text a line; a line ends with LF, CR LF or CR |
 | ``.jsonl`` | an object a line: ``text`` or ``values`` (a list), perhaps ``label`` (1 positive, 0 negative) |
 | ``.npy`` | values, integers [n, D], or pictures, uint8 [n, h, w] or [n, h, w, 3] |
-| ``.csv`` | values, a row an input; a first row of names may name one column ``label`` |
+| ``.csv``, ``.tsv`` | values, a row an input, or a column ``text``; a first row of names may name one \
+column ``label``; cells are separated by commas, semicolons or tabs |
 | a folder | pictures, ``*.png``, in the order of their names |
 
+Texts may be UTF-8 or UTF-16. Empty lines and rows, and what else is left out, are counted.
 No torch is imported here.
 """  # noqa: E501
 
 from __future__ import annotations
 
-import csv
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,17 +23,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.png import file_data_uri, pixels
+from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import Shape, shape_of
 from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.text import counted
+from omniinput_hpc.untrusted import tables
 from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.npy import read_array
 from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_BYTES = 1 << 28
-ENDINGS = (".txt", ".jsonl", ".npy", ".csv")
+ENDINGS = (".txt", ".jsonl", ".npy", ".csv", ".tsv")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
+_NUMBER = re.compile(r"[+-]?[0-9.,]+([eE][+-]?[0-9]+)?")
 ROLES = {None: "data", 0: "negative", 1: "positive"}
 
 
@@ -62,10 +68,10 @@ def read(path: Path, config: Config, n_sites: int, n_values: int) -> OwnData:
     A text of more tokens than sites is cut behind the last site, one of fewer is left out. Raises a
     `UserError` that names the file where it cannot be read or does not fit the model.
     """
-    items, label = _items(path)
+    notes: list[str] = []
+    items, label = _items(path, notes)
     if (isinstance(items, np.ndarray) and not items.ndim) or not len(items):
         raise UserError(f"{path} holds no inputs")
-    notes: list[str] = []
     if isinstance(items, list) and isinstance(items[0], str):
         kept, x = _of_texts(path, items, config, n_sites, notes)
         label = [label[i] for i in kept]
@@ -86,11 +92,14 @@ def read(path: Path, config: Config, n_sites: int, n_values: int) -> OwnData:
     return OwnData(x, [ROLES[one] for one in label], notes)
 
 
-def _items(path: Path) -> tuple[Any, list[int | None]]:
+def _items(path: Path, notes: list[str]) -> tuple[Any, list[int | None]]:
     """Return texts, lists of values, or an array, with a label (or None) for each."""
     ending = path.suffix.lower()
     if path.is_dir():
-        pictures = [pixels(file_data_uri(file)) for file in sorted(path.glob("*.png"))]
+        files = png_files(path)
+        other = [file for file in path.iterdir() if not file.name.startswith(".")]
+        _note(notes, path, len(other) - len(files), "other file")
+        pictures = [pixels(file_data_uri(file)) for file in files]
         shapes = sorted({picture.shape for picture in pictures})
         if len(shapes) > 1:
             raise UserError(f"{path}: pictures of several shapes ({shapes[0]} and {shapes[1]})")
@@ -98,23 +107,32 @@ def _items(path: Path) -> tuple[Any, list[int | None]]:
             raise UserError(f"{path}: the folder holds no *.png")
         return np.stack(pictures), [None] * len(pictures)
     if ending not in ENDINGS:
-        raise UserError(f"{path}: expected a folder of *.png, or one of {', '.join(ENDINGS)}")
+        remedy = "; save it as CSV (UTF-8)" if ending in tables.WORKBOOKS else ""
+        remedy = "; unpack it first" if ending in (".gz", ".bz2", ".xz", ".zst", ".zip") else remedy
+        kinds = f"a folder of *.png, or one of {', '.join(ENDINGS)}"
+        raise UserError(f"{path}: expected {kinds}{remedy}")
     if ending == ".npy":
         array = read_array(path, str(path))
         return array, [None] * (len(array) if array.ndim else 0)
+    if ending in (".csv", ".tsv"):
+        return _of_csv(tables.read_sheet(path, "test data", MAX_BYTES), notes)
     text = read_text(path, "test data", MAX_BYTES)
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    _note(notes, path, text.removesuffix("\n").count("\n") + 1 - len(lines), "empty line")
     if ending == ".txt":
-        texts = [line for line in text.split("\n") if line.strip()]
-        return texts, [None] * len(texts)
-    return _of_jsonl(path, text) if ending == ".jsonl" else _of_csv(path, text)
+        return [line for _, line in lines], [None] * len(lines)
+    return _of_jsonl(path, lines)
 
 
-def _of_jsonl(path: Path, text: str) -> tuple[list[Any], list[int | None]]:
+def _note(notes: list[str], path: Path, number: int, thing: str) -> None:
+    if number:
+        notes.append(f"{path}: {counted(number, thing)} left out")
+
+
+def _of_jsonl(path: Path, lines: list[tuple[int, str]]) -> tuple[list[Any], list[int | None]]:
     items: list[Any] = []
     labels: list[int | None] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, line in lines:
         where = f"{path}, line {number}"
         try:
             found = parse_json(line.encode())
@@ -131,27 +149,51 @@ def _of_jsonl(path: Path, text: str) -> tuple[list[Any], list[int | None]]:
     return items, labels
 
 
-def _of_csv(path: Path, text: str) -> tuple[list[list[str]], list[int | None]]:
-    try:
-        rows = [row for row in csv.reader(text.splitlines()) if row and not row[0].startswith("#")]
-    except csv.Error as error:
-        raise UserError(f"{path} cannot be read as CSV: {error}") from None
-    names = [name.strip() for name in rows[0]] if rows else []
-    at = names.index("label") if "label" in names else None
-    if at is not None and min(map(len, rows)) <= at:
-        raise UserError(f"{path}: a row has no label")
-    if rows and not any(map(_is_number, names)):
+def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int | None]]:
+    """Return the column of texts, or each row's values, and the labels."""
+    path = sheet.path
+    rows = [(n, cells) for n, cells in sheet.rows if not cells[0].startswith("#")]
+    _note(notes, path, sheet.n_empty, "empty row")
+    _note(notes, path, len(sheet.rows) - len(rows), "comment row")
+    if not rows:
+        return [], []
+    names = [tables.folded(name) for name in rows[0][1]]
+    named = {"label", "text"} & set(names) or not any(map(_NUMBER.fullmatch, names))
+    width = max(i for _, cells in rows for i, cell in enumerate(cells, 1) if cell.strip())
+    rows = [(n, cells[:width]) for n, cells in rows]  # a spreadsheet may add separators behind
+    if named:
         rows = rows[1:]
-    labels = [_label(row[at].strip() if at is not None else None, str(path)) for row in rows]
-    return [[cell for i, cell in enumerate(row) if i != at] for row in rows], labels
+    elif names[:width] == [str(i) for i in range(width)]:
+        ends = f"0 to {width - 1}"
+        notes.append(f"{path}: the first row, {ends}, is read as an input, not as names of columns")
+    for name in ("label", "text"):
+        if names.count(name) > 1:
+            raise UserError(f"{path} has several columns {name}; leave one")
+    at = names.index("label") if "label" in names else None
+    labels: list[int | None] = [None] * len(rows)
+    if at is not None:
+        short = next((n for n, cells in rows if len(cells) <= at), None)
+        if short is not None:
+            raise UserError(f"{path}, line {short}: a row has no label")
+        labels = [_label(cells[at].strip(), f"{path}, line {n}") for n, cells in rows]
+    if "text" in names:
+        text = names.index("text")
+        return [cells[text] if len(cells) > text else "" for _, cells in rows], labels
+    values = [
+        [_whole(cell, f"{path}, line {n}") for i, cell in enumerate(cells) if i != at]
+        for n, cells in rows
+    ]
+    return values, labels
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _whole(cell: str, where: str) -> int:
+    """Return a cell's whole number; `int` would read 1_000 and the digits of other scripts, too."""
+    if not _WHOLE.fullmatch(cell.strip()):
+        raise UserError(
+            f"{where}: each input must be a row of as many whole numbers as the others, found "
+            f"{cell.strip()[:40]!r}"
+        )
+    return int(cell)
 
 
 def _label(value: Any, where: str) -> int | None:
@@ -167,9 +209,9 @@ def _as_array(path: Path, items: Any) -> NDArray[Any]:
     if isinstance(items, np.ndarray):
         return items
     try:
-        if any(type(value) in (bool, float) for row in items for value in row):
+        if any(type(value) is not int for row in items for value in row):
             raise ValueError
-        return np.array([[int(value) for value in row] for row in items], dtype=np.int64)
+        return np.array(items, dtype=np.int64)
     except (ValueError, TypeError, OverflowError):
         raise UserError(
             f"{path}: each input must be a row of as many whole numbers as the others"

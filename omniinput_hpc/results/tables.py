@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Densit
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import read_cell, safe_cell, write_atomically
-from omniinput_hpc.untrusted.files import read_text
+from omniinput_hpc.untrusted import tables
 
 Columns = dict[str, NDArray[Any]]
 """A table: name of each column to its values [n]."""
@@ -61,29 +62,17 @@ def table_text(columns: Mapping[str, NDArray]) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
-    """Read a CSV file: its comments (lines that begin with #), and columns float64 [n].
+    """Read a CSV file: its comments (lines at its beginning with #), and columns float64 [n].
 
     Raises
     ------
     EstimateError
         Missing file or column, no rows, or a row that is not numbers.
     """
-    lines = _lines(path)
-    header = [line[1:].strip() for line in lines if line.startswith("#")]
-    body = [line for line in lines if line.strip() and not line.startswith("#")]
-    names = [name.strip() for name in body[0].split(",")] if body else []
-    missing = [name for name in needed if name not in names]
-    if missing:
-        raise EstimateError(f"{path}: no column {', '.join(missing)} (has: {', '.join(names)})")
-    if len(body) < 2:
+    table = _table(path, needed)
+    if not table.rows:
         raise EstimateError(f"{path} holds no rows")
-    try:
-        rows = np.array([[float(word) for word in line.split(",")] for line in body[1:]])
-    except ValueError as error:
-        raise EstimateError(f"{path}: a row does not hold {len(names)} numbers") from error
-    if rows.shape[1] != len(names):
-        raise EstimateError(f"{path}: rows hold {rows.shape[1]} numbers, not {len(names)}")
-    return header, dict(zip(names, rows.T, strict=True))
+    return list(table.comments), _columns(table, needed)
 
 
 def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
@@ -128,36 +117,41 @@ def read_test_sets(path: Path) -> dict[str, FloatArray]:
         Missing file, or a row that is not ``set,role,z``.
     """
     found: dict[str, list[float]] = {}
-    try:
-        rows = list(csv.reader(line for line in _lines(path) if not line.startswith("#")))
-    except csv.Error as error:
-        raise EstimateError(f"{path} cannot be read as CSV: {error}") from None
-    if not rows or rows[0] != ["set", "role", "z"]:
-        raise EstimateError(f"{path} does not have the columns set, role, z")
-    for number, row in enumerate(rows[1:], start=1):
-        try:
-            name, _, z = row
-            found.setdefault(read_cell(name), []).append(_finite(z))
-        except ValueError:
-            raise EstimateError(f"{path}, row {number}: expected set, role, z") from None
+    table = _table(path, ["set", "role", "z"])
+    z_n, at = _columns(table, ["z"])["z"], table.names.index("set")
+    for (line, cells), z in zip(table.rows, z_n.tolist(), strict=True):
+        if not np.isfinite(z):
+            raise EstimateError(f"{path}, line {line}: z must be a finite number, found {z}")
+        found.setdefault(read_cell(cells[at]), []).append(z)
     if not found:
         raise EstimateError(f"{path} holds no outputs")
     return {name: np.array(z) for name, z in found.items()}
 
 
-def _lines(path: Path) -> list[str]:
+def _table(path: Path, needed: Sequence[str]) -> tables.Table:
     try:
-        return read_text(path, "CSV file", MAX_CSV_BYTES).splitlines()
+        return tables.read_table(path, "CSV file", MAX_CSV_BYTES, needed)
     except UserError as error:
         raise EstimateError(str(error)) from None
 
 
-def _finite(text: str) -> float:
-    """Return a cell's number; a ValueError where it is none, NaN or infinite."""
-    value = float(text)
-    if not np.isfinite(value):
-        raise ValueError
-    return value
+def _columns(table: tables.Table, needed: Sequence[str]) -> dict[str, FloatArray]:
+    """Return the columns of numbers, float64 [n]; an EstimateError where a needed one is none."""
+    names = [name for name in table.names if name]
+    try:
+        rows = table.numbers(names)
+    except UserError as error:
+        raise EstimateError(str(error)) from None
+    found = {}
+    for name in names:
+        cells = [row.get(name, "") for row in rows]
+        wrong = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
+        if wrong is None:
+            found[name] = np.array(cells, dtype=np.float64)
+        elif name in needed:
+            where, got = f"{table.path}, line {table.rows[wrong][0]}", cells[wrong]
+            raise EstimateError(f"{where}: {name} must be a number, got {json.dumps(got)[:60]}")
+    return found
 
 
 def describe_density(density: Density, source: str) -> list[str]:

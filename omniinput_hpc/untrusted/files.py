@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted import texts
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -66,11 +67,11 @@ def read_bytes(path: Path, what: str, limit: int) -> bytes:
 
 
 def read_text(path: Path, what: str, limit: int) -> str:
-    """Return the text of a UTF-8 file (see `read_bytes`); a `UserError` if it is none."""
-    try:
-        return read_bytes(path, what, limit).decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{path} cannot be read: it is not a text file (UTF-8)") from None
+    """Return a file's text (see `read_bytes`, `texts.decode`), each line ending with a line feed.
+
+    A `UserError` if it is no text.
+    """
+    return texts.with_line_feeds(texts.decode(read_bytes(path, what, limit), path), path)
 
 
 def irregular(path: Path) -> str | None:

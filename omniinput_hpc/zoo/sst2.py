@@ -7,7 +7,6 @@ inputs/distilbert-66.toml and inputs/distilbert-10.toml sample.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -17,12 +16,14 @@ from typing import Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.zoo import new_parser
 
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
 MAX_TOKENS = 66
 """Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (OmniInput, appendix D)."""
+MAX_BYTES = 1 << 28
 LABELS = {0: "negative", 1: "positive"}
 
 FILES = {"train": "train.tsv", "test": "dev.tsv"}
@@ -47,14 +48,11 @@ def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
     A `UserError` says what to fetch where the file is missing, or which line is wrong.
     """
     path = folder / FILES[part]
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    except FileNotFoundError:
-        raise UserError(f"{path} not found: {HOW_TO_FETCH}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    if not rows or rows[0] != ["sentence", "label"]:
+    if not path.exists():
+        raise UserError(f"{path} not found: {HOW_TO_FETCH}")
+    text = read_text(path, "file of sentences (.tsv)", MAX_BYTES)
+    rows = [line.split("\t") for line in text.removesuffix("\n").split("\n")]
+    if rows[0] != ["sentence", "label"]:
         raise UserError(f"{path}, line 1: expected the columns sentence and label; {HOW_TO_FETCH}")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != 2 or row[1].strip() not in ("0", "1"):

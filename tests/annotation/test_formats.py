@@ -164,7 +164,7 @@ def inspect(id_="id0000", value=1):
     ("name", "text", "words"),
     [
         ("a.csv", "", "has no column id or score"),
-        ("a.csv", "id;score\n1;2\n", "has no column id or score"),
+        ("a.csv", "id|score\n1|2\n", "in its first line (it has id|score)"),
         ("a.csv", "id,score\nid0000\n", "line 2: cut short"),
         ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or not as long"),
         ("a.csv", 'id,score\n"id0000,0.5\n', "cannot be read as CSV"),
@@ -177,7 +177,7 @@ def inspect(id_="id0000", value=1):
         ("a.csv", "id,score,annotator\nid0000,1,a/b\n", "letters, digits"),
         ("a.csv", "id,score,annotator\nid0000,1,a\nid0000,0,a\n", "several scores of id0000"),
         ("a.csv", "id,score,annotator\n", "there is no score of"),
-        ("a.csv", b"id,score\n\xff\n", "cannot be read as CSV"),
+        ("a.csv", b"id,score\n\xff\n", "line 2: not a text file (UTF-8): it holds the byte 0xff"),
         ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is no JSON"),
         ("a.json", "{}", "expected a list of tasks"),
         ("a.json", '[{"id": 1, "text": "x", "score": 4}]', "task 1: no data and annotations"),
@@ -244,6 +244,32 @@ def test_no_cell_of_a_csv_runs_in_a_spreadsheet(tmp_path, capsys):
     scores_path(tasks.path, "ana").unlink()
     assert call(capsys, tasks.path, "--import", exported)[0] == 0
     assert read_scores(scores_path(tasks.path, "ana"), tasks).latest() == before
+
+
+def test_a_spreadsheet_s_scores_are_read_with_notes(tmp_path, tasks, capsys):
+    path = tmp_path / "from Excel.CSV"
+    rows = ["ID;Score;Seconds;Annotator;Remark", 'id0000;0,5;1,5;ana;"two\r\nlines; ""q"""',
+            "id0001;1;;ana;", ";;;;"]  # fmt: skip
+    path.write_bytes("\r\n".join(rows).encode("utf-8-sig"))
+    code, out, err = call(capsys, tasks.path, "--import", path)
+    assert (code, err) == (0, "")
+    assert [line.partition("CSV: ")[2] for line in out.splitlines()[:3]] == [
+        "cells between semicolons and decimals with a comma", "1 empty row left out",
+        "not read: remark",
+    ]  # fmt: skip
+    back = read_scores(scores_path(tasks.path, "ana"))
+    assert back.by_id() == {"id0000": 0.5, "id0001": 1.0} and back.lines[0].seconds == 1.5
+    code, _, err = call(capsys, tasks.path, "--import", tmp_path / "scores.xlsx")
+    assert code == 2 and "save it as CSV (UTF-8)" in err
+
+
+def test_scores_of_inspect_as_windows_saves_them(tmp_path, tasks, capsys):
+    path = tmp_path / "log.jsonl"
+    lines = [inspect(), inspect("id0001", None), ""]
+    path.write_bytes("\r\n".join(lines).encode("utf-16"))
+    code, out, _ = call(capsys, tasks.path, "--import", path)
+    assert code == 0 and "1 null score left out" in out
+    assert read_scores(scores_path(tasks.path, "s", judge=True)).by_id() == {"id0000": 1.0}
 
 
 def test_an_export_replaces_nothing_that_is_read(scored, capsys):

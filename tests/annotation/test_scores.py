@@ -222,3 +222,44 @@ def test_find_scores_takes_only_score_files(tasks):
     ):
         tasks.path.with_name(name).write_text("")
     assert [p.name for p in find_scores(tasks.path)] == ["toy.scores.a.jsonl"]
+
+
+def test_names_that_differ_in_case_only_are_one_file_on_some_systems(tasks, path):
+    with ScoreFile(path, tasks) as file:
+        file.append(word("id0000", 0.1))
+    other = scores.scores_path(tasks.path, "Ana")
+    with pytest.raises(UserError, match=r"toy\.scores\.ana\.jsonl would differ in case only"):
+        ScoreFile(other, tasks)
+    given = {name: [word("id0000", 0.0, name)] for name in ("ben", "Ana")}
+    with pytest.raises(UserError, match="differ in case only"):
+        scores.add_score_files(tasks, given)
+    assert [p.name for p in find_scores(tasks.path)] == ["toy.scores.ana.jsonl"]
+    other.write_bytes(path.read_bytes().replace(b'"ana"', b'"Ana"'))  # where both are there already
+    for one in (path, other):
+        with ScoreFile(one, tasks) as file:
+            file.append(word("id0001", 0.2, read_scores(one).annotator))
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (lambda data: data.decode().encode("utf-16"), "saved as UTF-16; save it with the encoding"),
+        (lambda data: data.replace(b"\n", b"\r"), "lines that end with CR"),
+    ],
+)
+def test_what_another_program_has_saved_is_read_or_left_as_it_is(tasks, path, save, words):
+    """Else the last line would be taken for one that was cut short, and cut off."""
+    with ScoreFile(path, tasks) as file:
+        file.append(word("id0000", 0.1), word("id0001", 0.2))
+    plain = path.read_bytes()
+    for kept in (b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n")):
+        path.write_bytes(kept)
+        with ScoreFile(path, tasks) as file:
+            file.append(word("id0002", 0.3))
+        assert path.read_bytes().startswith(kept)
+        assert read_scores(path, tasks).by_id() == {"id0000": 0.1, "id0001": 0.2, "id0002": 0.3}
+    path.write_bytes(save(plain))
+    for read in (read_scores, ScoreFile):
+        with pytest.raises(UserError, match=words):
+            read(path, tasks)
+    assert path.read_bytes() == save(plain) and not list(path.parent.glob("*.lock*"))

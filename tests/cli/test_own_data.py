@@ -40,8 +40,57 @@ def test_texts_a_line_become_tokens_and_what_does_not_fit_is_said(language, tmp_
     np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 4, 5, 6], [4, 4, 4, 2]])
     assert found.role == ["data"] * 3
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "1 of 4 texts of fewer than 4 tokens left out", "1 of 4 texts cut after 4 tokens",
+        "1 empty line left out", "1 of 4 texts of fewer than 4 tokens left out",
+        "1 of 4 texts cut after 4 tokens",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_texts_however_an_editor_saves_them(language, tmp_path, encoding, end):
+    for name, text in {
+        "t.txt": "abcd\nabc\nbbbb",
+        "t.jsonl": '{"text": "abcd"}\n\n{"text": "abc"}\n{"text": "bbbb"}\n',
+        "t.csv": "Label, Text\n1,abcd\n1,abc\n,\n0,bbbb",
+        "t.tsv": "text\tlabel\nabcd\t1\nabc\t1\nbbbb\t0\n",
+    }.items():
+        (tmp_path / name).write_bytes(text.replace("\n", end).encode(encoding))
+        found = own_data.read(tmp_path / name, language, D, V)
+        np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 3, 3, 3]])
+        assert "1 of 3 texts of fewer than 4 tokens left out" in found.notes[-1]
+        labelled = name in ("t.csv", "t.tsv")
+        assert found.role == (["positive", "negative"] if labelled else ["data"] * 2)
+        left_out = {"t.jsonl": "1 empty line left out", "t.csv": "1 empty row left out"}
+        assert len(found.notes) == (2 if name in left_out else 1)
+        assert left_out.get(name, "") in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("a,LABEL,b,c,d\n1,0,2,3,4\n5,1,6,7,8\n", []),
+        ("\ufeffa;Label;b;c;d\r\n1;0;2;3;4\r\n5;1;6;7;8\r\n", []),
+        ("a\t label \tb\tc\td\n1\t0\t2\t3\t4\n5\t1\t6\t7\t8", []),
+        ("a,label,b,c,d,,\n1,0,2,3,4,,\n5,1,6,7,8,,\n,,,,,,\n", ["1 empty row left out"]),
+        ("0,label,1,2,3\n1,0,2,3,4\n#5,1,6,7,8\n5,1,6,7,8\n", ["1 comment row left out"]),
+        ('"a","label","b","c","d"\n"1","0"," 2","3 ","4"\n5,1,6,7,8\n', []),
+    ],
+)
+def test_values_however_a_spreadsheet_saves_them(language, tmp_path, text, notes):
+    (tmp_path / "v.csv").write_bytes(text.encode())
+    found = own_data.read(tmp_path / "v.csv", language, D, V)
+    assert found.x.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert found.role == ["negative", "positive"]
+    assert [note.partition(": ")[2] for note in found.notes] == notes
+
+
+def test_a_first_row_that_may_be_names_is_noted(language, tmp_path):
+    """As pandas writes the names of columns that have none; and no first row is lost."""
+    for text in ("0,1,2,3\n5,6,7,8\n", "0;1;2;3\n5;6;7;8\n"):
+        (tmp_path / "v.csv").write_text(text)
+        found = own_data.read(tmp_path / "v.csv", language, D, V)
+        assert found.x.tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
+        assert "the first row, 0 to 3, is read as an input" in found.notes[0]
 
 
 def test_tokens_that_no_site_takes(language, tmp_path):
@@ -81,6 +130,10 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         Image.fromarray(one).save(folder / f"{n}.png")
     coloured = tmp_path / "coloured.npy"
     np.save(coloured, np.repeat(grey[..., None], 3, axis=3))
+    (folder / "2.png").rename(folder / "2.PNG")
+    for name in ("._0.png", ".DS_Store", "more.jpg"):
+        (folder / name).write_bytes(b"x")
+    assert "1 other file left out" in own_data.read(folder, images, 64, shape.n_values).notes[0]
     for path in (tmp_path / "p.npy", folder, coloured):
         assert own_data.is_file_of_data(str(path))
         np.testing.assert_array_equal(own_data.read(path, images, 64, shape.n_values).x, expected)
@@ -112,7 +165,18 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.csv", "1,2,3,99999999999999999999999\n", "as many whole numbers as the others"),
         ("a.npy", b"no", "cannot be read"),
         ("a.txt", b"\xff\xfe\xff", "a.txt"),
+        ("a.txt", b"abcd\nGr\xfc\xdfe\n", "line 2: not a text file .UTF-8.*0xfc"),
+        ("a.txt", "abcd\nab\rcd\n", "line 2: a carriage return"),
+        ("a.csv", b"PK\x03\x04", "is a workbook .*save it as .* CSV"),
+        ("a.csv", "text,text\na,b\n", "several columns text"),
+        ("a.csv", "1,2,3,4\n1_0,2,3,4\n", "line 2: .*whole numbers as the others, found '1_0'"),
+        ("a.csv", "1;2;3;4\n1,5;2;3;4\n", "line 2: .*found '1,5'"),
+        ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "whole numbers as the others"),
+        ("a.csv", "label,a,b,c,d\n1,1,2,3,4\nx,1,2,3,4\n", "line 3: the label 'x' is neither"),
+        ("a.jsonl", '{"values": [1, 2, 3, "1_0"]}', "as many whole numbers as the others"),
         ("a.xls", "x", "expected a folder of \\*.png, or one of .txt"),
+        ("a.xlsx", "x", "save it as CSV"),
+        ("a.txt.gz", "x", "unpack it first"),
     ],
 )
 def test_what_is_no_data_is_refused_in_one_sentence(language, tmp_path, name, content, said):

@@ -7,6 +7,7 @@ import pytest
 import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_tools import ROOT
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import common
@@ -300,3 +301,15 @@ def test_a_file_that_the_system_does_not_give_is_said_as_such(tmp_path):
     assert "no such input file" in refusal(tmp_path / "none.toml" / "a.toml")
     (tmp_path / "loop.toml").symlink_to("loop.toml")
     assert "Too many levels of symbolic links" in refusal(tmp_path / "loop.toml")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_file_that_an_editor_has_saved_is_read_as_the_same(tmp_path, encoding, end):
+    text = (ROOT / "inputs/toy.toml").read_text(encoding="utf-8")
+    path = tmp_path / "toy.toml"
+    path.write_bytes(text.replace("\n", end).encode(encoding))
+    assert input_file.load(path) == input_file.load(ROOT / "inputs/toy.toml")
+    path.write_bytes(b"[run]\n# Gr\xfc\xdfe\n")
+    with pytest.raises(UserError, match=r"line 2: not a text file \(UTF-8"):
+        input_file.load(path)

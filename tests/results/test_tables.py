@@ -53,9 +53,9 @@ def test_tables_come_back_as_written(tmp_path):
         ("# only a header\n", "no column z_lower"),
         ("z_lower,z_upper\n0,1\n", "no column log_g"),
         ("z_lower,z_upper,log_g\n", "no rows"),
-        ("z_lower,z_upper,log_g\n0,1\n", "rows hold 2 numbers"),
-        ("z_lower,z_upper,log_g\n0,1,2\n0,1\n", "a row does not hold 3 numbers"),
-        ("z_lower,z_upper,log_g\n0,1,x\n", "a row does not hold 3 numbers"),
+        ("z_lower,z_upper,log_g\n0,1\n", "line 2: cut short"),
+        ("z_lower,z_upper,log_g\n0,1,2\n0,1\n", "line 3: cut short"),
+        ("z_lower,z_upper,log_g\n0,1,x\n", 'line 2: log_g must be a number, got "x"'),
         ("z_lower,z_upper,log_g\n0.1,0.2,1\n", "not one of the run's bins"),
         ("z_lower,z_upper,log_g\n70,71,1\n", "not one of the run's bins"),
     ],
@@ -65,6 +65,20 @@ def test_bad_exact_files_get_plain_messages(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(EstimateError, match=message):
         read_exact(path, EDGES)
+
+
+def test_tables_that_a_spreadsheet_has_saved(tmp_path):
+    path = tmp_path / "t.csv"
+    plain = "# one, with comma\nz_lower,z_upper,log_g,note\n0,0.5,-inf,x\n0.5,1,-1.25,\n"
+    german = plain.replace(",", ";").replace("0.5", "0,5").replace("1.25", "1,25")
+    for text in (plain, german.replace("\n", ";;\r\n"), german.upper()):
+        path.write_bytes(text.encode("utf-8" if text == plain else "utf-16"))
+        _, back = read_table(path, ["z_lower", "z_upper", "log_g"])
+        np.testing.assert_array_equal(back["z_upper"], [0.5, 1.0])
+        np.testing.assert_array_equal(back["log_g"], [-np.inf, -1.25])
+    path.write_text(german.replace("0,5", "0.5"))
+    with pytest.raises(EstimateError, match="write all alike"):
+        read_table(path, ["z_lower", "z_upper", "log_g"])
 
 
 def test_texts_that_a_spreadsheet_would_run_are_made_safe(tmp_path):
@@ -170,11 +184,14 @@ def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
     found = read_test_sets(path)
     assert list(found) == ["digits:1", "digits:2,3"]
     assert all(np.array_equal(found[name], part) for name, part in zip(found, z, strict=True))
+    path.write_text("\ufeffSet;Role;Z;\r\ndigits:1;data;1,5;\r\n;;;\r\n#2;data;-2;\r\n")
+    back = {name: z.tolist() for name, z in read_test_sets(path).items()}
+    assert back == {"digits:1": [1.5], "#2": [-2.0]}
     for text, wanted in (
-        ("", "does not have the columns"),
+        ("", "has no column set or role or z in its first line"),
         ("set,role,z\n", "holds no outputs"),
-        ("set,role,z\na,positive,high\n", "row 1: expected set, role, z"),
-        ("set,role,z\na,positive,1\nb\n", "row 2: expected"),
+        ("set,role,z\na,positive,high\n", 'line 2: z must be a number, got "high"'),
+        ("set,role,z\na,positive,1\nb\n", "line 3: cut short"),
     ):
         path.write_text(text)
         with pytest.raises(EstimateError, match=wanted):

@@ -97,5 +97,5 @@ def test_what_is_missing_or_broken_is_named(folders, tmp_path, capsys):
         with pytest.raises(UserError, match=wanted):
             sst2.read_sst2(data, "train")
     (data / "train.tsv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not a text file"):
         sst2.read_sst2(data, "train")

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
-from omniinput_hpc.annotation.png import file_data_uri, pixels
+from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
 from omniinput_hpc.annotation.tasks import Key, TaskSet, key_path, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
@@ -40,8 +40,7 @@ def read_reference(name: str) -> Pictures:
     """
     path = Path(name)
     if path.is_dir():
-        files = sorted(path.glob("*.png"))
-        images = stacked([pixels(file_data_uri(file)) for file in files] or [_NONE])
+        images = stacked([pixels(file_data_uri(file)) for file in png_files(path)] or [_NONE])
     elif path.suffix == ".npy":
         images = read_array(path, f"--reference {path}")
     elif ":" in name:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.annotation.formats import DEFAULT_STARS, EXPORTS, IMPORTS, ImportOptions
+from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS
+from omniinput_hpc.annotation.imports import DEFAULT_STARS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
 from omniinput_hpc.cli.scripts import check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.untrusted.tables import WORKBOOKS
 
 
 def main(arguments: list[str], program: str = "scores.py") -> None:
@@ -47,12 +49,17 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
         return
     if options.stars < 2:
         raise UserError("--stars must be 2 or more")
-    endings = {".csv": "csv", ".json": "label-studio", ".jsonl": "inspect"}
-    format_ = options.format or endings.get(options.source.suffix)
+    endings = {".csv": "csv", ".tsv": "csv", ".json": "label-studio", ".jsonl": "inspect"}
+    ending = options.source.suffix.lower()
+    format_ = options.format or endings.get(ending)
     if format_ is None:
-        raise UserError(f"{options.source}: say by --format what it is ({', '.join(IMPORTS)})")
+        remedy = "save it as CSV (UTF-8)" if ending in WORKBOOKS else "say by --format what it is"
+        raise UserError(f"{options.source}: {remedy} ({', '.join(IMPORTS)})")
     source = ImportOptions(options.source, options.annotator, options.stars)
-    for path, n in add_score_files(tasks, IMPORTS[format_](tasks, source)):
+    imported = IMPORTS[format_](tasks, source)
+    record.notes = list(imported.notes)
+    print("".join(f"note: {note}\n" for note in imported.notes), end="")
+    for path, n in add_score_files(tasks, imported.lines):
         print(f"{n} lines\n{path}")
         record.add_value(f"lines added to {path.name}", n)
         record.files.append(str(path))
