@@ -34,19 +34,14 @@ mapfile -t analysis < <("$python" - "$@" <<'PYTHON'
 import argparse
 from pathlib import Path
 
-from omniinput_hpc.config import Analysis, input_file
-from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.config import Analysis
+from omniinput_hpc.runfile import given_input
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("input", type=Path)
 parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
-if args.input.suffix in (".h5", ".hdf5"):
-    with open_run(args.input) as run:
-        here = [f"run.output={str(args.input)!r}", *args.set]
-        config = input_file.parse(run.config_toml, str(args.input), here)
-else:
-    config = input_file.load(args.input, args.set)
+config = given_input.load(args.input, args.set)
 wanted = config.analysis or Analysis()
 print(config.run.output, wanted.rule or "", wanted.side or "", wanted.test_data or "", sep="\n")
 PYTHON

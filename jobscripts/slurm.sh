@@ -59,8 +59,8 @@ committed() { # INPUT.toml [ARGUMENT]...: prints "ROUNDS RUN.h5", burn-in counte
     "${python[@]}" - "$@" <<'PYTHON' || true
 import argparse, os, sys
 from pathlib import Path
-from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import given_input
 from omniinput_hpc.runfile.reader import open_run
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -68,12 +68,7 @@ parser.add_argument("input", type=Path)
 parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
 try:
-    if args.input.suffix in (".h5", ".hdf5"):
-        with open_run(args.input) as run:
-            text, here = run.config_toml, [f"run.output={str(args.input)!r}", *args.set]
-        config = input_file.parse(text, str(args.input), here)
-    else:
-        config = input_file.load(args.input, args.set)
+    config = given_input.load(args.input, args.set)
     path, rounds = config.run.output, 0
     if os.path.exists(path):
         with open_run(path) as run:

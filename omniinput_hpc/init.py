@@ -13,6 +13,7 @@ if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
 
 import argparse
 import logging
+import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +30,7 @@ from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.pilot import commented, model_table, proposal
 from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.sampling import build
-from omniinput_hpc.text import duration
+from omniinput_hpc.text import duration, shown_path
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -80,7 +81,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         found = _with_side(found, args.side)
     g = built.geometry
     written_by = (
-        f"Written by `{program} {args.model}` after a pilot of "
+        f"Written by `{program} {shlex.quote(args.model)}` after a pilot of "
         f"{duration(time.monotonic() - begin)} on {built.device}: {g.n_sites} sites of "
         f"{g.n_values:,} values."
     )
@@ -91,7 +92,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     _write(output, text)
     for line in commented.summary(found, aim):
         print(line)
-    print(f"{output} is written. Next: python -m omniinput_hpc {output} --check")
+    print(f"{output} is written. Next: python -m omniinput_hpc {shown_path(output)} --check")
     return EXIT_COMPLETE
 
 

@@ -1,4 +1,7 @@
-"""A user's own functions, named ``module:function``; the current directory is importable."""
+"""A user's own functions, named ``module:function``; the current directory is importable.
+
+Their code shares the process. What the program relies on there, `own_surroundings` puts back.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,50 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+"""Those that ask a run to stop (see `parallel.signals`)."""
+_log = logging.getLogger("omniinput_hpc")
+
+
+@contextmanager
+def own_surroundings() -> Iterator[None]:
+    """Keep what the program relies on, whatever the user's code does within the block.
+
+    That is the working directory, to which paths are relative, the handlers of the signals that
+    stop a run and whether those are blocked, and that the program's log is written.
+    """
+    folder, disabled = os.getcwd(), _log.manager.disable
+    about_log = (_log.disabled, _log.level, _log.propagate, list(_log.handlers))
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        yield
+    finally:
+        if os.getcwd() != folder:
+            os.chdir(folder)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                if handler is not None and signal.getsignal(number) is not handler:
+                    signal.signal(number, handler)
+        if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != blocked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if (_log.manager.disable, _log.disabled, _log.level) != (disabled, *about_log[:2]):
+            logging.disable(disabled)
+            _log.setLevel(about_log[1])  # clears what the logger remembers of its level
+        _log.disabled, _, _log.propagate, _log.handlers = about_log
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -41,9 +80,15 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
     module_name, function_name = _split(name, key)
     _make_current_directory_importable()
     try:
-        module = importlib.import_module(module_name)
+        with own_surroundings():
+            module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(f"{key} {name}: cannot import {module_name}: {error}") from error
+    except SystemExit:
+        raise UserError(
+            f"{key} {name}: importing {module_name} ends the program (sys.exit); put what it does "
+            'as a script under if __name__ == "__main__"'
+        ) from None
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
         raise UserError(f"{key} {name}: {module_name} has no function {function_name}")
@@ -74,7 +119,8 @@ def call(name: str, key: str, options_key: str, options: dict[str, Any], **more:
         ) from None
     except ValueError:
         pass  # a callable without a readable signature
-    return function(**more, **options)
+    with own_surroundings():
+        return function(**more, **options)
 
 
 def check_module(name: str, key: str) -> None:
@@ -111,7 +157,8 @@ def source_of(name: str) -> str:
 def _find(module_name: str) -> ModuleSpec | None:
     _make_current_directory_importable()
     try:
-        return importlib.util.find_spec(module_name)
+        with own_surroundings():  # the packages that it is in are imported
+            return importlib.util.find_spec(module_name)
     except (ImportError, ValueError):
         return None
 

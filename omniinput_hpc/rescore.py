@@ -88,7 +88,8 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
             from omniinput_hpc.models.checked import CheckedModel
 
             stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
-            checked = CheckedModel(model, _name(args.input))
+            dtype = getattr(config.model, "dtype", "float32")
+            checked = CheckedModel(model, _name(args.input), dtype=dtype)
 
             def evaluate(x_sd: NDArray[Any]) -> NDArray[np.float32]:
                 return batches.evaluate(checked, x_sd, batch, device, stopping.after_move)
@@ -136,10 +137,11 @@ def _try_out(
 ) -> None:
     """Raise a UserError where the model's outputs are none, or differ for one input."""
     from omniinput_hpc.models import batches
-    from omniinput_hpc.models.checked import check_is_function, try_out
+    from omniinput_hpc.models.checked import check_is_function, check_keeps_inputs, try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
 
     try_out(model, zero_inputs(batch, run.n_sites, device), _name(name))
+    check_keeps_inputs(model, (batch, run.n_sites), _name(name), device, own=False)
     check_is_function(
         lambda x_wd: batches.evaluate(model, x_wd, batch, device),
         (batch, run.n_sites),
@@ -217,9 +219,8 @@ def _batch(run: RunReader, config: Config) -> int:
 def _open_writer(
     world: World, run: RunReader, path: Path, requested: str, held_lock: lock.RunLock
 ) -> GuardedWriter:
-    folder = layout.target_of(path).parent
-    hosts = set(world.hosts())
-    kind, _ = world.on_rank_0(lambda: writers.choose_writer(requested, folder, len(hosts)))
+    target, hosts = layout.target_of(path), set(world.hosts())
+    kind, _ = world.on_rank_0(lambda: writers.choose_writer(requested, target, len(hosts)))
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     with world.together(lambda: rescored.open_rescored(path, tried=True)) as side:

@@ -43,6 +43,7 @@ from omniinput_hpc.config import Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.text import print_any_text
 from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
@@ -263,6 +264,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
 
 def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Command line of ``python -m omniinput_hpc.test_sets``: 0 done, 2 bad input."""
+    print_any_text()
     try:
         _run(arguments, program)
     except UserError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
+import sys
 from pathlib import Path
 
 _FORMULA = (
@@ -52,6 +55,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shown_path(path: object) -> str:
+    """Return a path as a word of a command, to be printed in one: quoted where a shell needs it.
+
+    One that begins with a dash gets a folder, or it would be taken for an option.
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
 def safe_cell(text: str) -> str:
     """Return a text cell of a CSV file so that no spreadsheet runs it, and it can be read back.
 
@@ -64,6 +76,16 @@ def safe_cell(text: str) -> str:
 def read_cell(text: str) -> str:
     """Return the text that `safe_cell` was given."""
     return text[1:] if text.startswith("'") and _RUNS.match(text) else text
+
+
+def print_any_text() -> None:
+    """Let this process print all texts, whatever its terminal shows: what that lacks, as its code.
+
+    Names and texts of models hold any character, and a job's terminal may be one of ASCII.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:

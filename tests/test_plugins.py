@@ -1,11 +1,14 @@
 """Functions by their names: found in the current directory, or one plain message."""
 
+import logging
+import os
+import signal
 import sys
 
 import pytest
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.plugins import load_function, source_of
+from omniinput_hpc.plugins import call, load_function, source_of
 
 
 def test_functions_are_found_or_the_message_says_why_not(tmp_path, monkeypatch):
@@ -33,3 +36,51 @@ def test_the_source_of_a_function_is_known_by_a_hash(tmp_path, monkeypatch):
     (tmp_path / "my_source.py").write_text("raise RuntimeError('imported') \n")
     assert source_of("my_source:make") != found
     assert source_of("no_such_module_here:make") == source_of("sys:exit") == ""
+
+
+MEDDLING = """
+import logging, os, signal
+os.chdir("/")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+logging.disable(logging.CRITICAL)
+logging.getLogger("omniinput_hpc").disabled = True
+logging.getLogger("omniinput_hpc").setLevel(logging.CRITICAL)
+logging.getLogger("omniinput_hpc").handlers.clear()
+def f(**_):
+    exec(open(__file__).read().partition("def f")[0])
+    return os.getcwd()
+"""
+
+
+def test_what_a_module_changes_in_the_process_is_put_back(tmp_path, monkeypatch):
+    """While it is imported, and when its function makes something."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_meddling.py").write_text(MEDDLING)
+    log, seen = logging.getLogger("omniinput_hpc"), []
+    handler = logging.Handler()
+    handler.emit = seen.append
+    monkeypatch.setattr(log, "handlers", [handler])
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    before = [signal.getsignal(n) for n in numbers]
+    for act in (
+        lambda: load_function("my_meddling:f", "--rule"),
+        lambda: call("my_meddling:f", "model.factory =", "model.options", {}),
+    ):
+        assert act() is not None
+        assert os.getcwd() == str(tmp_path)
+        assert [signal.getsignal(n) for n in numbers] == before
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+        log.warning("heard")
+    assert len(seen) == 2 and call("my_meddling:f", "", "", {}) == "/"
+
+
+def test_a_module_that_ends_the_program_is_bad_input(tmp_path, monkeypatch):
+    """Else its own code, perhaps 0, would be the exit code of the run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_script.py").write_text("import sys\ndef f(x): pass\nsys.exit()\n")
+    with pytest.raises(UserError, match="importing my_script ends the program"):
+        load_function("my_script:f", "--rule")

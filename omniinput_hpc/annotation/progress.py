@@ -43,7 +43,7 @@ class AnnotatorProgress:
 def progress_of(tasks: TaskSet) -> list[AnnotatorProgress]:
     """Return a row for each score file of a task set, people first, then by name."""
     rows = []
-    for path in find_scores(tasks.path):
+    for path in find_scores(tasks.scored):
         try:
             scores = read_scores(path, tasks)
         except UserError as error:

@@ -290,7 +290,7 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     if not any(lines.values()):
         raise UserError(f"there is no score of {tasks.path} to add")
     paths = {
-        name: scores_path(tasks.path, name, any(score.judge for score in scores))
+        name: scores_path(tasks.scored, name, any(score.judge for score in scores))
         for name, scores in lines.items()
     }
     existing = [path for path in paths.values() if path.exists() and path.stat().st_size]

@@ -68,12 +68,21 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskSet:
-    """A file of tasks; `tasks_id` names the set, and is made from its ids."""
+    """A file of tasks; `tasks_id` names the set, and is made from its ids.
+
+    Its scores are in files beside it, or in the folder `results`.
+    """
 
     path: Path
     tasks_id: str
     kind: Kind
     tasks: Sequence[Task]
+    results: Path | None = None
+
+    @property
+    def scored(self) -> Path:
+        """What the score files are beside: the task file, or its name in the folder `results`."""
+        return self.path if self.results is None else self.results / self.path.name
 
     @property
     def ids(self) -> set[str]:
@@ -218,8 +227,8 @@ def write_key(path: Path, header: dict[str, Any], items: Sequence[KeyItem]) -> N
     write_objects(path, [first, *map(asdict, items)], KEY_MODE)
 
 
-def read_tasks(path: Path) -> TaskSet:
-    """Read a task file.
+def read_tasks(path: Path, results: Path | None = None) -> TaskSet:
+    """Read a task file; `results` is the folder of its scores, if they are not beside it.
 
     Raises
     ------
@@ -236,7 +245,7 @@ def read_tasks(path: Path) -> TaskSet:
             raise UserError(f'{where}: "{shown}" is missing')
         tasks.append(task)
     _check_ids(path, header.tasks_id, [task.id for task in tasks])
-    return TaskSet(path, header.tasks_id, header.kind, tasks)
+    return TaskSet(path, header.tasks_id, header.kind, tasks, results)
 
 
 def read_key(path: Path, tasks_id: str | None = None) -> Key:

@@ -32,6 +32,7 @@ from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density, density_of_run
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import print_any_text
 
 LEVEL = 0.95
 PROGRAM = "python -m omniinput_hpc.benchmark"
@@ -102,6 +103,7 @@ def run_case(case: Case, method: str, n_runs: int, folder: Path) -> Row:
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Print the table; return 0, or 1 where a method failed."""
+    print_any_text()
     text = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         prog=program, description=text[0],

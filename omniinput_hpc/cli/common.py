@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import tomli_w
 
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
 from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
-from omniinput_hpc.runfile import reader
+from omniinput_hpc.runfile import given_input
+from omniinput_hpc.text import print_any_text
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -25,6 +26,7 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     A `UserError` or `StopRun` is raised by all ranks together. Anything else is a failure of one
     rank, which ends all of them at once.
     """
+    print_any_text()
     world = world or World()
     leave_at_once_when_aborted()
     _start_logging(world.rank)
@@ -48,12 +50,7 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
 
 def read_input(args: argparse.Namespace) -> str:
     """Return the resolved input file as TOML; given a run file, the input stored in it."""
-    if args.input.suffix not in (".h5", ".hdf5"):
-        return to_toml(input_file.load(args.input, args.set))
-    with reader.open_run(args.input) as run:
-        source = f"{args.input} (stored input)"
-        here = [f"run.output={str(args.input)!r}", *args.set]
-        return to_toml(input_file.parse(run.config_toml, source, here))
+    return to_toml(given_input.load(args.input, args.set))
 
 
 def to_toml(config: Config) -> str:

@@ -70,7 +70,7 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
     """
     world.on_rank_0(lambda: _check_folder(folder))
     hosts = world.hosts()
-    kind, reason = writers.choose_writer("auto", folder, len(set(hosts)))
+    kind, reason = writers.choose_writer("auto", folder / "trial.h5", len(set(hosts)))
     kind, reason = world.broadcast([kind, reason])
     n_wrong = 0
 

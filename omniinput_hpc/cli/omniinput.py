@@ -14,6 +14,7 @@ from importlib import import_module
 from omniinput_hpc import __version__
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
 from omniinput_hpc.parallel.signals import request
+from omniinput_hpc.text import print_any_text
 
 OFFLINE, RUN = "omniinput_hpc.cli.verbs", "omniinput_hpc.cli.run"
 
@@ -94,6 +95,7 @@ def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
 
     What begins with no verb is left to ``python -m omniinput_hpc`` where that was called.
     """
+    print_any_text()
     given = list(sys.argv[1:] if argv is None else argv)
     name = given[0].replace("_", "-") if given else ""
     if name in VERBS:

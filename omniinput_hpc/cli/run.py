@@ -24,7 +24,7 @@ from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
 from omniinput_hpc.sampling import auto_walkers, build, forecast, kept_walkers, plan, restart
-from omniinput_hpc.text import amount, duration
+from omniinput_hpc.text import amount, duration, shown_path
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -68,9 +68,9 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     built, measured, trials = _tried(world, built, to_find, about["fingerprint"], args.check)
     built = replace(built, geometry=found.shapes(built.geometry))
     here = _identity(world, built, about)
-    folder = layout.target_of(Path(config.run.output)).parent
+    target = layout.target_of(Path(config.run.output))
     writer_kind, reason = world.on_rank_0(
-        lambda: writers.choose_writer(config.run.writer, folder, len(set(hosts)))
+        lambda: writers.choose_writer(config.run.writer, target, len(set(hosts)))
     )
     forecasted = forecast.try_exchanges(world, built) if args.check else None
     _show_plan(
@@ -191,7 +191,10 @@ def _sample(
     seconds = request.age
     loop.warn(run)
     log.info("complete: %s, %s", path, duration(seconds))
-    log.info("its density, and whether it has converged: python -m omniinput_hpc reweight %s", path)
+    log.info(
+        "its density, and whether it has converged: python -m omniinput_hpc reweight %s",
+        shown_path(path),
+    )
 
 
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:

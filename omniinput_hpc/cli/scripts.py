@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.text import print_any_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
     """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
+    print_any_text()
     try:
         return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
     except (UserError, EstimateError) as error:
@@ -79,6 +82,8 @@ def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str
         return
     if not output.name.endswith(ending):
         raise UserError(f"--output {output}: the name must end with {ending}")
+    if not output.name or output.is_dir():
+        raise UserError(f"--output {output}: expected the name of a file")
     read = [path for path in inputs if path is not None]
     if any(output.resolve() == path.resolve() for path in read):
         raise UserError(f"--output {output} is a file that is read; choose another name")
@@ -126,9 +131,45 @@ def new_parser(
         help_ = "tasks, from choose.py"
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
-        parser.add_argument("run", type=Path, nargs=nargs, metavar="RUN.h5", help=files)
+        parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
         _add_damaged(parser)
+    where = (
+        f"folder of what is written (default: that of {'TASKS.jsonl' if of_tasks else 'RUN.h5'})"
+    )
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help=where)
     return parser
+
+
+def run_file(text: str) -> Path:
+    """Return the path of a run file from the command line."""
+    if not Path(text).name:  # "", ".", "/"
+        raise UserError(f"expected a run file, found {text!r}")
+    return Path(text)
+
+
+def results_folder(options: argparse.Namespace) -> Path | None:
+    """Return the folder of --results, made where there is none; None where it is not given."""
+    folder: Path | None = getattr(options, "results", None)
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--results {folder} cannot be made: {error.strerror}") from None
+    return folder
+
+
+def in_results(options: argparse.Namespace, path: Path) -> Path:
+    """Return what results are beside: a file, or its name in the folder of --results.
+
+    Raises a UserError where that folder cannot be written, unless --output names another place.
+    """
+    given = results_folder(options)
+    folder = given or path.parent
+    elsewhere = getattr(options, "output", None) is not None
+    if folder.is_dir() and not elsewhere and not os.access(folder, os.W_OK | os.X_OK):
+        remedy = "choose another folder" if given else "choose one for the results by --results"
+        raise UserError(f"the folder {folder} cannot be written; {remedy}")
+    return folder / path.name
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
@@ -237,6 +278,9 @@ def new_record(
     called = f"python analysis/{program}" if program.endswith(".py") else program
     verb = program.split()[-1].removesuffix(".py").rpartition(".")[2].replace("_", "-")
     given = dict(vars(options))
+    if "results" in given:  # a verb's; where its results are is no part of what they are
+        del given["results"]
+        run_path = in_results(options, run_path)
     if "on_damage" in given:
         given["damaged"] = given.pop("on_damage") is checked_datasets.warn
     return Record(run_path, verb, f"{called} {shlex.join(map(str, arguments))}", given)

@@ -6,7 +6,7 @@ Reading, checking and the messages are in `input_file`; this package only says w
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
+from omniinput_hpc.config.paths import IsPath, PathText
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
@@ -54,8 +55,7 @@ __all__ = [
 class Run(Table):
     """``[run]``: where, how long, on what."""
 
-    output: str = Field(
-        min_length=1,
+    output: PathText = Field(
         description='The run file, a name that ends with ".h5", relative to the current directory.',
     )
     seed: int = Field(ge=0, le=2**32 - 1, description="Of all random numbers.")
@@ -164,7 +164,7 @@ class Analysis(Table):
         description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
         "[n] in [0, 1].",
     )
-    test_data: str | None = Field(
+    test_data: Annotated[str | None, IsPath()] = Field(
         None,
         description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
         "to draw beside the density.",

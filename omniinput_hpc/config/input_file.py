@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import Config, paths
 from omniinput_hpc.config.table import tables_in, tag_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.untrusted.files import read_text
@@ -18,6 +18,7 @@ from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES, check_tree, parse_to
 
 MAX_LINES = 40
 """Mistakes listed at most."""
+RUN_OUTPUT = ("run", "output")
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
@@ -34,30 +35,84 @@ def load(path: Path, assignments: Sequence[str] = ()) -> Config:
         raise UserError(f"{path}: no such input file{_nearby(path)}") from None
     except (OSError, ValueError):
         pass  # reading it says why it cannot be read
-    return parse(read_text(path, "input file (.toml)", MAX_TOML_BYTES), str(path), assignments)
+    text = read_text(path, "input file (.toml)", MAX_TOML_BYTES)
+    return _checked(_read(text, str(path)), str(path), assignments)
 
 
-def parse(text: str, source: str, assignments: Sequence[str] = ()) -> Config:
-    """Check the text of an input file; `source` names it in messages (see `load`)."""
+def parse(
+    text: str, source: str, assignments: Sequence[str] = (), here: Path | None = None
+) -> Config:
+    """Check the text of an input file that this program wrote, as a run file holds it.
+
+    Its paths are taken as they are, those of `assignments` expanded. `source` names the text in
+    messages, and `here` is the run file that holds it, wherever that is now (see `load`).
+    """
+    return _checked(_read(text, source), source, assignments, stored=True, here=here)
+
+
+def _read(text: str, source: str) -> dict[str, Any]:
     try:
-        tree = parse_toml(text)
+        return parse_toml(text)
     except ValueError as error:
         raise UserError(f"{source}: not valid TOML: {error}") from None
-    for assignment in assignments:
-        _assign(tree, assignment)
+
+
+def _checked(
+    tree: dict[str, Any],
+    source: str,
+    assignments: Sequence[str],
+    stored: bool = False,
+    here: Path | None = None,
+) -> Config:
+    """Return the tables of a tree; `stored` says that its paths are not to be expanded."""
+    given = list(map(_assignment, assignments))
+    wrong: dict[tuple[str, ...], str] = {}  # what is wrong with a path, by its key
+    if here is not None:
+        tree.setdefault("run", {})["output"] = str(here)
+        wrong |= _changed_paths(tree, paths.check_encoding, lambda keys: keys != RUN_OUTPUT)
+    if not stored:
+        replaced = [keys for keys, _ in given]
+        wrong |= _changed_paths(
+            tree, paths.expanded, lambda keys: any(keys[: len(r)] == r for r in replaced)
+        )
+    for keys, value in given:
+        part = _nested(keys, value)
+        found = _changed_paths(part, paths.expanded)
+        wrong = {k: words for k, words in wrong.items() if k[: len(keys)] != keys} | found
+        _put(tree, keys, part)
     try:
         check_tree(tree)
     except ValueError as error:
         raise UserError(f"--set: {error}") from None
+    lines = [f"{'.'.join(keys)}: {words}" for keys, words in wrong.items()]
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
+        if not lines:
+            return config
     except ValidationError as error:
-        details = error.errors(include_url=False)
-    n = len(details)
+        lines += map(_line, error.errors(include_url=False))
+    n = len(lines)
     count = "1 mistake" if n == 1 else f"{n} mistakes"
-    lines = [f"  {_line(detail)}" for detail in details[:MAX_LINES]]
-    lines += [f"  and {n - MAX_LINES} more"] if n > MAX_LINES else []
-    raise UserError("\n".join([f"{source}: {count} to correct", *lines]))
+    shown = [f"  {line}" for line in lines[:MAX_LINES]]
+    shown += [f"  and {n - MAX_LINES} more"] if n > MAX_LINES else []
+    raise UserError("\n".join([f"{source}: {count} to correct", *shown]))
+
+
+def _changed_paths(
+    tree: dict[str, Any],
+    change: Callable[[str], str],
+    but: Callable[[tuple[str, ...]], bool] = lambda keys: False,
+) -> dict[tuple[str, ...], str]:
+    """Change the paths of a tree in place, but some; return what is wrong with which."""
+    wrong = {}
+    for keys, table in paths.places(tree, [Config]):
+        if but(keys):
+            continue
+        try:
+            table[keys[-1]] = change(table[keys[-1]])
+        except ValueError as error:
+            wrong[keys] = f"{error} (in {_shown(table[keys[-1]])})"
+    return wrong
 
 
 def _nearby(path: Path) -> str:
@@ -71,22 +126,32 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 
-def _assign(tree: dict[str, Any], assignment: str) -> None:
-    """Apply one ``--set table.key=value``; the value is TOML, or else a plain string."""
-    target, equals, text = assignment.partition("=")
-    keys = [key.strip() for key in target.split(".")]
+def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
+    """Return the keys and the value of ``table.key=value``: TOML, or else a plain string."""
+    target, equals, value = text.partition("=")
+    keys = tuple(key.strip() for key in target.split("."))
     if not equals or len(keys) < 2 or not all(keys):
-        raise UserError(f"--set {assignment}: expected table.key=value, as in --set run.rounds=20")
+        raise UserError(f"--set {text}: expected table.key=value, as in --set run.rounds=20")
     try:
-        value = parse_toml(f"value = {text}")["value"]
+        return keys, parse_toml(f"value = {value}")["value"]
     except ValueError:
-        value = text.strip()
-    table = tree
+        return keys, value.strip()
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return the tables that hold one value."""
+    for key in reversed(keys):
+        value = {key: value}
+    return dict(value)
+
+
+def _put(tree: dict[str, Any], keys: Sequence[str], part: Mapping[str, Any]) -> None:
+    """Put the value that tables of these keys hold in the same place of a tree."""
     for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise UserError(f"--set {assignment}: {key} is not a table")
-    table[keys[-1]] = value
+        tree, part = tree.setdefault(key, {}), part[key]
+        if not isinstance(tree, dict):
+            raise UserError(f"--set {'.'.join(keys)}: {key} is not a table")
+    tree[keys[-1]] = part[keys[-1]]
 
 
 _EXPECTED = {

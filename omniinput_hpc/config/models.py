@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from omniinput_hpc.config.paths import PathText
 from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import split_name
@@ -41,8 +42,7 @@ class CausalLm(Table):
     """``[model] kind = "causal-lm"``: a Hugging Face decoder."""
 
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
-    path: str = Field(
-        min_length=1,
+    path: PathText = Field(
         description=HUGGING_FACE_PATH + " Or a GGUF file (a Llama, Qwen2 or Qwen3), or a folder "
         "with one and no config.json: its dequantized weights are the model.",
     )
@@ -76,7 +76,7 @@ class SequenceClassifier(Table):
     kind: Literal["sequence-classifier"] = Field(
         description="A Hugging Face encoder with classes, as DistilBERT on SST-2."
     )
-    path: str = Field(min_length=1, description=HUGGING_FACE_PATH)
+    path: PathText = Field(description=HUGGING_FACE_PATH)
     length: int = Field(
         ge=3,
         le=MAX_SITES,
@@ -101,8 +101,7 @@ class ImageClassifier(Table):
         description="A network that gives one number per class, or one in all. The sites are the "
         "pixels' grey levels: rows, then columns, then channels."
     )
-    path: str = Field(
-        min_length=1,
+    path: PathText = Field(
         description="A folder with model.json (the architecture: `cnn`, `mlp` or `resnet`) and "
         "model.safetensors; with `factory`, a safetensors file.",
     )

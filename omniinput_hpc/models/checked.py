@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,21 @@ MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
 
 class NonFiniteOutput(Exception):
     """The model returned NaN or infinity."""
+
+
+OVERFLOW = (
+    '; model.dtype = "float16" has no numbers above 65504: set model.dtype = "bfloat16", or '
+    '"float32"'
+)
+
+
+@contextmanager
+def refused_unless_finite() -> Iterator[None]:
+    """Make a `UserError` of a `NonFiniteOutput`, for what is done before a run begins."""
+    try:
+        yield
+    except NonFiniteOutput as error:
+        raise UserError(str(error)) from None
 
 
 class NotAFunction(Exception):
@@ -94,6 +110,7 @@ class CheckedModel:
     ----------
     rounding : by how much two outputs of one input may differ, a number and a share of z; None:
         they are not compared
+    dtype : of the weights
 
     Attributes
     ----------
@@ -102,9 +119,14 @@ class CheckedModel:
     """
 
     def __init__(
-        self, model: Model, name: str, rounding: tuple[float, float] | None = None
+        self,
+        model: Model,
+        name: str,
+        rounding: tuple[float, float] | None = None,
+        dtype: str = "float32",
     ) -> None:
         self._model, self._name, self._rounding = model, name, rounding
+        self._dtype = dtype
         self.n_compared = 0
         # By whether z was summed from changes, [2]: times the rounding, and in units of z
         self._apart: dict[bool, torch.Tensor] = {}
@@ -217,16 +239,19 @@ class CheckedModel:
         raise NonFiniteOutput(
             f"{self._name} returned a z that is not finite for the input of slot {slot}: "
             f"{shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
+            f"{OVERFLOW if self._dtype == 'float16' else ''}"
         )
 
 
 def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
     """Evaluate a model once; return z, float32 [W].
 
-    A `UserError` says that z has the wrong shape or type, or that the device lacks memory.
+    A `UserError` says that z has the wrong shape or type, that the device lacks memory, or that
+    the model has changed x.
     """
+    given = x.clone()
     try:
-        z = model.output(x)
+        z = model.output(given)
     except torch.OutOfMemoryError:
         raise UserError(
             f"{name}: a batch of {len(x)} inputs does not fit on {x.device}; set a smaller "
@@ -239,7 +264,38 @@ def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
             f"{name}: output(x) must return float32 [{x.shape[0]}] for {x.shape[0]} inputs, "
             f"found {_described(z)}"
         )
+    _check_unchanged(given, x, "output(x)", name)
     return z
+
+
+def _check_unchanged(given: torch.Tensor, x: torch.Tensor, called: str, name: str) -> None:
+    if not torch.equal(given, x):
+        raise UserError(f"{name}: {called} must not write into x; let it change a copy, x.clone()")
+
+
+def check_keeps_inputs(
+    model: Model, shape: tuple[int, int], name: str, device: str, own: bool
+) -> None:
+    """Raise a UserError if a model writes into inputs, integers [W, D], that it is given.
+
+    `own` says that it is the user's, whose further methods are tried, too. The inputs are random:
+    a model that sorts them, say, leaves zeros as they are.
+    """
+    n_values, offers = model.n_values, offers_of(model)
+    methods: dict[str, Callable[[torch.Tensor], Any] | None] = {"output": model.output}
+    if own:
+        methods["output_and_gradient"] = offers.output_and_gradient
+        methods["conditional_logits"] = offers.conditional_logits
+    x = torch.from_numpy(
+        rng.generator(0, "fingerprint", shape[1], 5).integers(n_values, size=shape)
+    )
+    x = x.to(device)
+    for called, method in methods.items():
+        if method is not None:
+            given = x.clone()
+            with suppress(torch.OutOfMemoryError):  # of what the kernel may not call at all
+                method(given)
+            _check_unchanged(given, x, f"{called}(x)", name)
 
 
 def check_is_function(
@@ -344,8 +400,7 @@ def _check_change(
                 f"{name}: {said_by}(x, site, value) must return float32 or float64 [{n_walkers}] "
                 f"for {n_walkers} inputs, found {_described(dz)}"
             )
-        if not torch.equal(given, x):
-            raise UserError(f"{name}: {said_by}(x, site, value) must not write into x")
+        _check_unchanged(given, x, f"{said_by}(x, site, value)", name)
         z, z_new = model.output(x), model.output(x.scatter(1, site[:, None], value[:, None]))
         apart_w = (z.double() + dz.double() - z_new.double()).abs()
         times_w = apart_w / (allowed[0] + allowed[1] * torch.maximum(z.abs(), z_new.abs()))

@@ -6,7 +6,10 @@ No torch before a model is built: the user's module brings its own.
 from __future__ import annotations
 
 import json
+import operator
 import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,11 @@ from omniinput_hpc.models.display import Display, Values, values_as_text
 from omniinput_hpc.models.protocol import offers_of
 
 KEY = "model.factory ="
+GRADIENTS = {"output_and_gradient", "output_and_factors"}
+EVALUATIONS = GRADIENTS | {
+    "change", "conditional_logits", "target_rows", "begin", "extend", "branch", "select",
+}  # fmt: skip
+"""Methods that are called with tensors, beside ``output`` (see `protocol.Offers`)."""
 
 
 def preflight(options: PythonModel) -> dict[str, Any]:
@@ -36,16 +44,67 @@ def build(options: PythonModel, device: str) -> Any:
     except UserError as error:
         raise UserError(f"{error}{_network_hint(function)}") from None
     where = f"{KEY} {options.factory}"
+    sizes = {}
     for attribute, least in (("n_values", 2), ("n_sites", 1)):
         value = getattr(model, attribute, None)
-        if not isinstance(value, int) or value < least:
+        try:
+            sizes[attribute] = least - 1 if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            sizes[attribute] = least - 1
+        if sizes[attribute] < least:
             raise UserError(
                 f"{where}: the model's {attribute} must be a whole number of at least {least}, "
                 f"found {value!r}{_network_hint(model)}"
             )
     if not callable(getattr(model, "output", None)):
         raise UserError(f"{where}: the model has no method output(x)")
-    return model
+    return OwnModel(model, **sizes)
+
+
+class OwnModel:
+    """A user's model as the program calls it: without gradients, except to compute one.
+
+    What its methods change in the process is put back (see `plugins.own_surroundings`). Everything
+    else that the user's object has is looked up there.
+
+    Attributes
+    ----------
+    n_values, n_sites : int, the user's as Python's own type
+    """
+
+    def __init__(self, model: Any, n_values: int, n_sites: int) -> None:
+        self._own, self.n_values, self.n_sites = model, n_values, n_sites
+        self.output = self._called("output")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_own":  # before it is set, as a copy's is not
+            raise AttributeError(name)
+        called = name in EVALUATIONS and callable(getattr(self._own, name))
+        return self._called(name) if called else getattr(self._own, name)
+
+    def _called(self, name: str) -> Callable[..., Any]:
+        """Return a method that is called with gradients on or off, whatever the user's code set."""
+        import torch
+
+        method, with_gradient = getattr(self._own, name), name in GRADIENTS
+
+        @wraps(method)
+        def call(*arguments: Any) -> Any:
+            with plugins.own_surroundings(), torch.set_grad_enabled(with_gradient):
+                return _detached(method(*arguments))
+
+        return call
+
+
+def _detached(found: Any) -> Any:
+    """Return tensors, or tuples of them, without the graph of their gradients."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        return found.detach()
+    if type(found) is tuple:
+        return tuple(map(_detached, found))
+    return found
 
 
 def _network_hint(found: object) -> str:

@@ -2,3 +2,5 @@
 
 `content` estimates, `sections` chooses what to say, `page` fills the templates and draws.
 """
+
+import omniinput_hpc.plots  # noqa: F401  (before matplotlib: MPLBACKEND may be wrong)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, EXIT_STOPPED, UserError
-from omniinput_hpc.text import duration
+from omniinput_hpc.text import duration, print_any_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -263,6 +263,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line of jobscripts/reproduce.sh: 0 done, 2 bad input, or the failed step's code."""
+    print_any_text()
     try:
         return _main(arguments)
     except UserError as error:

@@ -65,7 +65,7 @@ def group_of(word: str | os.PathLike[str]) -> RunGroup:
 
 
 def _is_there(name: str) -> bool:
-    return bool(name) and os.path.lexists(name)
+    return bool(Path(name).name) and os.path.lexists(name)
 
 
 def _cut(words: Sequence[str]) -> list[str] | None:

@@ -34,6 +34,7 @@ from omniinput_hpc.runfile.checked_datasets import (
 from omniinput_hpc.runfile.fields import Field
 from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import shown_path
 from omniinput_hpc.untrusted.parsing import parse_toml
 
 FORMAT = "omniinput-rescored"
@@ -179,5 +180,6 @@ def find(run: RunReader, other: RunReader) -> Path:
         raise problem
     raise UserError(
         f"the model of {other.path} has not evaluated the samples of {run.path}: run "
-        f"[mpirun -n R] python -m omniinput_hpc.rescore {run.path} {other.path}"
+        f"[mpirun -n R] python -m omniinput_hpc.rescore {shown_path(run.path)} "
+        f"{shown_path(other.path)}"
     )

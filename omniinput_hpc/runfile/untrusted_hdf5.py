@@ -21,6 +21,7 @@ import numpy as np
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.text import first_line
+from omniinput_hpc.untrusted.files import open_regular
 
 MAX_ATTRIBUTE_BYTES = 1 << 20
 """The longest attribute is the stored input file, a few kilobytes."""
@@ -54,9 +55,12 @@ class UntrustedFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if os.path.isdir(path):
+            raise UserError(f"{path} is a folder; expected a {self.NAME}")
         if not is_file(path):
             raise UserError(f"{path}: no such {self.NAME}")
         try:
+            open_regular(path).close()  # tells more of what is there instead
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
             if error.errno:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import StopRun
+from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import changed_parts, checksums, untrusted_hdf5
 from omniinput_hpc.runfile.changed_parts import LastWritten
@@ -114,7 +115,10 @@ class MpioWriter(Writer):
     name = "mpio"
 
     def _open(self, path: Path) -> h5py.File:
-        return h5py.File(path, "r+", driver="mpio", comm=self._world.comm)
+        name = mpio_name(path)
+        if name is None:
+            raise OSError(f"{comm.library()} takes a colon in a name for a prefix")
+        return h5py.File(name, "r+", driver="mpio", comm=self._world.comm)
 
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
         def write() -> None:
@@ -298,12 +302,27 @@ def open_writer(
     return world.together(agreed(lambda: writer(path, names, g.n_rungs, rungs, world)))
 
 
-def choose_writer(requested: str, folder: Path, n_nodes: int) -> tuple[str, str]:
-    """Return the writer to use and why, given ``[run] writer`` and the output's folder.
+def mpio_name(path: Path) -> str | None:
+    """Return the name by which MPI-IO opens a file; None if this MPI library cannot.
 
-    MPI-IO is taken where h5py has it, except on NFS, and across nodes on a file system that is
-    not known to keep parallel writes coherent.
+    What stands before a colon in a name is the prefix of a file system. ROMIO (of MPICH and what
+    derives from it) knows "ufs:", any file system through POSIX; Open MPI's own MPI-IO does not
+    take it off.
     """
+    if ":" not in os.fspath(path):
+        return os.fspath(path)
+    return None if comm.library().startswith("Open MPI") else f"ufs:{path.absolute()}"
+
+
+def choose_writer(requested: str, path: Path, n_nodes: int) -> tuple[str, str]:
+    """Return the writer to use and why, given ``[run] writer`` and the output's path.
+
+    MPI-IO is taken where h5py has it, except on NFS, across nodes on a file system that is not
+    known to keep parallel writes coherent, and for names that the MPI library cannot open.
+    """
+    folder = path.parent
+    if requested != "gather" and mpio_name(path) is None:
+        return "gather", "the name has a colon, which this MPI library takes for a prefix"
     if requested != "auto":
         return requested, "as [run] writer says"
     if not h5py.get_config().mpi:

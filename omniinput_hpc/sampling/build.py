@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import models, rng
+from omniinput_hpc import models
 from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 MAX_TRIAL_SECONDS = 20.0
 """What a check alone may take to measure the memory of moves."""
-
-N_PROBES = 16
-"""Inputs whose z tells whether a resumed run has the same model."""
 
 
 @dataclass(frozen=True)
@@ -69,27 +66,16 @@ class Built:
         return self.rungs[0].model_beta
 
     def check_is_function(self) -> None:
-        """Raise a UserError where the model is no function, or says of changes what is not so.
+        """Raise a UserError where the model cannot be sampled; see `first_look.check`."""
+        from omniinput_hpc.sampling import first_look
 
-        See `checked.check_is_function` and `checked.check_change`.
-        """
-        from omniinput_hpc.models.checked import check_change, check_is_function
-
-        g, evaluate = self.geometry, self.rungs[0].walkers.evaluate
-        batch = self.config.sampler.block_walkers
-        shape, allowed = (batch, g.n_sites), models.rounding(self.config)
-        check_is_function(evaluate, shape, g.n_values, allowed, _name(self.config))
-        check_change(self.model, shape, allowed, _name(self.config), self.device)
+        first_look.check(self, _name(self.config))
 
     def probe(self) -> list[float]:
-        """Return z at 16 inputs that never change: they tell whether the model is the same."""
-        g, batch = self.geometry, self.config.sampler.block_walkers
-        z: list[float] = []
-        random = rng.generator(0, "fingerprint", g.n_sites)
-        while len(z) < N_PROBES:
-            x = random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)
-            z.extend(self.rungs[0].walkers.evaluate(x).tolist())
-        return z[:N_PROBES]
+        """Return z at inputs that never change; see `first_look.probe`."""
+        from omniinput_hpc.sampling import first_look
+
+        return first_look.probe(self)
 
 
 def build(world: World, config: Config, folder: str | None) -> Built:
@@ -198,6 +184,7 @@ def _trials(
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
     """Return what tries a batch of walkers, this rank's memory, and the seconds of one's move."""
     from omniinput_hpc.models import device as devices
+    from omniinput_hpc.models.checked import refused_unless_finite
 
     config, g, device = built.config, built.geometry, built.device
     mine_k, mine_b = _mine(world, config)
@@ -210,13 +197,18 @@ def _trials(
         )
         short = config.model_copy(update={"sampler": sampler})
         of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
-        return auto_walkers.try_rung(
-            lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
-            of_trial,
-            device,
-            config.run.threads,
-            several=n_batches > 1,
-        )
+
+        @refused_unless_finite()
+        def moved() -> auto_walkers.Trial:
+            return auto_walkers.try_rung(
+                lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
+                of_trial,
+                device,
+                config.run.threads,
+                several=n_batches > 1,
+            )
+
+        return world.together(moved)
 
     first = trial(1)  # what libraries take at their first call is no walker's
     ranks_here = hosts.count(hosts[world.rank])
@@ -275,7 +267,8 @@ def make_rungs(
     # First: it tells a lack of memory, also where the model builds more at its first use.
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
-    checked = CheckedModel(model, name, models.rounding(config))
+    dtype = getattr(config.model, "dtype", "float32")
+    checked = CheckedModel(model, name, models.rounding(config), dtype)
     annealed = config.sampler.method == "annealed"
     ancestral = config.beta_k.tolist() if g.log_q and not annealed else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors and not annealed

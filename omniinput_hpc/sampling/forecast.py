@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,21 +63,30 @@ class Forecast:
 
 def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
     """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
+    from omniinput_hpc.models.checked import refused_unless_finite
     from omniinput_hpc.sampling.build import grid_of
+
+    @refused_unless_finite()
+    def place() -> None:
+        for rung in built.rungs:
+            rung.start()
+            rung.begin_round()
+
+    @refused_unless_finite()
+    def move(exchange: int, left: float) -> list[tuple[int, float]]:
+        return [_move(rung, config, exchange, left / len(built.rungs)) for rung in built.rungs]
 
     config, g = built.config, built.geometry
     grid = grid_of(world, config)
     exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid.n_blocks, grid.whole)
-    for rung in built.rungs:
-        rung.start()
-        rung.begin_round()
+    world.together(place)
     begin, per_exchange = time.monotonic(), 0.0
     each: list[float] = []
     most = min(MAX_EXCHANGES, config.sampler.exchanges)
     while len(each) < most:
         start = time.monotonic()
         left = seconds - (start - begin)
-        moved = [_move(rung, config, len(each), left / len(built.rungs)) for rung in built.rungs]
+        moved = world.together(partial(move, len(each), left))
         whole = world.all(all(done == config.sampler.steps for done, _ in moved))
         if not whole:
             per_move = sum(spent / max(done, 1) for done, spent in moved)

@@ -19,6 +19,7 @@ from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import shown_path
 
 _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")
 FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
@@ -152,11 +153,12 @@ def _how_to_extend(stored: Config, given: Config) -> str:
         if beta not in old or not old.issuperset(both[max(i - 1, 0) : i + 2])
     ]
     file, other = given.run.output, Path(given.run.output).with_stem("NEW")
+    two, joined = f"{shown_path(file)} {shown_path(other)}", shown_path(f"{file}+{other}")
     return (
         "further betas need a run of their own: give it another run.output, another run.seed and "
         f"[ladder] betas = {kept} (the new ones and the old ones beside them, so that both runs "
-        f"share bins), then join the two by omniinput reweight {file} {other}, and by omniinput "
-        f"precision-recall {file}+{other}"
+        f"share bins), then join the two by omniinput reweight {two}, and by omniinput "
+        f"precision-recall {joined}"
     )
 
 

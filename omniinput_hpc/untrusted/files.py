@@ -23,18 +23,29 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 
+_LFS_POINTER, _LFS_MOST = b"version https://git-lfs.github.com/spec/", 1024
+"""How a file begins that Git LFS leaves in place of a large one, and its bytes, at most."""
+
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading; links are followed.
 
     Raises an OSError where there is none, it cannot be read, or it is a directory, a pipe, a
-    device or a socket; none of these is waited for.
+    device or a socket; none of these is waited for. A UserError says that there is only Git LFS's
+    pointer to it.
     """
     _check(path, os.stat(path).st_mode)  # before it is opened: that alone may do things to a device
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with contextlib.ExitStack() as closed_unless_regular:
         closed_unless_regular.callback(os.close, descriptor)
-        _check(path, os.fstat(descriptor).st_mode)  # it may have been replaced in between
+        about = os.fstat(descriptor)
+        _check(path, about.st_mode)  # it may have been replaced in between
+        small = about.st_size <= _LFS_MOST
+        if small and os.pread(descriptor, len(_LFS_POINTER), 0) == _LFS_POINTER:
+            raise UserError(
+                f"{path} is a pointer of Git LFS, not the file itself; fetch it by: git lfs pull "
+                f"(in the folder {path.parent})"
+            )
         file = os.fdopen(descriptor, "rb")
         closed_unless_regular.pop_all()
     return file

@@ -4,9 +4,12 @@ import argparse
 import os
 from pathlib import Path
 
+from omniinput_hpc.text import print_any_text
+
 
 def new_parser(module: str, description: str | None, folder: str = "") -> argparse.ArgumentParser:
     """Return a parser with what all trainings take; `folder` of inputs/models is the output."""
+    print_any_text()
     prog = f"python -m omniinput_hpc.zoo.{module}"
     parser = argparse.ArgumentParser(prog=prog, description=description)
     output = Path("inputs/models", folder)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.text import print_any_text
 from omniinput_hpc.zoo import digits
 from omniinput_hpc.zoo.image_data import MNIST_SHAPE, Images, read_idx_set
 
@@ -143,6 +144,7 @@ def write_prototypes(train: Images, folder: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of ``python -m omniinput_hpc.zoo.mnist_judges``."""
+    print_any_text()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with MNIST's IDX files")
     parser.add_argument("--sets", type=Path, help="folder for pictures of noise and small digits")

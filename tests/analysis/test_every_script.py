@@ -4,7 +4,10 @@ Also the largest run files: bounded memory.
 """
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -44,6 +47,10 @@ STATES = {
     "half": "half.h5",
     "text": "text.h5",
     "truncated dataset": "lacking.h5",
+    "a folder": "folder.h5",
+    "the root": "/",
+    "no name": "",
+    "here": ".",
 }
 
 
@@ -59,6 +66,7 @@ def runs(tmp_path_factory):
     whole = (folder / "good.h5").read_bytes()
     (folder / "half.h5").write_bytes(whole[: len(whole) // 2])
     (folder / "text.h5").write_text("no HDF5")
+    (folder / "folder.h5").mkdir()
     shutil.copy(folder / "good.h5", folder / "lacking.h5")
     with h5py.File(folder / "lacking.h5", "r+") as file:
         del file["samples/z"]
@@ -121,6 +129,62 @@ def test_the_good_run_is_good(script, call):
     for name, table in tables.items():
         frame = pandas.read_csv(name)
         assert (list(frame), len(frame)) == (table["columns"], table["rows"])
+
+
+def without_output(script):
+    """Return a script's arguments for the good run, without --output where it can be left out."""
+    words = ["good.h5" if w == "RUN" else w for w in ARGUMENTS.get(script, ["RUN"])]
+    return words[: words.index("--output")] if script == "choose.py" else words
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["diagnose.py", *(pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS if s not in OTHERS)],
+)
+def test_results_go_to_a_folder_of_choice(script, runs, tmp_path, inside):
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    before = {p.name for p in tmp_path.iterdir()}
+    code, _, err = inside(script, *without_output(script), "--results", "far/away")
+    assert (code, err) == (0, "")
+    allowed = {"overlay.png", "overlay.pdf"} if script == "overlay.py" else set()
+    assert {p.name for p in tmp_path.iterdir()} - before - allowed == {"far"}
+    (results,) = (tmp_path / "far/away").glob("*.results.json")
+    (entry,) = json.loads(results.read_text())["analyses"]
+    assert "results" not in entry["parameters"]
+    assert all((results.parent / file).is_file() for file in entry["files"])
+
+
+READ_ONLY = """
+import os, sys
+sys.path[:0] = [{root!r} + "/analysis", {root!r}]
+import omniinput_hpc.cli.verbs.{verb} as verb
+from omniinput_hpc.cli.scripts import run_script
+sys.exit(run_script(verb.main, sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv: root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(runs, tmp_path):
+    """Really not: by a process without root's capabilities."""
+    folder = tmp_path / "archive"
+    shutil.copytree(runs, folder)
+    before = {p.name for p in folder.iterdir()}
+    folder.chmod(0o555)
+    (tmp_path / "call.py").write_text(READ_ONLY.format(root=str(ROOT), verb="diagnose"))
+    drop = ["setpriv", "--bounding-set", "-dac_override"] if os.geteuid() == 0 else []
+
+    def call(*words):
+        words = [*drop, sys.executable, str(tmp_path / "call.py"), "archive/good.h5", *words]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+
+    done = call()
+    assert is_plain(done.returncode, done.stderr, "--results"), done
+    assert "the folder archive cannot be written" in done.stderr
+    done = call("--results", "mine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "mine/good.diagnose.csv").is_file()
+    assert {p.name for p in folder.iterdir()} == before
+    folder.chmod(0o755)
 
 
 @pytest.mark.slow

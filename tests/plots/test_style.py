@@ -1,5 +1,9 @@
 """What all figures share: labels, colours that repeat, points, panels and saving."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib as mpl
@@ -181,3 +185,16 @@ def test_a_caption_stands_above_the_figures_own_title_and_within_its_width(engin
         assert box.x0 >= 0 and box.x1 <= figure.bbox.width
         assert box.y0 >= 0 and box.y1 <= figure.bbox.height
     assert title.get_window_extent().y1 > figure.bbox.height - 0.3 * figure.dpi
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "module://not.there", "TkAgg"])
+@pytest.mark.parametrize("module", ["omniinput_hpc.plots.style", "omniinput_hpc.report.page"])
+def test_a_backend_that_is_not_there_does_not_matter(tmp_path, backend, module):
+    """A notebook's terminal or a profile of another machine sets it."""
+    draw = (
+        f"import {module}\nfrom pathlib import Path\nfrom omniinput_hpc.plots import style\n"
+        "style.save(style.styled(lambda: style.panels([1.0])[0])(), Path('a.png'))"
+    )
+    environment = {**os.environ, "MPLBACKEND": backend, "PYTHONPATH": str(Path.cwd())}
+    subprocess.run([sys.executable, "-c", draw], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "a.png").stat().st_size > 1000

@@ -15,7 +15,7 @@ from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of, layout
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, SideWriter, fields_of
-from omniinput_hpc.sampling import build, restart
+from omniinput_hpc.sampling import first_look, restart
 from omniinput_hpc.sampling.restart import find_existing
 
 SMALL = ("run.rounds=3", "run.burn_in=2", "sampler.exchanges=1", "sampler.steps=4")
@@ -220,4 +220,4 @@ def test_other_programs_can_read_it(path):
         assert file.get_tensor("state/x").shape == (4, 8, 6)
     assert about["rounds"] == 3
     assert about["attributes"]["config"].startswith("[run]")
-    assert len(about["attributes"]["model_probe_z"]) == build.N_PROBES
+    assert len(about["attributes"]["model_probe_z"]) == first_look.N_PROBES

@@ -3,6 +3,9 @@
 Failures of one rank among several are in tests/mpi/test_commit.py.
 """
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
@@ -135,11 +138,14 @@ def test_nothing_is_written_without_the_lock(path):
 def test_the_file_system_chooses(tmp_path, monkeypatch, kind, nodes, mpi, expected):
     monkeypatch.setattr(writers, "file_system", lambda folder: kind)
     monkeypatch.setattr(writers.h5py, "get_config", lambda: type("Config", (), {"mpi": mpi}))
-    name, why = writers.choose_writer("auto", tmp_path, nodes)
+    name, why = writers.choose_writer("auto", tmp_path / "a.h5", nodes)
     assert name == expected
     assert (kind in why) if mpi else (why == "h5py has no MPI")
     for wanted in ("mpio", "gather"):
-        assert writers.choose_writer(wanted, tmp_path, nodes) == (wanted, "as [run] writer says")
+        assert writers.choose_writer(wanted, tmp_path / "a.h5", nodes) == (
+            wanted,
+            "as [run] writer says",
+        )
 
 
 def test_the_file_system_of_a_folder(tmp_path):
@@ -161,3 +167,34 @@ def test_a_file_that_has_gone_is_said(path):
     for kind in WRITERS:
         with pytest.raises(UserError, match=r"a.h5 cannot be opened for writing: No such file"):
             writers.open_writer(kind, path, G, RUNGS, WORLD)
+
+
+NAMES = ["run-12:30.h5", "12:30/a.h5", "ufs:a.h5", "a:b:c.h5", "-a:.h5", "l\u00e4ufe 'x'.h5"]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("relative", [False, True])
+def test_names_with_colons_are_names(tmp_path, monkeypatch, kind, name, relative):
+    """MPI-IO takes what stands before a colon for the prefix of a file system."""
+    monkeypatch.chdir(tmp_path)
+    path = Path(name) if relative else tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    attributes = {"config": TOML, "model_fingerprint": "none"}
+    layout.create(path, G, layout.first_values(np.arange(4.0), np.arange(6.0)), attributes)
+    there = sorted(tmp_path.rglob("*"))
+    opened = writers.open_writer(kind, path, G, RUNGS, WORLD)
+    opened.commit(0, values(3, 0), 1)
+    opened.close()
+    assert sorted(tmp_path.rglob("*")) == there
+    with open_run(path) as run:
+        assert run.rounds == 1
+
+
+@pytest.mark.parametrize("requested", ["auto", "mpio"])
+def test_open_mpi_gets_names_with_colons_by_the_other_writer(tmp_path, monkeypatch, requested):
+    monkeypatch.setattr(writers.comm, "library", lambda: "Open MPI v4.1.4, package: Debian")
+    monkeypatch.setattr(h5py, "get_config", lambda: SimpleNamespace(mpi=True))
+    kind, why = writers.choose_writer(requested, tmp_path / "12:30.h5", 1)
+    assert kind == "gather" and "colon" in why
+    assert writers.choose_writer("mpio", tmp_path / "1230.h5", 1)[0] == "mpio"

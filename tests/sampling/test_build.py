@@ -14,7 +14,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import build, loop, plan
+from omniinput_hpc.sampling import build, first_look, loop, plan
 from omniinput_hpc.sampling.restart import Existing, find_existing
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian, Tabulated
 
@@ -47,7 +47,7 @@ def test_a_new_file_says_what_the_rungs_are(tmp_path, changes):
             assert made.kappa_k()[k] == getattr(ensemble, "kappa", 0.0)
             assert made.z0_k()[k] == getattr(ensemble, "z0", 0.0)
         assert input_file.parse(made.config_toml, "stored") == config
-        assert (made.fingerprint, made.probe_z.shape) == (FINGERPRINT, (build.N_PROBES,))
+        assert (made.fingerprint, made.probe_z.shape) == (FINGERPRINT, (first_look.N_PROBES,))
     assert run.next_round == -config.run.burn_in and run.held == range(4)
 
 
@@ -56,7 +56,7 @@ def test_probes_never_change(tmp_path):
         build.build(WORLD, config_of(tmp_path, *changes), None).probe()
         for changes in ([], ["run.seed=99"], ["sampler.walkers=16"], ["ladder.betas=[0.0]"])
     ]
-    assert len(probes[0]) == build.N_PROBES and len(set(probes[0])) > 1
+    assert len(probes[0]) == first_look.N_PROBES and len(set(probes[0])) > 1
     assert probes[0] == probes[1] == probes[3]
     other = build.build(WORLD, config_of(tmp_path, "model.options.unit=0.5"), None).probe()
     assert other == [2 * z for z in probes[0]]

@@ -7,7 +7,12 @@ import threading
 import pytest
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images.files import read_architecture
+from omniinput_hpc.models.language import hf_checks, hf_folder, tokenizer
+from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.untrusted import gguf_header, safetensors_header
 from omniinput_hpc.untrusted.files import irregular, open_regular, read_bytes, read_text
+from omniinput_hpc.untrusted.npy import read_array
 
 
 @pytest.fixture
@@ -107,3 +112,33 @@ def test_without_the_check_a_reader_waits(places):
     thread.join(5)
     os.close(descriptor)
     assert opened.is_set()
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2\nsize 12345\n"
+READERS = {
+    "model.safetensors": safetensors_header.read_header,
+    "model.gguf": gguf_header.read_header,
+    "tokenizer.json": lambda path: tokenizer.read(path.parent),
+    "vocab.txt": lambda path: tokenizer.read(path.parent),
+    "config.json": lambda path: hf_folder.read_config(path.parent),
+    "model.safetensors.index.json": lambda path: hf_checks.check_files(path.parent),
+    "model.json": lambda path: read_architecture(path.parent),
+    "data.npy": lambda path: read_array(path, "--data"),
+    "texts.txt": lambda path: read_text(path, "text", 1000),
+    "run.h5": open_run,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_pointer_of_git_lfs_is_named_with_the_command(tmp_path, name):
+    """A clone without Git LFS has these in place of weights, tokenizers and data."""
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(UserError, match=rf"{name} is a pointer of Git LFS.*git lfs pull") as caught:
+        READERS[name](tmp_path / name)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_pointer_that_nothing_reads_does_not_matter(tmp_path):
+    """Weights in another format may have been left out on purpose."""
+    (tmp_path / "pytorch_model.bin").write_bytes(POINTER)
+    hf_checks.check_files(tmp_path)

@@ -63,9 +63,9 @@ def run_judge(
         The file of that name holds a person's scores or another judge's, or a score is not in
         [0, 1].
     """
-    path = scores_path(tasks.path, name)
+    path = scores_path(tasks.scored, name)
     if not path.exists():  # where there is one: a person's, or a judge's of an earlier version
-        path = scores_path(tasks.path, name, judge=True)
+        path = scores_path(tasks.scored, name, judge=True)
     new = left_out = 0
     with ScoreFile(path, tasks) as file:
         existing = file.scores.lines if file.scores else ()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
 from omniinput_hpc.annotation.tasks import read_tasks
-from omniinput_hpc.cli.scripts import new_parser, with_extra
+from omniinput_hpc.cli.scripts import in_results, new_parser, results_folder, with_extra
 
 
 def main(arguments: list[str], program: str = "annotate.py") -> None:
@@ -30,10 +30,11 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
         from omniinput_hpc.annotation import security, server, session
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    tasks, name = read_tasks(options.tasks), options.annotator
+    in_results(options, options.tasks)  # it can be written
+    tasks, name = read_tasks(options.tasks, results_folder(options)), options.annotator
     labels = server.labels_of(options.labels) if options.labels is not None else ()
     guideline = server.read_guideline(options.guideline, tasks.kind, options.question, labels)
-    path, cookie = scores_path(options.tasks, name), server.cookie_name(tasks, name)
+    path, cookie = scores_path(tasks.scored, name), server.cookie_name(tasks, name)
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
         first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
         elsewhere = options.port is None and port != first

@@ -69,7 +69,7 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
                 record.add_interval("change of the AUPR", aupr.change)
         inputs = extremes(run, found, options.show, options.show_below)
         label, caption = z_label(run.config), caption_of([run], found.densities)
-    table = beside(options.run, f".log_g_changes.{name}.csv")
+    table = beside(record.run_path, f".log_g_changes.{name}.csv")
     record.add_table(table, ["both models' densities, of the same draws"], density_columns(found))
     change = log_g_change(*found.densities)
     figure = changes_figure(found.changes, found.densities[0], change, names, label)

@@ -45,7 +45,7 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
         print(note)
     header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
     gold = task_set.read_gold(options.gold, kind) if options.gold else []
-    output = options.output or beside(options.run[0], ".tasks.jsonl")
+    output = options.output or beside(record.run_path, ".tasks.jsonl")
     n = task_set.write_task_set(output, drawn, header, options.repeats, gold, options.seed)
     copies = header["duplicates"]
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")

@@ -12,7 +12,7 @@ import sys
 from omniinput_hpc.annotation.judges import run_judge
 from omniinput_hpc.annotation.judges.table import add_arguments, check, choose_device, make_judge
 from omniinput_hpc.annotation.tasks import TaskSet, read_tasks, stem_of
-from omniinput_hpc.cli.scripts import new_parser, new_record, with_extra
+from omniinput_hpc.cli.scripts import new_parser, new_record, results_folder, with_extra
 from omniinput_hpc.results.record import Record
 
 
@@ -23,7 +23,7 @@ def main(arguments: list[str], program: str = "judge.py") -> None:
     add_arguments(parser)
     options = parser.parse_args(arguments)
     check(options)
-    tasks = read_tasks(options.tasks)
+    tasks = read_tasks(options.tasks, results_folder(options))
     run_path = tasks.path.with_name(stem_of(tasks.path) + ".h5")
     record = new_record(program, arguments, options, run_path)
     with with_extra("judges"):
@@ -50,7 +50,7 @@ def fid(options: argparse.Namespace, tasks: TaskSet, record: Record) -> None:
 
     network = PictureNetwork(options.model, choose_device(options.device), options.factory)
     columns, header, printed = fid_of_tasks(tasks, network, options.reference)
-    table = tasks.path.with_name(stem_of(tasks.path) + ".fid.csv")
+    table = tasks.scored.with_name(stem_of(tasks.path) + ".fid.csv")
     record.add_table(table, header, columns)
     record.notes = list(printed)
     record.save()

@@ -12,9 +12,11 @@ from pathlib import Path
 from omniinput_hpc.cli.scripts import (
     add_score_options,
     curve_options,
+    in_results,
     new_parser,
     new_record,
     positive_count,
+    run_file,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
@@ -32,7 +34,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
     )
     add_score_options(parser)
     add, its_files = parser.add_argument, "its score files (default: those of --scores)"
-    add("--against", type=Path, metavar="OTHER.h5", help="run of the model to compare with")
+    add("--against", type=run_file, metavar="OTHER.h5", help="run of the model to compare with")
     add("--against-scores", type=Path, nargs="+", metavar="FILE", help=its_files)
     add("--budget", type=positive_count, default=100, help="further scores to place (default: 100)")
     options = parser.parse_args(arguments)
@@ -55,7 +57,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
     for path, result, allocation in zip(paths, results, found, strict=True):
         columns = allocation_columns(result, allocation)
         lines = allocation_lines(path.name, result, allocation, options.budget, columns)
-        target = beside(path, f".next{name}.csv")
+        target = beside(in_results(options, path), f".next{name}.csv")
         record.add_table(target, lines, columns)
         record.add_curve(result.curve, path.stem)
         record.notes += lines

@@ -67,10 +67,10 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     about = curve_tables.describe_curve(curve, found.by, by.fewest)
     about += notes + tables.describe_density(density, source)
     columns = curve_tables.curve_columns(curve)
-    record.add_table(tables.beside(group.path, f".pr{name}.csv"), about, columns)
+    record.add_table(tables.beside(record.run_path, f".pr{name}.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))
     for ending, figure in figures.items():
-        path = tables.beside(group.path, ending.replace(".png", f"{name}.png"))
+        path = tables.beside(record.run_path, ending.replace(".png", f"{name}.png"))
         save(figure, path, caption)
         record.files.append(str(path))
 

@@ -68,7 +68,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
         ]
     words = words_of(options.rule, scores) if options.rule or scores else ["no-scores"]
     name = claim_name(record, ".report.html", ["+".join(names[1:]), *words])
-    target = options.output or beside(options.run[0], f".report{name}.html")
+    target = options.output or beside(record.run_path, f".report{name}.html")
     html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
     write_atomically(target, html)
     record.files.append(str(target))

@@ -41,11 +41,11 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
         caption = caption_of([run], [density])
     found = found.masked() if options.mask else found
 
-    table, picture = (beside(options.run, f".representatives.{end}") for end in ("csv", "png"))
+    table, picture = (beside(record.run_path, f".representatives.{end}") for end in ("csv", "png"))
     columns = columns_of(found, with_values=not options.mask)
     record.add_table(table, [f"representative inputs: {found.how_drawn}", source], columns)
     save(representatives_figure(found, side, label), picture, caption)
-    both = beside(options.run, ".density_with_inputs.png")
+    both = beside(record.run_path, ".density_with_inputs.png")
     save(density_with_inputs_figure(density, found, side, label), both, caption)
     record.files += [str(picture), str(both)]
     record.notes = [source, f"{found.note}; {found.how_drawn}"]

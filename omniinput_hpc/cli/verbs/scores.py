@@ -12,7 +12,7 @@ from omniinput_hpc.annotation.imports import DEFAULT_STARS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
-from omniinput_hpc.cli.scripts import check_output, new_parser, new_record
+from omniinput_hpc.cli.scripts import check_output, new_parser, new_record, results_folder
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.untrusted.tables import WORKBOOKS
 
@@ -30,15 +30,15 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
     stars = "most stars of a rating (default: %(default)s)"
     parser.add_argument("--stars", type=int, default=DEFAULT_STARS, metavar="S", help=stars)
     options = parser.parse_args(arguments)
-    tasks = read_tasks(options.tasks)
+    tasks = read_tasks(options.tasks, results_folder(options))
     run_path = tasks.path.with_name(stem_of(tasks.path) + ".h5")
     record = new_record(program, arguments, options, run_path)
 
     if options.export:
         ending, write = EXPORTS[options.export]
-        paths = options.scores or find_scores(options.tasks)
+        paths = options.scores or find_scores(tasks.scored)
         files = [read_scores(path, tasks) for path in paths]
-        output = options.output or options.tasks.with_name(stem_of(options.tasks) + ending)
+        output = options.output or tasks.scored.with_name(stem_of(options.tasks) + ending)
         check_output(output, [options.tasks, key_path(options.tasks), *paths])
         write_whole(output, write(tasks, files))
         print("\n".join(f"{f.annotator}: {len(f.by_id())} scores" for f in files))

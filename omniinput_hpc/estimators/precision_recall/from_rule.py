@@ -24,7 +24,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
-from omniinput_hpc.plugins import load_function
+from omniinput_hpc.plugins import load_function, own_surroundings
 
 Rule = Callable[[IntArray], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
@@ -51,7 +51,8 @@ def load_rule(name: str, option: str = "--rule") -> Rule:
 def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:
     """Return what a user's function gives; whatever it raises becomes a `UserError`."""
     try:
-        return function(given)
+        with own_surroundings():
+            return function(given)
     except (EstimateError, UserError):
         raise
     except Exception as error:  # a user's own function may raise anything
