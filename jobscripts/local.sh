@@ -21,16 +21,16 @@ fi
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup ""
 
-show_and_run() { printf '+ %s\n' "$*"; "$@" </dev/null; }
+show_and_run() { echo "+ ${*@Q}"; "$@" </dev/null; }
 
 input=$1
 code=0
 show_and_run "${mpirun[@]}" -n "${RANKS:-4}" "$python" -m omniinput_hpc "$@" || code=$?
-[[ $code != 75 ]] || echo "stopped early, all is saved; to resume: bash $0 $*"
+[[ $code != 75 ]] || echo "stopped early, all is saved; to resume: bash ${0@Q} ${*@Q}"
 [[ $code == 0 ]] || exit "$code"
 case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac
 
-mapfile -t analysis < <("$python" - "$@" <<'PYTHON'
+mapfile -d '' -t analysis < <("$python" - "$@" <<'PYTHON'
 import argparse
 from pathlib import Path
 
@@ -43,7 +43,9 @@ parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
 config = given_input.load(args.input, args.set)
 wanted = config.analysis or Analysis()
-print(config.run.output, wanted.rule or "", wanted.side or "", wanted.test_data or "", sep="\n")
+run = Path(config.run.output).absolute() if config.run.output.startswith("-") else config.run.output
+for word in (run, wanted.rule or "", wanted.side or "", wanted.test_data or ""):
+    print(word, end="\0")  # a name may hold line ends
 PYTHON
 )
 run=${analysis[0]} rule=${RULE:-${analysis[1]}} side=${analysis[2]} test_data=${analysis[3]}
@@ -58,9 +60,9 @@ if [[ $rule ]]; then
     show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" "${given[@]}" "${truth[@]}"
 fi
 if [[ $test_data ]]; then
-    show_and_run "$python" "$root/analysis/overlay.py" "$run" --test-sets "$test_data" --output "${run%.h5}.overlay.png"
+    show_and_run "$python" "$root/analysis/overlay.py" "$run" --test-sets "$test_data" --output "${run%.*}.overlay.png"
 fi
 echo "the pictures:"
-for picture in "${run%.h5}".*.png; do
+for picture in "${run%.*}".*.png; do
     [[ ! -f $picture ]] || echo "  $picture"
 done

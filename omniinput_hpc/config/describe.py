@@ -31,6 +31,9 @@ with its key, what was expected, and the nearest known name. An unknown key is a
 - `--set table.key=value` on the command line overrides a key; it may be given several times. The
   value is written as in TOML; what is no TOML value is taken as a text.
 - Keys without a default are required.
+- In paths (`run.output`, `model.path`, `analysis.test_data`) `~`, `~user`, `$NAME` and `${NAME}`
+  are expanded; a variable that is not set, or is empty, is a mistake. The run file stores the
+  expanded path. `model.options` is passed on as it is written.
 - The resolved input is stored in the run file, which can be given in place of the input file.
 - In a resumed run `run.rounds` may be larger, and `run.output`, `threads`, `device`, `writer`,
   `model.path` (the files must be the same) and all of `[analysis]` may change. Nothing else may.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ FULL_WIDTH = 7.2  # inches
 TITLE_LETTER, REMARK_LETTER = 0.067, 0.054  # inches, of a letter of 9 and of 7 points, on average
 TITLE_MARGIN = 0.1  # inches
 LN10 = float(np.log(10.0))
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates other than those that stand for the bytes of a file's name."""
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
 """What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
 LEGEND_MARGIN = 0.12
@@ -260,10 +263,17 @@ def title_of(run: RunData) -> str:
     )
 
 
-def plain_dollars(figure: Figure) -> None:
-    """Show dollar signs of names as they are: only this package's own labels hold formulas."""
+def plain_names(figure: Figure) -> None:
+    """Show names as they are, dollar signs too: only this package's own labels hold formulas.
+
+    What is not UTF-8 in a file's name, or cannot be read in this locale, is shown as such.
+    """
     for text in figure.findobj(Text):
         words = text.get_text()
+        if not words.isascii():
+            words = _NO_BYTE.sub("\N{REPLACEMENT CHARACTER}", words)
+            words = words.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            text.set_text(words)
         if "$" in words and not words.startswith(FORMULAS):
             text.set_parse_math(False)
 
@@ -298,7 +308,7 @@ def write_caption(figure: Figure, caption: Caption) -> None:
 def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
     """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
     write_caption(figure, caption or Caption())
-    plain_dollars(figure)
+    plain_names(figure)
     figure.savefig(path, format="png")
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
 

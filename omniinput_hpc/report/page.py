@@ -88,7 +88,7 @@ def drawing(make: Callable[[], Figure], caption: str, salt: str, converged: bool
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()
         style.write_caption(figure, style.Caption(converged=converged))
-        style.plain_dollars(figure)
+        style.plain_names(figure)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]

@@ -3,6 +3,7 @@
 Also the largest run files: bounded memory.
 """
 
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from run_tools import ROOT, loaded
 from score_files import write_score_files
 from script_tools import is_plain
 
+from omniinput_hpc.cli.scripts import run_script
 from omniinput_hpc.results.record import SCHEMA
 
 NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
@@ -152,6 +154,46 @@ def test_results_go_to_a_folder_of_choice(script, runs, tmp_path, inside):
     (entry,) = json.loads(results.read_text())["analyses"]
     assert "results" not in entry["parameters"]
     assert all((results.parent / file).is_file() for file in entry["files"])
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["diagnose.py", *(pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS if s not in OTHERS)],
+)
+def test_a_terminal_of_ascii_gets_any_name(script, runs, tmp_path, monkeypatch):
+    """LC_ALL=C, PYTHONIOENCODING=ascii: what a terminal lacks is printed as its code."""
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    name = "l\u00e4ufe \u2211 it's $x.h5"
+    shutil.copy(runs / "good.h5", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    words = [name if word == "good.h5" else word for word in without_output(script)]
+    code = run_script(loaded(f"analysis/{script}").main, words)
+    out.flush()
+    err.flush()
+    sys.modules.pop("my_rules", None)
+    assert (code, err.buffer.getvalue()) == (0, b"")
+    printed = out.buffer.getvalue()
+    assert script == "overlay.py" or b"l\\xe4ufe \\u2211 it's $x" in printed
+
+
+def test_scores_of_tasks_go_there_too_and_are_found_there(runs, tmp_path, inside):
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    before, there = {p.name for p in tmp_path.iterdir()}, ["--results", "far"]
+    tasks = "good.tasks.jsonl"
+    code, out, err = inside("judge.py", tasks, "--judge", RULE, *there)
+    assert (code, err) == (0, ""), err
+    scores = "far/good.judge-scores.first_is_zero.jsonl"
+    assert scores in out
+    code, out, err = inside("scores.py", tasks, "--export", "csv", *there)
+    assert (code, err) == (0, "") and "far/good.scores.csv" in out, out
+    assert "first_is_zero" in (tmp_path / "far/good.scores.csv").read_text()
+    words = ["good.h5", "--scores", *SCORES[1:], scores, "--key", "good.tasks.key.jsonl"]
+    assert inside("agreement.py", *words, *there)[::2] == (0, "")
+    assert {p.name for p in tmp_path.iterdir()} - before == {"far"}
 
 
 READ_ONLY = """

@@ -198,3 +198,14 @@ def test_a_backend_that_is_not_there_does_not_matter(tmp_path, backend, module):
     environment = {**os.environ, "MPLBACKEND": backend, "PYTHONPATH": str(Path.cwd())}
     subprocess.run([sys.executable, "-c", draw], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["l\udcc3\udca4ufe", "\udce4", "\ud800$", "l\u00e4ufe \U0001f600"])
+def test_names_of_any_bytes_are_drawn(tmp_path, name):
+    """A file's name need not be UTF-8, and a locale of ASCII reads every umlaut as bytes."""
+    figure = style.blank(3.0, 2.0)
+    figure.add_subplot().set_title(name)
+    style.save(figure, tmp_path / "a.png", style.Caption(name))
+    assert (tmp_path / "a.pdf").is_file()
+    if name.startswith("l\udcc3"):
+        assert figure.get_suptitle() == "l\u00e4ufe"

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.checked import OVERFLOW
 from omniinput_hpc.models.device import free_bytes
 from omniinput_hpc.models.language import gguf_file, hf_checks, hf_folder
 from omniinput_hpc.text import first_line
@@ -74,7 +75,8 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
         _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
     model = to_device(model, device, where)
-    _check_finite(model, f"infinite in {dtype}", where)
+    overflow = OVERFLOW if dtype == "float16" else ""
+    _check_finite(model, f"infinite in {dtype}{overflow}", where)
     _try_out(model, device, where)
     if kind is AutoModelForCausalLM:
         _check_causal(model, where)
