@@ -90,9 +90,9 @@ def _checked(
         if not lines:
             return config
     except ValidationError as error:
-        found = map(_line, error.errors(include_url=False))
         known = tuple(f"{'.'.join(keys)}: " for keys in wrong)
-        lines += [line for line in found if not line.startswith(known)]
+        others = map(_line, error.errors(include_url=False))
+        lines += [line for line in others if not line.startswith(known)]
     n = len(lines)
     count = "1 mistake" if n == 1 else f"{n} mistakes"
     shown = [f"  {line}" for line in lines[:MAX_LINES]]

@@ -46,7 +46,7 @@ def build(options: PythonModel, device: str) -> Any:
     where = f"{KEY} {options.factory}"
     sizes = {}
     for attribute, least in (("n_values", 2), ("n_sites", 1)):
-        value = getattr(model, attribute, None)
+        value: Any = getattr(model, attribute, None)
         try:
             sizes[attribute] = least - 1 if isinstance(value, bool) else operator.index(value)
         except TypeError:

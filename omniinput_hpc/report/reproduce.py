@@ -252,7 +252,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     if args.data is not None and not Path(args.data).is_dir():
         raise UserError(f"--data {args.data}: no such folder")
     target, folder = targets[args.name], args.runs / args.name
-    words = {"python": sys.executable, "mpirun": os.environ.get("OMNIINPUT_MPIRUN", "mpirun -n 2")}
+    words = {
+        "python": shlex.quote(sys.executable),
+        "mpirun": os.environ.get("OMNIINPUT_MPIRUN", "mpirun -n 2"),
+    }
     data = None if args.data is None else shlex.quote(args.data)
     code = make(target, folder, words, data)
     with (args.plan / "published.toml").open("rb") as file:
