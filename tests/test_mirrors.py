@@ -63,7 +63,7 @@ TESTED_ELSEWHERE = {
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {
-        "cli/test_run.py": ["custom", "protocol", "table"],
+        "cli/test_run.py": ["protocol", "table"],
         "models/language/test_fits.py": ["device"],
         "annotation/test_display.py": ["display"],
         "test_enumerate.py": ["batches"],
