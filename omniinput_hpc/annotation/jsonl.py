@@ -109,6 +109,9 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     places = [(f"{path}, line {n}", line) for n, line in lines if line.strip()]
     if not places:
         raise UserError(f"{path} is empty: it is no {what}")
+    where, first = places[0]
+    if not first.lstrip().startswith("{"):
+        raise UserError(f"{where}: expected an object {{...}} in each line (JSON lines, a {what})")
     return [(where, parse_object(line.encode(), where)) for where, line in places]
 
 

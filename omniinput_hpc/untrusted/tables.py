@@ -170,8 +170,10 @@ def read_table(
     reach = max(i for i, name in enumerate(names) if name in read) + 1
     rows = []
     for line, cells in sheet.rows[1:]:
-        if len(cells) < reach or any(cell.strip() for cell in cells[len(names) :]):
-            raise UserError(f"{path}, line {line}: cut short, or not as long as the first")
+        more = any(cell.strip() for cell in cells[len(names) :])
+        if more or len(cells) < reach:
+            hint = "; is a comma in a cell without quotation marks, as in 0,5?" if more else ""
+            raise UserError(f"{path}, line {line}: cut short, or not as long as the first{hint}")
         rows.append((line, (cells + [""] * len(names))[: len(names)]))
     return Table(path, sheet.separator, names, rows, sheet.comments, sheet.n_empty)
 

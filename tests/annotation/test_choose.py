@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -197,6 +198,31 @@ def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
     changes = sum(a != b for a, b in itertools.pairwise(order))
     assert changes > len(order) / 3  # bins are mixed, and ids do not follow the order
     assert [t.id for t in tasks.tasks] != sorted(t.id for t in tasks.tasks)
+
+
+def test_no_id_is_a_number_to_a_spreadsheet():
+    """All digits become 1.2E+15, and 12e34 does, too; without the rule there are such."""
+
+    def numbers(ids):
+        return [id_ for id_ in ids if re.fullmatch("[0-9]+(e[0-9]+)?", id_)]
+
+    rng = np.random.default_rng(1)
+    assert not numbers(task_set._new_id(rng) for _ in range(5000))
+    rng = np.random.default_rng(1)
+    assert numbers(rng.bytes(8).hex() for _ in range(5000))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_gold_items_that_another_program_saved(tmp_path, encoding):
+    path = tmp_path / "gold.jsonl"
+    lines = [{"text": "Gr\u00fc\u00dfe", "score": 1.0}, {"text": "x", "score": 0}]
+    text = "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    path.write_bytes(text.encode(encoding))
+    found = task_set.read_gold(path, "text")
+    assert found == [task_set.GoldItem("Gr\u00fc\u00dfe", 1.0), task_set.GoldItem("x", 0.0)]
+    path.write_text("text,score\nx,1\n")
+    with pytest.raises(UserError, match=r"line 1: expected an object \{...\} in each line"):
+        task_set.read_gold(path, "text")
 
 
 def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, density):

@@ -88,6 +88,14 @@ def test_who_scored_nothing_of_this_model_is_left_out_and_named(tmp_path):
         join_scores("m", paths[1:])
 
 
+def test_names_that_differ_in_case_only_are_noted(tmp_path):
+    write_set(tmp_path, "r", [drawn("a", 0, 0), drawn("b", 1, 1)])
+    paths = [write_scores(tmp_path, "r", name, {"a": 1.0, "b": 0.0}) for name in ("gus", "Gus")]
+    joined = join_scores("m", paths)
+    assert joined.scored.annotators == ["Gus", "gus"]
+    assert joined.notes == ["Gus and gus differ in case only, and count as two annotators"]
+
+
 def test_an_annotator_outside_the_curves_bins_stops_nobody():
     scored = scored_inputs(np.random.default_rng(1), per_bin=40, annotators=3, bias=0.1)
     scored.score_ai[1, scored.bin_i > 0] = np.nan

@@ -384,7 +384,12 @@ def test_the_progress_of_all_has_a_token_of_its_own(folder):
             assert running.call("GET", other, headers=stolen)[0] == 403
 
 
-def test_a_question_and_labels_are_shown_and_change_the_version(folder):
+def test_a_question_and_labels_are_shown_and_change_the_version(folder, tmp_path):
+    file = tmp_path / "guideline.md"
+    file.write_text("# Gr\u00fc\u00dfe\n\ntwo\n", encoding="utf-8")
+    saved = tmp_path / "saved.md"
+    saved.write_bytes("# Gr\u00fc\u00dfe\r\n\r\ntwo\r\n".encode("utf-16"))
+    assert read_guideline(saved, "text") == read_guideline(file, "text")
     plain = read_guideline(None, "text")
     asked = read_guideline(None, "text", "Is it {guideline} <b>English</b>?", ("no", 'y"es'))
     assert asked.version != plain.version and asked.html == plain.html

@@ -84,7 +84,7 @@ def test_what_is_certain_is_read(tmp_path):
         ("id,Score,score\n", "has several columns score; leave one"),
         ("id,score\na\n", "line 2: cut short, or not as long as the first"),
         ("id,note,score\na,x\n", "line 2: cut short"),
-        ("id,score\na,1,b\n", "line 2: cut short, or not as long"),
+        ("id,score\na,0,5\n", "line 2: cut short, or not as long as the first; is a comma in a"),
         ('id,score\na,1\n"b,1\n', "line 3: cannot be read as CSV"),
         (b"PK\x03\x04", "is a workbook"),
     ],
