@@ -61,7 +61,8 @@ def rotated(name, value):
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(value.shape))
 
 
-def save_gguf(architecture, path, packed=gguf.GGMLQuantizationType.Q8_0, pre="smollm", seed=3):
+def save_gguf(architecture, path, packed=gguf.GGMLQuantizationType.Q8_0, pre="smollm", seed=3,
+              more=()):  # fmt: skip
     """Write a GGUF file; return a model of transformers with the file's dequantized weights."""
     model = random_model(architecture, seed)
     writer = gguf.GGUFWriter(path, architecture)
@@ -86,6 +87,8 @@ def save_gguf(architecture, path, packed=gguf.GGMLQuantizationType.Q8_0, pre="sm
         stored = rotated(theirs, value) if architecture == "llama" else value
         writer.add_tensor(theirs, quantize(stored, kind), raw_dtype=kind)
         weights.copy_(torch.from_numpy(dequantize(quantize(value, kind), kind)))
+    for name, value in more:
+        writer.add_tensor(name, value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.trial import longest_within
 
 TEXT_FIELD = "{text}"
 MIN_ANSWER_MASS = 0.1
@@ -61,7 +61,7 @@ class LanguageModelJudge(Judge):
                 problem = "give two or more with different first tokens"
                 raise UserError(f"--answers {answers}: {problem}")
             self._lm = load(AutoModelForCausalLM, folder, dtype, device)
-        self._device, self._longest = device, positions_of(folder)
+        self._device = device
         prompt = "|".join([template, *answers])
         digest = hashlib.sha256(prompt.encode()).hexdigest()[:12]
         self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
@@ -71,7 +71,7 @@ class LanguageModelJudge(Judge):
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the expected answer of each text, from 0 to 1."""
         rows = [self._head + plain_tokens(self._tokenizer, task) + self._tail for task in tasks]
-        check_length(rows, tasks, self._longest)
+        check_length(rows, tasks, self._lm)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
         last = mask.sum(dim=1) - 1
@@ -115,7 +115,7 @@ class TextClassifierJudge(Judge):
             self._tokenizer = tokenizer.require(words, folder, "--judge sequence-classifier")
             self._first, self._last = hf_folder.fixed_ids(folder, self._tokenizer)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
-        self._label, self._device, self._longest = label, device, positions_of(folder)
+        self._label, self._device = label, device
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
         class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
 
@@ -123,17 +123,10 @@ class TextClassifierJudge(Judge):
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each text."""
         rows = [[self._first, *plain_tokens(self._tokenizer, task), self._last] for task in tasks]
-        check_length(rows, tasks, self._longest)
+        check_length(rows, tasks, self._lm, (self._first, self._last))
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
         return list(class_probability(logits, self._label, "").tolist())
-
-
-def positions_of(folder: Path) -> int | None:
-    """Return how many tokens a model can read, None where it does not say."""
-    config = hf_folder.read_config(folder)
-    longest = config.get("n_positions", config.get("max_position_embeddings"))
-    return longest if isinstance(longest, int) else None
 
 
 def _head_tokens(vocabulary: tokenizer.Vocabulary, head: str) -> list[int]:
@@ -154,10 +147,13 @@ def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task) -> list[int]:
         vocabulary.tokenizer.encode_special_tokens = False
 
 
-def check_length(rows: list[list[int]], tasks: Sequence[Task], longest: int | None) -> None:
+def check_length(
+    rows: list[list[int]], tasks: Sequence[Task], lm: Any, ends: Sequence[int] = ()
+) -> None:
     """Raise a UserError where a text is longer than the model can read."""
+    longest = longest_within(lm, max(map(len, rows)), ends)
     for row, task in zip(rows, tasks, strict=True):
-        if longest is not None and len(row) > longest:
+        if len(row) > longest:
             raise UserError(
                 f"task {task.id}: {len(row)} tokens with the prompt, and the model reads "
                 f"{longest}; choose another judge or a shorter template"

@@ -23,6 +23,7 @@ from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
+from omniinput_hpc.models.language.trial import check_length
 from omniinput_hpc.models.protocol import Draws
 
 Rest = tuple[torch.Tensor, torch.Tensor]
@@ -49,6 +50,7 @@ class CausalLanguageModel:
         words = tokenizer.read(folder)
         tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
         before = hf_folder.prefix_ids(options, folder, n_vocab, words)
+        check_length(self.lm, options.length, str(folder), n_before=len(before))
         self.token_ids = torch.from_numpy(tokens).to(device)
         self.n_sites, self.n_values = options.length, len(tokens)
         self.predicted_from = 0 if before else 1

@@ -31,6 +31,16 @@ _SIZES = {
 }
 """GGUF's names (behind the architecture's) of what config.json says in a folder."""
 _EMBEDDING = "token_embd.weight"
+_TENSORS = re.compile(
+    r"(token_embd|output_norm|output|blk\.[0-9]+\.(attn_(norm|q|k|v|output)|ffn_(norm|gate|up|down)))"
+    r"\.weight"
+)
+_MORE_TENSORS = {
+    "llama": re.compile("$^"),
+    "qwen2": re.compile(r"blk\.[0-9]+\.attn_[qkv]\.bias"),
+    "qwen3": re.compile(r"blk\.[0-9]+\.attn_[qk]_norm\.weight"),
+}
+"""Names of the tensors that transformers reads: of all architectures, and of each."""
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _CONTROL, _USER_DEFINED = 3, 4
 """Kinds of tokens, as GGUF numbers them: special ones, and further ones that a text may hold."""
@@ -86,6 +96,12 @@ def read_config(path: Path) -> dict[str, Any]:
             config[key] = value
     if _EMBEDDING not in header.tensors:
         raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
+    for name in sorted(header.tensors):
+        if not (_TENSORS.fullmatch(name) or _MORE_TENSORS[architecture].fullmatch(name)):
+            raise UserError(  # transformers would leave it out without a word
+                f"{path}: the tensor {name} is not one that transformers reads of a "
+                f"{architecture}, so that z would be another's; take a folder with safetensors"
+            )
     config["vocab_size"] = header.tensors[_EMBEDDING].shape[0]
     n_blocks = max(
         (int(name[1]) + 1 for name in map(_BLOCK.match, header.tensors) if name), default=0

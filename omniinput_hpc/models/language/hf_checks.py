@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import irregular, read_bytes
 from omniinput_hpc.untrusted.parsing import leaves, parse_json
 from omniinput_hpc.untrusted.safetensors_header import Tensor, read_header
@@ -24,8 +25,11 @@ MAX_SETTINGS_BYTES = 1 << 24
 MAX_VOCABULARY = 1 << 24
 MAX_LAYERS = 2000
 """The deepest language models have some 130; each layer is built as Python objects."""
+MAX_LAYERS_PER_TENSOR = 10
 MAX_COUNT = 1 << 20
 MAX_NUMBER = 2**31 - 1
+MAX_REAL = 2**53
+"""Of keys that are real numbers, whole or not: a base of rotations counts nothing."""
 MAX_SURPLUS = 2
 """A model may have so many times the numbers that its files hold (tied weights are stored once)."""
 MAX_SURPLUS_QUANTIZED = 16
@@ -33,32 +37,27 @@ MAX_SURPLUS_QUANTIZED = 16
 MAX_BUFFERS = 1 << 28
 """Numbers of tables that are made and not read (a causal mask), where the weights are fewer."""
 
+_REALS = re.compile(r"theta$|(^|_)base$")
 _LAYERS = re.compile(r"layer|block|depth|types|loop|group")
 _SIZES = re.compile(r"size|dim|token|window|norm|chunk|stride|length|position|theta|factor")
 _COUNTS = re.compile(r"^(num|n)_|expert|label")
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _ELSEWHERE = {
     "configuration_files": "other files of settings, which are not read",
     "transformers_weights": "a file of weights, which is not read",
 }
 """Keys of config.json that would make transformers read files that are not checked here."""
-_POSITIVE = (
-    "n_layer", "n_layers", "n_embd", "n_head", "n_heads", "n_positions", "num_hidden_layers",
-    "hidden_size", "num_attention_heads", "max_position_embeddings",
-)  # fmt: skip
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "id2label": ((dict, type(None)), "a table"),
-    "quantization_config": ((dict, type(None)), "a table"),
-    "rope_scaling": ((dict, type(None)), "a table"),
-    "activation_function": ((str,), "a name"),
-    "hidden_act": ((str,), "a name"),
-    "attn_implementation": ((str, dict, type(None)), "a name"),
-    "dtype": ((str, dict, type(None)), "a name"),
-    "n_inner": ((int, type(None)), "a whole number"),
-}
-_FRACTIONS = re.compile(r"(^|_)p?drop(out)?$|_eps(ilon)?$")
+_NESTED = ("decoder", "generator", "text_config")
+"""Where the settings of a model's text may be nested, as transformers' `get_text_config` does."""
 _METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
 """What a key would take the place of, in transformers' object of these settings."""
+MERGE_FIRST = "it is not read: merge it into the model (merge_and_unload) and save that"
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_ADAPTERS = re.compile(r"(^|[._])(lora_[A-Za-z]\w*|base_layer|modules_to_save|ia3_l)(\.|$)")
+"""Names of an adapter's tensors, beside those of the model under it (`base_layer`)."""
+_PACKED = re.compile(r"F8_.*|F6_.*|F4|I8|U8")
+"""Types of numbers that are codes of weights, which only a scheme turns into weights."""
+_MASK = re.compile(r"\.(bias|masked_bias|causal_mask|mask)$")
+_WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"shard-[0-9]{5}-model-.*\.safetensors")
 
@@ -95,11 +94,9 @@ def check_files(folder: Path) -> None:
             raise UserError(f"{entry} cannot be read: it is {what}, not a regular file")
         if _SHARD.fullmatch(entry.name):
             raise UserError(f"{entry}: distributed checkpoints are not read; save the model whole")
-    if os.path.exists(folder / "adapter_config.json"):
-        raise UserError(
-            f"model.path = {folder}: it holds an adapter (adapter_config.json), which is not read; "
-            "merge it into the model (merge_and_unload) and save that"
-        )
+    for name in _ADAPTER_FILES:
+        if os.path.exists(folder / name):
+            raise UserError(f"model.path = {folder}: it holds an adapter ({name}); {MERGE_FIRST}")
     if os.path.exists(folder / "generation_config.json"):
         read_settings(folder, "generation_config.json")
     if os.path.exists(folder / _INDEX):
@@ -124,14 +121,9 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,60}", model_type):
         raise UserError(f"{file} has no usable model_type")
-    for key, value in config.items():
-        wrong = _wrong_type(key, value)
-        if wrong:
-            shown = repr(value)
-            raise UserError(f"{file}: {key} = {shown[:60]} is not usable; it must be {wrong}")
-    n_embd, n_head = config.get("n_embd", 1), config.get("n_head", 1)
-    if n_embd % n_head:
-        raise UserError(f"{file}: n_embd = {n_embd} is no multiple of n_head = {n_head}")
+    for key in config:
+        if key.startswith("__") or key in _METHODS:
+            raise UserError(f"{file}: {key} is not a setting; remove it")
     for key, value in leaves(config):
         if "implementation" in key and isinstance(value, str) and "/" in value:
             raise UserError(f"{file}: {key} names code of a hub, which is never run; remove it")
@@ -141,11 +133,46 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
 
 
 def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:
-    """Return vocab_size of config.json; a `UserError` where it is no usable number."""
-    size = config.get("vocab_size")
+    """Return how many tokens a model knows.
+
+    config.json says it in the settings of the text, which may be nested; where it leaves it out,
+    transformers' configuration object is asked, whose import takes seconds. A `UserError` says that
+    it is not a usable number, or that there is none.
+    """
+    text = _text_settings(config)
+    size = text["vocab_size"] if "vocab_size" in text else _asked(file, "vocab_size")
+    if size is None:
+        raise UserError(
+            f"{file}: a model of type {config.get('model_type')} has no fixed vocabulary (no "
+            "vocab_size), so that its inputs cannot be counted"
+        )
     if type(size) is not int or not 2 <= size <= MAX_VOCABULARY:
         raise UserError(f"{file} has no usable vocab_size")
     return size
+
+
+def quantization(config: Mapping[str, Any]) -> Any:
+    """Return what config.json says of a scheme of quantized weights, None without one."""
+    own = config.get("quantization_config")
+    return _text_settings(config).get("quantization_config") if own is None else own
+
+
+def _text_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    nested = [config[name] for name in _NESTED if isinstance(config.get(name), dict)]
+    return nested[0] if nested else config
+
+
+def _asked(file: Path, name: str) -> Any:
+    """Return a setting of the text from transformers' configuration object, None without it."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            file.parent, local_files_only=True, trust_remote_code=False
+        )
+        return getattr(config.get_text_config(decoder=True), name, None)
+    except Exception as error:  # a config.json may make transformers' classes raise anything
+        raise UserError(f"{file} cannot be read by transformers: {first_line(error)}") from None
 
 
 def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
@@ -157,25 +184,79 @@ def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
     return n_classes
 
 
-def read_tensors(weights: list[Path]) -> dict[str, Tensor]:
-    """Return all tensors of a folder's safetensors files; a `UserError` names a broken one."""
-    return {name: tensor for file in weights for name, tensor in read_header(file).items()}
+def files_read(folder: Path, weights: list[Path]) -> list[Path]:
+    """Return those of a folder's safetensors files that transformers reads.
 
-
-def check_sizes(config: Mapping[str, Any], tensors: Tensors, file: Path) -> None:
-    """Raise a `UserError` where config.json speaks of more than the weight files hold."""
-    largest = max((size for t in tensors.values() for size in t.shape), default=0)
-    vocabulary = config.get("vocab_size")
-    if type(vocabulary) is int and vocabulary > largest:
-        raise UserError(
-            f"{file}: vocab_size is {vocabulary:,}, and no tensor of the weights has as many rows"
-        )
-    for key in _DEPTHS:
-        depth = config.get(key)
-        if type(depth) is int and depth > len(tensors):
+    They are model.safetensors, else those that the index names, which must be there. A `UserError`
+    says that the index names other files than model.safetensors, which would be left out.
+    """
+    whole, index = folder / _WHOLE, folder / _INDEX
+    named: set[str] = set()
+    if os.path.exists(index):
+        named = set(read_settings(folder, _INDEX)["weight_map"].values())
+    if whole in weights:
+        if named - {_WHOLE}:
             raise UserError(
-                f"{file}: {key} is {depth:,}, and the weights hold {len(tensors):,} tensors"
+                f"model.path = {folder}: it holds {_WHOLE}, and {_INDEX} names other files "
+                f"({min(named - {_WHOLE})}); keep one of the two models there"
             )
+        return [whole]
+    missing = sorted(named - {file.name for file in weights})
+    if missing:
+        raise UserError(f"{index} names {missing[0]}, which is not in the folder; is it complete?")
+    return [file for file in weights if file.name in named] or weights
+
+
+def read_tensors(weights: list[Path]) -> dict[str, Tensor]:
+    """Return all tensors of a folder's safetensors files.
+
+    A `UserError` names a file that is broken, or a tensor that two of them hold.
+    """
+    found: dict[str, Tensor] = {}
+    for file in weights:
+        tensors = read_header(file)
+        twice = sorted(found.keys() & tensors.keys())
+        if twice:
+            raise UserError(f"{file}: another file of the folder holds {twice[0]} as well")
+        found |= tensors
+    return found
+
+
+def check_tensors(tensors: Tensors, quantized: bool, folder: Path) -> None:
+    """Raise a `UserError` that names a tensor of an adapter, or one of codes without a scheme.
+
+    `quantized` says whether config.json describes a scheme (``quantization_config``).
+    """
+    for name, tensor in sorted(tensors.items()):
+        if _ADAPTERS.search(name):
+            raise UserError(
+                f"model.path = {folder}: {name} is part of an adapter (such as LoRA); {MERGE_FIRST}"
+            )
+        if _PACKED.fullmatch(tensor.dtype) and not quantized and not _MASK.search(name):
+            raise UserError(
+                f"model.path = {folder}: {name} is stored as {tensor.dtype}, and config.json has "
+                "no quantization_config that says what numbers these are; save the weights as "
+                "float32, bfloat16 or float16"
+            )
+        scales = (f"{name}_scale", f"{name}_scale_inv")
+        is_scaled = tensor.dtype.startswith("F8_") and len(tensor.shape) > 1
+        if is_scaled and not any(scale in tensors for scale in scales):
+            raise UserError(
+                f"model.path = {folder}: {name} is stored as {tensor.dtype}, and no tensor holds "
+                f"its scale ({' or '.join(scales)})"
+            )
+
+
+def check_depth(depth: Any, tensors: Tensors, folder: Path) -> None:
+    """Raise a `UserError` if a model has far more layers than its files have tensors.
+
+    Layers may share their weights (ALBERT); each is built as Python objects all the same.
+    """
+    if type(depth) is int and depth > MAX_LAYERS_PER_TENSOR * len(tensors):
+        raise UserError(
+            f"model.path = {folder}: config.json describes {depth:,} layers, and the weights hold "
+            f"{len(tensors):,} tensors; are they of this model?"
+        )
 
 
 def check_numbers(
@@ -186,7 +267,7 @@ def check_numbers(
     `n_model` are those of its weights, `n_buffers` those of its other tables.
     """
     held = sum(tensor.n_numbers for tensor in tensors.values())
-    surplus = MAX_SURPLUS_QUANTIZED if config.get("quantization_config") else MAX_SURPLUS
+    surplus = MAX_SURPLUS_QUANTIZED if quantization(config) is not None else MAX_SURPLUS
     if n_model > surplus * held:
         raise UserError(
             f"model.path = {folder}: config.json describes a model of {n_model:,} weights, and the "
@@ -199,27 +280,11 @@ def check_numbers(
         )
 
 
-def _wrong_type(key: str, value: Any) -> str | None:
-    """Return what a key must be that transformers would fail on, seconds later; else None.
-
-    Keys that differ between models are left to transformers.
-    """
-    if key.startswith("__") or key in _METHODS:
-        return "removed, it is no setting"
-    if key in _POSITIVE and (type(value) is not int or value < 1):
-        return "a whole number of at least 1"
-    if _FRACTIONS.search(key) and (
-        value is not None
-        and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1)
-    ):
-        return "a number from 0 to 1"
-    kinds, words = _TYPES.get(key, ((object,), ""))
-    return None if isinstance(value, kinds) else words
-
-
 def _limit(key: str) -> int:
     """Return how large a whole number of config.json may be, by its key ("text_config.n_layer")."""
     name = key.rpartition(".")[2].lower()
+    if _REALS.search(name):
+        return MAX_REAL
     if _SIZES.search(name):
         return MAX_NUMBER
     if _LAYERS.search(name):

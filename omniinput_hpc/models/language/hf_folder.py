@@ -61,23 +61,13 @@ def preflight(options: CausalLm | SequenceClassifier, hashed: bool = True) -> di
     n_values = hf_checks.vocabulary_size(config, settings)
     words = tokenizer.read(folder)
     check_vocabulary(words, folder, n_values)
-    n_before = 0
     if isinstance(options, CausalLm):
-        n_before = len(prefix_ids(options, folder, n_values, words))
+        prefix_ids(options, folder, n_values, words)
         n_values = len(site_tokens(options, folder, n_values, words))
         n_sites = options.length
     else:
         fixed_ids(folder, words)
         n_sites = options.length - 2
-        n_classes = hf_checks.number_of_classes(config, settings)
-        check_class(options, n_classes, folder)
-    positions = config.get("n_positions", config.get("max_position_embeddings"))
-    if isinstance(positions, int) and n_before + options.length > positions:
-        prefix = f" with its prefix of {n_before} tokens" if n_before else ""
-        raise UserError(
-            f"model.length = {options.length}{prefix} is beyond the {positions} positions of "
-            f"{folder}"
-        )
     files = [settings, *(w for w in weights if w != settings)]
     return {
         "fingerprint": fingerprint(files) if hashed else None,
@@ -158,8 +148,8 @@ def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[P
         hf_checks.check_files(folder)
         config = read_config(folder)
         weights = weight_files(folder, path)
-        tensors = hf_checks.read_tensors(weights)
-    hf_checks.check_sizes(config, tensors, settings_file(folder))
+        tensors = hf_checks.read_tensors(hf_checks.files_read(folder, weights))
+        hf_checks.check_tensors(tensors, hf_checks.quantization(config) is not None, folder)
     return config, tensors, weights
 
 

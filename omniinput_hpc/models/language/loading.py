@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import math
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,52 +16,45 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
+import transformers
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.quantizers import AutoQuantizationConfig
 from transformers.utils import logging as hf_logging
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.checked import OVERFLOW
 from omniinput_hpc.models.device import free_bytes
-from omniinput_hpc.models.language import gguf_file, hf_checks, hf_folder
-from omniinput_hpc.text import first_line
+from omniinput_hpc.models.language import accounting, gguf_file, hf_checks, hf_folder, trial
+from omniinput_hpc.models.language.trial import reason_of
 
-_LAYER = re.compile(r"(?:^|\.)(?:h|layers?|blocks?)\.([0-9]{1,9})\.")
+log = logging.getLogger("omniinput_hpc")
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     """Return a model of one of transformers' Auto classes, in evaluation mode and frozen.
 
-    A `UserError` says that it cannot be loaded, lacks weights, has weights that are not finite in
-    dtype ("float32", "bfloat16", "float16"), or does not fit on the device.
+    A `UserError` says that it cannot be loaded, lacks weights, leaves weights out (see
+    `accounting`), has weights that are not finite in dtype ("float32", "bfloat16", "float16"), or
+    does not fit on the device. What transformers reports is logged.
     """
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     where = f"model.path = {folder}"
-    settings, tensors, _ = hf_folder.check(folder)
-    place = folder
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    if gguf_file.is_gguf(folder):
-        place, options["gguf_file"] = folder.parent, folder.name
-    options |= _placement(device)
+    settings, tensors, weights = hf_folder.check(folder)
     try:
-        config = AutoConfig.from_pretrained(place, **options)
-        _check_size(kind, config, tensors, settings, folder)
-        # a GGUF file's bars of progress, which cannot be turned off
-        with contextlib.redirect_stderr(io.StringIO()):
-            model, report = kind.from_pretrained(
-                place,
-                config=config,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-                output_loading_info=True,
-                **options,
-            )
+        with _passed_on():
+            model, report, ties = _from_files(kind, folder, (settings, tensors), dtype, device)
     except UserError:
         raise
     except torch.OutOfMemoryError:
         raise _too_large(_bytes_of(tensors, dtype), device, where) from None
     except Exception as error:  # a config.json may make transformers' classes raise anything
-        raise UserError(f"{where}: cannot be loaded: {_reason(error)}") from None
+        raise UserError(f"{where}: cannot be loaded: {reason_of(error)}") from None
+    _check_plain(model, where)
+    left_out = accounting.account(
+        model, report["unexpected_keys"], tensors, lambda name: _read(folder, name), where
+    )
     # transformers would make up what is missing, at random.
     for fault in ("missing_keys", "mismatched_keys"):
         if report[fault]:
@@ -70,36 +63,167 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
                 f"{where}: the weights do not make up a {type(model).__name__} "
                 f"({fault.replace('_', ' ')}: {names})"
             )
-    _check_depth(report["unexpected_keys"], model, where)
+    accounting.check_ties(model, ties, where)
+    _report(f"{where}: {line}" for line in [*_not_read(folder, weights), *left_out])
     if gguf_file.is_gguf(folder):
         _forget_packing(model, settings, where)
     model.eval().requires_grad_(False)
     model = to_device(model, device, where)
     overflow = OVERFLOW if dtype == "float16" else ""
     _check_finite(model, f"infinite in {dtype}{overflow}", where)
-    _try_out(model, device, where)
+    _check_tables(model, kind, where)
     if kind is AutoModelForCausalLM:
-        _check_causal(model, where)
+        trial.check_length(model, 2, where)
+        trial.check_causal(model, where)
     return model
 
 
-def _check_depth(left_out: Iterable[str], model: Any, where: str) -> None:
-    """Raise a `UserError` where weights were left out that go on the model's layers.
+def _from_files(
+    kind: Any,
+    folder: Path,
+    checked: tuple[Mapping[str, Any], hf_checks.Tensors],
+    dtype: str,
+    device: str,
+) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    """Return a model as transformers loads it, its report, and the names of tied weights.
 
-    Those of other parts (an image encoder) may be left out: its own first layer has none alike.
+    `checked` are the folder's settings and tensors.
     """
-    depth = getattr(model.config, "num_hidden_layers", math.inf)
-    own = model.state_dict().keys()
-    prefixes = ("", f"{model.base_model_prefix}.")
-    for name in sorted(left_out):  # ranks say the same
-        for found in _LAYER.finditer(name):
-            first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
-            alike = any(f"{prefix}{first}" in own for prefix in prefixes)
-            if alike and int(found[1]) >= depth:
-                raise UserError(
-                    f"{where}: config.json describes {depth} layer(s), and the weights hold "
-                    f"more ({name}); are they of this model?"
-                )
+    place = folder
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    more: dict[str, Any] = {}
+    if gguf_file.is_gguf(folder):
+        place, options["gguf_file"] = folder.parent, folder.name
+        if hasattr(transformers, "GgufConfig"):  # newer ones may keep weights packed otherwise
+            unpacked = transformers.GgufConfig(gguf_file=folder.name, dequantize=True)
+            more["quantization_config"] = unpacked
+    options |= _placement(device)
+    config = AutoConfig.from_pretrained(place, **options)
+    _ask_for_plain_weights(config, f"model.path = {folder}")
+    settings, tensors = checked
+    ties = _check_size(kind, config, tensors, settings, folder)
+    # a GGUF file's bars of progress, which cannot be turned off
+    with contextlib.redirect_stderr(io.StringIO()):
+        model, report = kind.from_pretrained(
+            place,
+            config=config,
+            use_safetensors=True,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+            **options,
+            **more,
+        )
+    return model, report, ties
+
+
+@contextlib.contextmanager
+def _passed_on() -> Iterator[None]:
+    """Pass on what transformers warns of while it loads a model."""
+    hf_logging.disable_progress_bar()
+    logger, said = logging.getLogger("transformers"), _Collected()
+    level, propagate, handlers = logger.level, logger.propagate, logger.handlers
+    logger.handlers, logger.propagate = [said], False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+        _report(f"transformers: {text}" for text in dict.fromkeys(said.texts))
+
+
+def _report(lines: Iterable[str]) -> None:
+    """Show lines to the user, once.
+
+    In a run that is the level of information, which ranks other than 0 do not show; a command
+    without a log shows warnings.
+    """
+    level = logging.INFO if log.handlers else logging.WARNING
+    for line in lines:
+        log.log(level, "%s", line)
+
+
+def _not_read(folder: Path, weights: list[Path]) -> list[str]:
+    """Return a line if a folder holds weights that transformers does not read."""
+    if gguf_file.is_gguf(folder):
+        return []
+    others = [file.name for file in weights if file not in hf_checks.files_read(folder, weights)]
+    return [f"not read beside the model: {', '.join(others[:4])}"] if others else []
+
+
+class _Collected(logging.Handler):
+    """Keeps the texts of what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record's text, without colours."""
+        self.texts.append(_COLOURS.sub("", record.getMessage()).strip())
+
+
+def _read(folder: Path, name: str) -> torch.Tensor:
+    """Return one tensor of a folder's files."""
+    for file in hf_checks.files_read(folder, hf_folder.weight_files(folder)):
+        with safe_open(str(file), "pt") as opened:
+            if name in opened.keys():  # noqa: SIM118  # it is not a mapping
+                tensor: torch.Tensor = opened.get_tensor(name)
+                return tensor
+    raise AssertionError(f"{name} is in none of the files of {folder}")
+
+
+def _ask_for_plain_weights(config: Any, where: str) -> None:
+    """Let transformers turn quantized weights into plain ones while it reads them.
+
+    A `UserError` says that it cannot for this scheme: gradients and the bits of z are those of
+    plain weights.
+    """
+    text = config.get_text_config(decoder=True)
+    owner = config if getattr(config, "quantization_config", None) is not None else text
+    found = getattr(owner, "quantization_config", None)
+    if found is None:
+        return
+    scheme, why = None, "transformers cannot turn them into plain weights as it reads them"
+    try:
+        scheme = AutoQuantizationConfig.from_dict(dict(found))
+    except Exception as error:  # what it raises depends on the scheme and on the packages here
+        why = reason_of(error)
+    if not hasattr(scheme, "dequantize"):
+        method = found.get("quant_method") if isinstance(found, dict) else found
+        raise UserError(
+            f"{where}: config.json says that its weights are quantized ({str(method)[:40]!r}), "
+            f"which is not read ({why}); save them as float32, bfloat16 or float16"
+        )
+    owner.quantization_config = {**found, "dequantize": True}
+
+
+def _check_plain(model: Any, where: str) -> None:
+    """Raise a `UserError` if a model has weights that are codes, not real numbers."""
+    quantizer = getattr(model, "hf_quantizer", None)
+    packed = quantizer is not None and not quantizer.quantization_config.dequantize
+    for name, weights in model.named_parameters():
+        if packed or not weights.is_floating_point() or weights.element_size() < 2:
+            raise UserError(
+                f"{where}: {name} stays quantized ({str(weights.dtype).removeprefix('torch.')}), "
+                "which is not read; save the weights as float32, bfloat16 or float16"
+            )
+
+
+def _check_tables(model: Any, kind: Any, where: str) -> None:
+    """Raise a `UserError` if a model has no row of weights for each token of a vocabulary."""
+    what, find = "reads", model.get_input_embeddings
+    if kind is AutoModelForCausalLM:
+        what, find = "predicts", model.get_output_embeddings
+    try:
+        axes = find().weight.dim()
+    except (AttributeError, NotImplementedError):
+        axes = 0
+    if axes != 2:
+        raise UserError(
+            f"{where}: a {type(model).__name__} {what} no tokens of a fixed vocabulary (it has no "
+            "table with a row for each), so that its inputs cannot be counted"
+        )
 
 
 def _placement(device: str) -> dict[str, Any]:
@@ -137,53 +261,20 @@ def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None
 
 def _check_size(
     kind: Any, config: Any, tensors: hf_checks.Tensors, settings: Mapping[str, Any], folder: Path
-) -> None:
+) -> dict[str, str]:
     """Raise a `UserError` where the model that config.json describes is larger than its files.
 
-    It is built without memory for its weights (on torch's device "meta").
+    It is built without memory for its weights (on torch's device "meta"). Returned are the names
+    of the weights that config.json says are the same.
     """
+    text = config.get_text_config(decoder=True)
+    hf_checks.check_depth(getattr(text, "num_hidden_layers", None), tensors, folder)
     with torch.device("meta"):
         model = kind.from_config(copy.deepcopy(config), trust_remote_code=False)
     n_numbers = sum(weights.numel() for weights in model.parameters())
     n_buffers = sum(buffer.numel() for buffer in model.buffers())
     hf_checks.check_numbers(n_numbers, n_buffers, tensors, settings, folder)
-
-
-def _try_out(model: Any, device: str, where: str) -> None:
-    """Evaluate two tokens: settings of the wrong type show only now, as a `UserError`."""
-    tokens = torch.zeros((1, 2), dtype=torch.int64, device=device)
-    try:
-        with torch.no_grad():
-            model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
-    except Exception as error:  # see above
-        raise UserError(f"{where}: cannot evaluate two tokens: {_reason(error)}") from None
-
-
-@torch.no_grad()
-def _check_causal(lm: Any, where: str) -> None:
-    """Raise a `UserError` where what a model predicts depends on the tokens that it predicts.
-
-    Encoders with a head for language do so (BERT without `is_decoder`): their NLL of a token is
-    not its probability given those before it.
-    """
-    n_vocab = int(lm.get_output_embeddings().weight.shape[0])
-    tokens = torch.arange(2, device=lm.device)[None]
-    other = tokens.clone()
-    other[:, -1] = (tokens[:, -1] + 1) % n_vocab  # another last token
-    ahead = [lm(input_ids=x, use_cache=False).logits[0, :-1].float() for x in (tokens, other)]
-    rounding = 1e-4 if lm.dtype == torch.float32 else 0.1
-    tolerance = rounding * (1 + float(ahead[0].abs().max()))
-    if float((ahead[0] - ahead[1]).abs().max()) > tolerance:
-        raise UserError(
-            f"{where}: its predictions depend on later tokens, so that this "
-            f"{type(lm).__name__} is no causal language model (an encoder such as BERT needs "
-            "is_decoder = true in its config.json, and weights that were trained so)"
-        )
-
-
-def _reason(error: Exception) -> str:
-    plain = isinstance(error, (OSError, ValueError, RuntimeError))
-    return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
+    return dict(model.all_tied_weights_keys)
 
 
 def to_device(model: Any, device: str, where: str) -> Any:

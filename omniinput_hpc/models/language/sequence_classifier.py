@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification
 from omniinput_hpc.config import SequenceClassifier as Options
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.trial import check_length
 
 
 class SequenceClassifier:
@@ -34,6 +35,7 @@ class SequenceClassifier:
         self.n_values = len(self._table)
         words = tokenizer.read(folder)
         first, last = hf_folder.fixed_ids(folder, words)
+        check_length(self.lm, options.length, str(folder), (first, last))
         self._first = torch.tensor([first], device=device)
         self._last = torch.tensor([last], device=device)
         self._text = tokenizer.Text(words, np.arange(self.n_values), [first], [last])

@@ -2,9 +2,10 @@
 
 import struct
 
+import numpy as np
 import pytest
 import torch
-from gguf_models import CONTROL, POSITIONS, TOKENS, save_gguf
+from gguf_models import CONTROL, TOKENS, save_gguf
 from language_folders import save_decoder
 
 from omniinput_hpc.config import CausalLm
@@ -55,7 +56,6 @@ def test_preflight_reads_the_header_alone(path):
     assert about["fingerprint"] == hf_folder.preflight(options(path))["fingerprint"]
     n_before = hf_folder.preflight(options(path, tokens="no-special"))["n_values"]
     assert n_before == len(TOKENS) - len(CONTROL)
-    assert f"{POSITIONS} positions" in refused(path, length=POSITIONS + 1)
 
 
 def test_a_folder_with_one_file_is_that_file(path):
@@ -98,13 +98,29 @@ def test_what_cannot_be_a_model_is_refused(path):
     assert hf_folder.preflight(options(path))  # transformers' own default: found when it is loaded
     place = whole.index(b"llama.block_count") + len(b"llama.block_count") + 4
     path.write_bytes(whole[:place] + struct.pack("<I", 1500) + whole[place + 4 :])
-    assert "num_hidden_layers is 1,500, and the weights hold" in refused(path)
+    with pytest.raises(UserError, match="describes 1,500 layers, and the weights hold 21 tensors"):
+        causal_lm.build(options(path), "cpu")
     path.write_bytes(whole[:place] + struct.pack("<I", 1) + whole[place + 4 :])
     assert "llama.block_count is 1, and the file holds 2 blocks" in refused(path)
     path.write_bytes(whole.replace(b"general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00"
                                    b"\x00\x00llama", b"general.architecture\x08\x00\x00\x00\x05"
                                    b"\x00\x00\x00\x00\x00\x00\x00mamba"))  # fmt: skip
     assert "architecture is 'mamba'" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["rope_freqs.weight", "blk.0.attn_q.bias", "blk.1.ffn_gate_inp.weight"]
+)
+def test_a_tensor_that_would_be_left_out_is_refused(tmp_path, name):
+    save_gguf("llama", tmp_path / "small.gguf", more=[(name, np.ones(64, np.float32))])
+    assert f"the tensor {name} is not one that transformers reads of a llama" in refused(tmp_path)
+
+
+def test_biases_and_norms_of_the_architectures_that_have_them_are_read(tmp_path):
+    for architecture, n in (("qwen2", 27), ("qwen3", 25)):
+        save_gguf(architecture, tmp_path / "small.gguf")
+        assert len(gguf_file.read_tensors(tmp_path / "small.gguf")) == n
+        assert hf_folder.preflight(options(tmp_path))
 
 
 def test_a_classifier_is_not_read_from_gguf(path):

@@ -4,11 +4,14 @@ import json
 import os
 
 import pytest
-from language_folders import save_classifier, save_decoder
+import torch
+from language_folders import V, save_classifier, save_decoder
+from safetensors.torch import save_file
 
 from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import causal_lm, hf_checks, hf_folder, sequence_classifier
+from omniinput_hpc.untrusted.safetensors_header import Tensor
 
 
 @pytest.fixture
@@ -34,13 +37,12 @@ def refused(folder, build=False):
     ("keys", "words"),
     [
         ({"n_layer": 100_000}, "n_layer is too large: 100,000, at most 2,000"),
-        ({"n_layer": 1999}, "n_layer is 1,999, and the weights hold 28 tensors"),
         ({"text_config": {"n_layer": 10**12}}, "text_config.n_layer is too large"),
         ({"attention_types": [[["global"], 10**9]]}, "attention_types[0][1] is too large"),
         ({"num_experts": 10**9}, "num_experts is too large"),
         ({"num_labels": 10**9}, "num_labels is too large"),
         ({"n_embd": 10**12}, "n_embd is too large"),
-        ({"vocab_size": 10**6}, "no tensor of the weights has as many rows"),
+        ({"vocab_size": 10**8}, "no usable vocab_size"),
         ({"vocab_size": True}, "no usable vocab_size"),
         ({"vocab_size": "29"}, "no usable vocab_size"),
         ({"model_type": 3}, "no usable model_type"),
@@ -59,6 +61,8 @@ def test_settings_are_refused(folder, keys, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
+        ({"n_layer": 1999}, "describes 1,999 layers, and the weights hold 28 tensors"),
+        ({"vocab_size": 10**6}, "describes a model of 16,00"),
         ({"n_embd": 16_384}, "describes a model of 6,44"),  # 6.4e9 weights
         ({"n_inner": 10**6}, "are they of this model?"),
         ({"n_positions": 10**5}, "are they of this model?"),
@@ -108,8 +112,8 @@ def test_numbers_of_classes(tmp_path):
     assert sequence_classifier.build(options, "cpu").n_sites == 5
     for value in (7.5, "two", [1, 2], True, -1):
         change(folder, num_labels=value, id2label=None)
-        with pytest.raises(UserError, match="no usable id2label or num_labels"):
-            hf_folder.preflight(options)
+        with pytest.raises(UserError):
+            sequence_classifier.build(options, "cpu")
 
 
 def test_tables_beside_the_weights_have_a_limit(folder):
@@ -122,29 +126,97 @@ def test_tables_beside_the_weights_have_a_limit(folder):
         hf_checks.check_numbers(100_000, 0, tensors, {}, folder)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value"),
     [
-        ("n_head", 3, "n_embd = 16 is no multiple of n_head = 3"),
-        ("n_head", 0, "n_head = 0 is not usable; it must be a whole number of at least 1"),
-        ("n_layer", -1, "must be a whole number of at least 1"),
-        ("n_layer", [2], "n_layer = [2] is not usable"),
-        ("n_embd", "16", "n_embd = '16' is not usable"),
-        ("n_positions", True, "must be a whole number of at least 1"),
-        ("n_inner", "x", "must be a whole number"),
-        ("layer_norm_epsilon", "small", "must be a number from 0 to 1"),
-        ("resid_pdrop", 2, "must be a number from 0 to 1"),
-        ("attn_implementation", 3, "must be a name"),
-        ("id2label", ["a"], "must be a table"),
-        ("rope_scaling", 3, "must be a table"),
-        ("to_dict", "x", "it is no setting"),
-        ("__class__", "x", "it is no setting"),
+        ("n_head", 3), ("n_head", 0), ("n_head", -2), ("n_layer", -1), ("n_layer", [2]),
+        ("n_embd", "16"), ("n_positions", True), ("n_inner", "x"), ("layer_norm_epsilon", "small"),
+        ("resid_pdrop", 2), ("attn_implementation", 3), ("id2label", ["a"]), ("rope_scaling", 3),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused_by_transformers_in_our_words(folder, key, value):
+    change(folder, **{key: value})
+    text = refused(folder, build=True)
+    assert str(folder) in text and "\n" not in text
+
+
+@pytest.mark.parametrize("key", ["to_dict", "__class__"])
+def test_a_key_in_the_place_of_a_method_is_refused(folder, key):
+    change(folder, **{key: "x"})
+    assert f"{folder / 'config.json'}: {key} is not a setting" in refused(folder)
+
+
+def test_the_vocabulary_of_nested_settings_is_found(folder):
+    file = folder / "config.json"
+    nested = {"model_type": "gpt2", "text_config": {"vocab_size": 7}, "vocab_size": 9}
+    assert hf_checks.vocabulary_size(nested, file) == 7
+    change(folder, model_type="gemma3", text_config={"hidden_size": 16})  # 262,208 by default
+    config = hf_checks.read_settings(folder, "config.json")
+    assert hf_checks.vocabulary_size(config, file) == 262_208
+    change(folder, n_words=31, model_type="xlm")
+    config = hf_checks.read_settings(folder, "config.json")
+    assert hf_checks.vocabulary_size({**config, "text_config": None}, file) == V
+
+
+def test_an_old_name_of_the_vocabulary_is_one(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "xlm", "n_words": 31}')
+    config = hf_checks.read_settings(tmp_path, "config.json")
+    assert hf_checks.vocabulary_size(config, tmp_path / "config.json") == 31
+    (tmp_path / "config.json").write_text('{"model_type": "canine"}')
+    with pytest.raises(UserError, match="type canine has no fixed vocabulary"):
+        hf_checks.vocabulary_size({"model_type": "canine"}, tmp_path / "config.json")
+
+
+def save(folder, name, **tensors):
+    save_file(tensors, folder / name, metadata={"format": "pt"})
+
+
+def test_the_files_are_those_that_transformers_reads(tmp_path):
+    one, two, all_of = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", []
+    index = {"weight_map": {"a": one, "b": two}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    save(tmp_path, one, a=torch.zeros(2))
+    all_of = sorted(tmp_path.glob("*.safetensors"))
+    with pytest.raises(UserError, match=f"names {two}, which is not in the folder"):
+        hf_checks.files_read(tmp_path, all_of)
+    save(tmp_path, two, a=torch.zeros(2), b=torch.zeros(2))
+    save(tmp_path, "consolidated.safetensors", a=torch.zeros(2))
+    all_of = sorted(tmp_path.glob("*.safetensors"))
+    read = hf_checks.files_read(tmp_path, all_of)
+    assert [file.name for file in read] == [one, two]
+    with pytest.raises(UserError, match="another file of the folder holds a as well"):
+        hf_checks.read_tensors(read)
+    save(tmp_path, "model.safetensors", a=torch.zeros(2))
+    with pytest.raises(UserError, match="keep one of the two models there"):
+        hf_checks.files_read(tmp_path, sorted(tmp_path.glob("*.safetensors")))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "words"),
+    [
+        ("q.weight", "F8_E4M3", "stored as F8_E4M3, and config.json has no quantization_config"),
+        ("q.weight", "I8", "stored as I8"),
+        ("q.weight", "U8", "stored as U8"),
+        ("q.lora_A.weight", "F32", "q.lora_A.weight is part of an adapter"),
+        ("base_layer.weight", "F32", "merge it into the model"),
+        ("q.lora_embedding_B", "F32", "is part of an adapter"),
     ],
 )
-def test_wrong_types_are_found_before_transformers_is_imported(folder, key, value, words):
-    change(folder, **{key: value})
-    text = refused(folder)
-    assert words in text and str(folder / "config.json") in text
+def test_codes_without_a_scheme_and_adapters_are_refused(name, dtype, words, tmp_path):
+    tensors = {"a.weight": Tensor("F32", (2, 2)), name: Tensor(dtype, (2, 2))}
+    with pytest.raises(UserError) as caught:
+        hf_checks.check_tensors(tensors, False, tmp_path)
+    assert words in str(caught.value)
+    mask = {"h.0.attn.bias": Tensor("U8", (1, 1, 4, 4)), "a.weight": Tensor("BF16", (2, 2))}
+    hf_checks.check_tensors(mask, False, tmp_path)
+
+
+def test_weights_of_8_bits_need_their_scale(tmp_path):
+    tensors = {"q.weight": Tensor("F8_E4M3", (4, 4)), "q.weight_scale_inv": Tensor("F32", (1, 1))}
+    hf_checks.check_tensors(tensors, True, tmp_path)
+    with pytest.raises(UserError, match="no tensor holds its scale"):
+        hf_checks.check_tensors({**tensors, "k.weight": Tensor("F8_E4M3", (4, 4))}, True, tmp_path)
 
 
 def test_limits_leave_room_for_models_that_there_are():
@@ -153,7 +225,8 @@ def test_limits_leave_room_for_models_that_there_are():
         "max_position_embeddings": 10_485_760, "rope_theta": 500_000_000, "hidden_size": 53_248,
         "eos_token_id": [128_001, 128_009], "id2label": {str(i): "x" for i in range(21_843)},
         "layer_norm_eps": 1e-5, "classifier_dropout": None, "pad_token_id": -1,
-        "max_window_layers": 70,
+        "max_window_layers": 70, "hidden_dropout": 0.1, "token_dropout": False, "n_head": 3,
+        "n_embd": 16, "text_config": {"rope_theta": 45_881_793_536},
         "quantization_config": {"weight_block_size": [128, 128], "group_size": 4096},
     }  # fmt: skip
     hf_checks.check_settings(config, None)

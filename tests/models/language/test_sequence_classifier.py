@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_folder, sequence_classifier
+from omniinput_hpc.models.language import sequence_classifier
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_what_a_person_sees(folder):
 def test_what_is_refused(folder, tmp_path):
     def refused(where, **keys):
         with pytest.raises(UserError) as caught:
-            hf_folder.preflight(options(where, **keys))
+            sequence_classifier.build(options(where, **keys), "cpu")
         return str(caught.value)
 
     assert "model.target = 2: " in refused(folder, target=2)

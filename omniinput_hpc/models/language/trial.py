@@ -1,0 +1,173 @@
+"""Trying a model out before a run: whether it evaluates inputs at all, and how long ones.
+
+What it can do is found by doing it. How many positions a model has is written differently in each
+architecture's settings, and may include an offset (RoBERTa) or mean nothing (relative positions).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import first_line
+
+log = logging.getLogger("omniinput_hpc")
+
+
+def check_length(
+    lm: Any, length: int, where: str, ends: Sequence[int] = (), n_before: int = 0
+) -> None:
+    """Raise a `UserError` if a model cannot evaluate an input of so many tokens.
+
+    `ends` are the first and the last of them, where these are fixed; a prefix of `n_before` tokens
+    stands before the input.
+    """
+    n = n_before + length
+    longest = longest_within(lm, n, ends)
+    if longest == n:
+        _note_positions(lm, n, where)
+        return
+    if not longest:
+        error = _error_of(lm, n, ends)
+        reason = "" if error is None else f": {reason_of(error)}"
+        raise UserError(f"{where}: cannot evaluate {n} tokens{reason}")
+    prefix = f" with its prefix of {n_before} tokens" if n_before else ""
+    raise UserError(f"model.length = {length}{prefix} is beyond the {longest} positions of {where}")
+
+
+def longest_within(lm: Any, n: int, ends: Sequence[int] = ()) -> int:
+    """Return how many tokens, up to n, a model can evaluate; 0 if it cannot evaluate any."""
+    if _error_of(lm, n, ends) is None:
+        return n
+    works, fails = len(ends) + 1, n
+    if works >= fails or _error_of(lm, works, ends) is not None:
+        return 0
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        if _error_of(lm, middle, ends) is None:
+            works = middle
+        else:
+            fails = middle
+    return works
+
+
+def check_causal(lm: Any, where: str) -> None:
+    """Raise a `UserError` where what a model predicts depends on the tokens that it predicts.
+
+    Encoders with a head for language do so (BERT without `is_decoder`): their NLL of a token is
+    not its probability given those before it.
+    """
+    n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+    tokens = torch.arange(2, device=lm.device)[None]
+    other = tokens.clone()
+    other[:, -1] = (tokens[:, -1] + 1) % n_vocab  # another last token
+    try:
+        with torch.no_grad():
+            both = [lm(input_ids=x, use_cache=False).logits for x in (tokens, other)]
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # what the code of a model that is not ours raises
+        raise UserError(f"{where}: cannot evaluate two tokens: {reason_of(error)}") from None
+    ahead = [logits[0, :-1].float() for logits in both]
+    rounding = 1e-4 if lm.dtype == torch.float32 else 0.1
+    tolerance = rounding * (1 + float(ahead[0].abs().max()))
+    if float((ahead[0] - ahead[1]).abs().max()) > tolerance:
+        raise UserError(
+            f"{where}: its predictions depend on later tokens, so that this "
+            f"{type(lm).__name__} is not a causal language model (an encoder such as BERT needs "
+            "is_decoder = true in its config.json, and weights that were trained so)"
+        )
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an error of transformers or of a model says, in one line."""
+    plain = isinstance(error, (OSError, ValueError, RuntimeError))
+    return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
+
+
+class CheckedLookups(TorchDispatchMode):
+    """Raises an IndexError where a table is asked for a row that it lacks.
+
+    A GPU would end the whole process's use of it instead. For a trial: it waits for the device.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Check the rows that an operation looks up, then run it."""
+        lookup = _LOOKUPS.get(func.overloadpacket)
+        for rows, indices in lookup(*args) if lookup is not None else ():
+            if indices.numel() and not -rows <= int(indices.min()) <= int(indices.max()) < rows:
+                raise IndexError(f"row {int(indices.max())} of a table of {rows}")
+        return func(*args, **(kwargs or {}))
+
+
+Lookups = list[tuple[int, torch.Tensor]]
+
+
+def _of_embedding(table: torch.Tensor, indices: torch.Tensor, *_: Any) -> Lookups:
+    return [(table.shape[0], indices)]
+
+
+def _of_dimension(table: torch.Tensor, dim: int, indices: torch.Tensor, *_: Any) -> Lookups:
+    return [(table.shape[dim], indices)] if table.dim() else []
+
+
+def _of_indices(table: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -> Lookups:
+    numbers = zip(table.shape, indices, strict=False)
+    if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+        return []  # a mask, which takes several dimensions
+    return [(rows, i) for rows, i in numbers if i is not None]
+
+
+_LOOKUPS: dict[Any, Callable[..., Lookups]] = {
+    torch.ops.aten.embedding: _of_embedding,
+    torch.ops.aten.index_select: _of_dimension,
+    torch.ops.aten.gather: _of_dimension,
+    torch.ops.aten.index: _of_indices,
+}
+
+
+def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
+    """Return what a model raises when it evaluates an input of n tokens, None if it does."""
+    first, last = list(ends[:1]), list(ends[1:])
+    filler = [_ordinary_token(lm)] * (n - len(ends))
+    tokens = torch.tensor([[*first, *filler, *last]], device=lm.device)
+    careful = CheckedLookups() if lm.device.type == "cuda" else contextlib.nullcontext()
+    try:
+        with torch.no_grad(), careful:
+            lm(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # what the code of a model that is not ours raises
+        return error
+    return None
+
+
+def _ordinary_token(lm: Any) -> int:
+    """Return a token that config.json gives no role: padding takes no position in some models."""
+    settings = lm.config.get_text_config()
+    roles = {getattr(settings, f"{role}_token_id", None) for role in ("pad", "bos", "eos", "sep")}
+    flat = {i for role in roles for i in (role if isinstance(role, list) else [role])}
+    return next(i for i in range(len(flat) + 1) if i not in flat)
+
+
+def _note_positions(lm: Any, n: int, where: str) -> None:
+    """Log that inputs are longer than config.json says, if they are evaluated all the same."""
+    longest = getattr(lm.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if type(longest) is int and 0 < longest < n:
+        log.info(
+            "%s: inputs have %d tokens, and max_position_embeddings of config.json is %d: the "
+            "model evaluates them, but has hardly been trained on inputs of this length",
+            where, n, longest,
+        )  # fmt: skip
