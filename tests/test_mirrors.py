@@ -72,7 +72,6 @@ TESTED_ELSEWHERE = {
     "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
     "models/language": {
         "models/language/test_kv_cache.py": ["gpt2_decoder"],
-        "models/language/test_fits.py": ["loading"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
         "models/language/test_hf_folder.py": ["hf_architectures", "tokenizer"],
     },
