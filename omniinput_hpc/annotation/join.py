@@ -16,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
 from omniinput_hpc.histogram import MAX_BINS
+from omniinput_hpc.text import counted
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,14 @@ def join_scores(
         by_key[key_path or key_beside(path)].append(read_scores(path))
     keys = {path: read_key(path) for path in by_key}
     files = [file for path in keys for file in by_key[path]]
+    _check_who(files)
+    notes = [note for file in files for note in file.notes]
     names = sorted({file.annotator for file in files})
     lower, width, n_bins = _bins(keys.values(), fingerprint)
     inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
         items = key.by_id()
-        given = _scores_by_annotator(by_key[path], items, path)
+        given = _scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
@@ -106,7 +109,7 @@ def join_scores(
     alike = [(a, b) for a, b in combinations(names, 2) if a.casefold() == b.casefold()]
     use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
     without = [name for a, name in enumerate(names) if a not in use]
-    notes = [f"{a} and {b} differ in case only, and count as two annotators" for a, b in alike]
+    notes += [f"{a} and {b} differ in case only, and count as two annotators" for a, b in alike]
     notes += [f"{name} has scored no input of this model and is left out" for name in without]
     names = [names[a] for a in use]
     return Joined(
@@ -116,7 +119,7 @@ def join_scores(
         second_ar=both_ra[:, 1, use].T,
         given_ag=given_ga[:, use].T,
         gold_g=np.array([gold for _, gold in golds]),
-        notes=[*(note for file in files for note in file.notes), *notes],
+        notes=notes,
     )
 
 
@@ -169,10 +172,23 @@ class _Inputs:
         )
 
 
+def _check_who(files: Sequence[Scores]) -> None:
+    """Raise a UserError where a name is a person's in one file and a judge's in another."""
+    first: dict[str, Scores] = {}
+    for file in files:
+        known = first.setdefault(file.annotator, file) if file.lines else file
+        if known.judge != file.judge:
+            who = [f"{one.judge or 'a person'} ({one.path})" for one in (known, file)]
+            raise UserError(
+                f"{file.annotator} is the name of both {who[0]} and {who[1]}: score again under "
+                "another name, or give one of the files"
+            )
+
+
 def _scores_by_annotator(
-    files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path
+    files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path, notes: list[str]
 ) -> dict[str, dict[str, float]]:
-    """Return the scores that count, by annotator and id."""
+    """Return the scores that count, by annotator and id; note those of several files."""
     scores: dict[str, dict[str, float]] = {}
     for file in files:
         by_id = file.by_id()
@@ -182,7 +198,14 @@ def _scores_by_annotator(
                 f"{file.path} has a score of {unknown}, which is not in {key_path}: are these the "
                 "scores of another task file?"
             )
-        scores.setdefault(file.annotator, {}).update(by_id)
+        known = scores.setdefault(file.annotator, {})
+        other = sum(known.get(id_, score) != score for id_, score in by_id.items())
+        if other:
+            tasks = counted(other, "task")
+            notes.append(
+                f"{file.path}: replaces {file.annotator}'s scores of {tasks} in a file before"
+            )
+        known.update(by_id)
     return scores
 
 

@@ -88,6 +88,36 @@ def test_who_scored_nothing_of_this_model_is_left_out_and_named(tmp_path):
         join_scores("m", paths[1:])
 
 
+@pytest.mark.parametrize(
+    "judges", [(None, "rule x:y"), ("rule x:y", None), ("rule x:y", "rule x:z")]
+)
+def test_a_person_and_a_judge_of_one_name_are_not_one(tmp_path, judges):
+    """Else whoever's file comes last replaces the scores of the other."""
+    (tmp_path / "more").mkdir()
+    paths = []
+    for folder, judge in zip((tmp_path, tmp_path / "more"), judges, strict=True):
+        write_set(folder, "r", [drawn("a", 0, 0), drawn("b", 1, 1)])
+        paths.append(
+            write_scores(folder, "r", "ana", {"a": 1.0}, **({"judge": judge} if judge else {}))
+        )
+    with pytest.raises(UserError, match="ana is the name of both"):
+        join_scores("m", paths, tmp_path / "r.tasks.key.jsonl")
+    paths[1].write_text("")  # it belongs to nobody yet
+    assert join_scores("m", paths, tmp_path / "r.tasks.key.jsonl").judges == [judges[0]]
+
+
+def test_scores_of_one_person_in_two_files_of_one_set(tmp_path):
+    (tmp_path / "more").mkdir()
+    write_set(tmp_path, "r", [drawn("a", 0, 0), drawn("b", 1, 1)])
+    paths = [
+        write_scores(tmp_path, "r", "ana", {"a": 1.0, "b": 0.5}),
+        write_scores(tmp_path / "more", "r", "ana", {"a": 0.0, "b": 0.5}),
+    ]
+    joined = join_scores("m", paths, tmp_path / "r.tasks.key.jsonl")
+    np.testing.assert_array_equal(joined.scored.score_ai, [[0.0, 0.5]])
+    assert joined.notes == [f"{paths[1]}: replaces ana's scores of 1 task in a file before"]
+
+
 def test_names_that_differ_in_case_only_are_noted(tmp_path):
     write_set(tmp_path, "r", [drawn("a", 0, 0), drawn("b", 1, 1)])
     paths = [write_scores(tmp_path, "r", name, {"a": 1.0, "b": 0.0}) for name in ("gus", "Gus")]
