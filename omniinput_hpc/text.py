@@ -1,8 +1,9 @@
-"""Small texts for people (durations, numbers of bytes, errors, cells), and writing a whole file."""
+"""Small texts for people (durations, bytes, numbers, errors, cells), and writing a whole file."""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import shlex
@@ -41,6 +42,18 @@ def amount(n_bytes: float) -> str:
 def counted(number: int, thing: str) -> str:
     """Return a number of things: "1 empty row", "2 empty rows"."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def shown(value: float, form: str, unknown: str = "not known") -> str:
+    """Return a number as a format has it, or that it is not known: NaN or infinite."""
+    return format(float(value), form) if math.isfinite(value) else unknown
+
+
+def interval(low: float, high: float, form: str, unknown: str = "interval not known") -> str:
+    """Return the ends of an interval as a format has them, or that it is not known."""
+    if not (math.isfinite(low) or math.isfinite(high)):
+        return unknown
+    return f"{shown(low, form)} to {shown(high, form)}"
 
 
 def first_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import interval, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +39,8 @@ class Interval:
 
     def __repr__(self) -> str:
         """Return it as a sentence has it."""
-        return f"{self.value:.6g} ± {self.error:.2g} (95 %: {self.low:.6g} to {self.high:.6g})"
+        error = f" ± {self.error:.2g}" if math.isfinite(self.error) else ""
+        return f"{shown(self.value, '.6g')}{error} (95 %: {interval(self.low, self.high, '.6g')})"
 
     def __float__(self) -> float:
         """Return the value."""

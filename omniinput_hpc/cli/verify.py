@@ -346,7 +346,8 @@ def _state(
     state_walker_kw = _stacked(state, "walker_w")
     for words in (*consistency.inputs(x_kwd, n_values), *consistency.outputs(z_kw)):
         yield "state", words
-    for words in consistency.directions(_stacked(state, "direction_w")):
+    headings = [words for rung in state.rungs for words in consistency.headings(rung.heading_w)]
+    for words in (*consistency.directions(_stacked(state, "direction_w")), *headings):
         yield "state", words
     lanes = misplaced_lanes(state_walker_kw)
     if lanes.size:

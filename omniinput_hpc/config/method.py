@@ -302,6 +302,17 @@ class WangLandau(Table):
     proposal_beta: Range | None = Field(
         None, description="`[low, high]`, the range that beta is drawn from."
     )
+    direction: Literal["redrawn", "kept"] = Field(
+        "redrawn",
+        description='Of `proposal = "directional"`: whether a walker draws a new direction after '
+        'every exchange (`"redrawn"`), or keeps it, as in the papers, until it reaches the lowest '
+        'or highest output known (`"kept"`; see [methods.md](methods.md#wang-landau)).',
+    )
+
+    @property
+    def keeps_direction(self) -> bool:
+        """Whether each walker has a direction of its own that lasts."""
+        return self.direction == "kept"
 
     @model_validator(mode="after")
     def _fits(self) -> WangLandau:
@@ -316,6 +327,8 @@ class WangLandau(Table):
             )
         if self.proposal_beta is not None and self.proposal_beta[0] >= self.proposal_beta[1]:
             raise ValueError("proposal_beta = [low, high]: low must be below high")
+        if self.keeps_direction and self.proposal != "directional":
+            raise ValueError('direction = "kept" belongs to proposal = "directional"')
         if isinstance(self.windows, list):
             self._check_windows(self.windows)
         return self

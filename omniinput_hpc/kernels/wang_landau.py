@@ -50,6 +50,11 @@ class LearningState:
     learning: NDArray[np.float64]
 
 
+def first_headings(n_walkers: int) -> NDArray[np.int8]:
+    """Return where walkers head at first, int8 [W]: every other one to larger outputs."""
+    return np.where(np.arange(n_walkers) % 2, -1, 1).astype(np.int8)
+
+
 class WangLandauEnsemble:
     """Log-weights of a rung's bins as tensors, and the numbers of learning them.
 
@@ -100,7 +105,9 @@ class WangLandauEnsemble:
         self._first, self._schedule, self.learning = self.ln_f, self.ln_f, True
         self._ever_flat = False
         self._beta: torch.Tensor | None = None
-        self._gamma: torch.Tensor | None = None
+        self._gamma: torch.Tensor | None = None  # [W], the sign of each walker's beta
+        if options.keeps_direction:
+            self.set_headings(first_headings(n_walkers))
         self._refresh()
 
     def bin(self, z: torch.Tensor) -> torch.Tensor:
@@ -124,8 +131,9 @@ class WangLandauEnsemble:
         return slope
 
     def begin_segment(self, stream: DeviceStream, n_walkers: int) -> None:
-        """Draw the directional walkers' directions."""
-        if self._options.proposal == "directional" and self.learning:
+        """Draw the directional walkers' directions, unless they keep them."""
+        options = self._options
+        if options.proposal == "directional" and self.learning and not options.keeps_direction:
             sign = stream.uniform(n_walkers) < 0.5
             self._gamma = torch.where(sign, -1.0, 1.0)
 
@@ -133,7 +141,8 @@ class WangLandauEnsemble:
         """Draw the proposal's beta where it is no slope; forward and backward share it.
 
         The directional way looks at the histogram, so that its transition probabilities are not
-        fixed: it is used while learning only (docs/papers.md). Later its beta has either sign.
+        fixed: it is used while learning only (docs/papers.md). Later its beta has either sign, or
+        that of the walker's direction.
         """
         limits = self._options.proposal_beta
         if limits is None:
@@ -143,21 +152,53 @@ class WangLandauEnsemble:
         self._beta = low + (high - low) * u
         if self._options.proposal != "directional":
             return
-        if not self.learning:  # both directions alike: nothing flips them any more
+        kept = self._options.keeps_direction
+        if not self.learning and not kept:  # both directions alike: nothing flips them any more
             away = 2.0 * u - 1.0
             self._beta = torch.where(away < 0, -1.0, 1.0) * (low + (high - low) * away.abs())
-        elif self._gamma is not None:
-            entry = self.bin(z)
+            return
+        assert self._gamma is not None
+        entry, turned = self.bin(z), self._turned(self._gamma, self.bin(z))
+        self._beta = (turned if kept else self._gamma) * self._beta.abs()
+        self._gamma = turned
+        if self.learning:
             known = self._visited & self._in_window
             mean = torch.where(known, self._h, 0.0).sum() / known.sum().clamp(min=1)
             flat = self._h[entry] >= self._options.flatness * mean
-            self._beta = torch.where(flat, self._gamma * self._beta.abs(), CALM_BETA)
-            position = torch.arange(len(known), device=known.device)
-            lowest = torch.where(known, position, len(known)).min()
-            highest = torch.where(known, position, -1).max()
-            # beta > 0 leads to low z: turn round at either extreme of what is known.
-            self._gamma = torch.where(entry <= lowest, -1.0, self._gamma)
-            self._gamma = torch.where(entry >= highest, 1.0, self._gamma)
+            self._beta = torch.where(flat, self._beta, CALM_BETA)
+
+    def _turned(self, gamma: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
+        """Return the signs of beta, [W], after turning round at the extremes of what is known.
+
+        entry : int64 [W], see `bin`
+
+        While learning, walkers at an extreme head for the other one from then on. With frozen
+        weights all of them there reverse their direction, whichever it is: z and direction together
+        are then mapped one to one, so that both directions stay equally likely at every z. (What
+        merely heads inwards would empty one direction of the states at the extreme, which no move
+        fills again: the ensemble would not be invariant.)
+        """
+        known = self._visited & self._in_window
+        position = torch.arange(len(known), device=known.device)
+        at_bottom = entry <= torch.where(known, position, len(known)).min()
+        at_top = entry >= torch.where(known, position, -1).max()
+        if not self.learning:
+            return torch.where(at_bottom | at_top, -gamma, gamma)
+        up = torch.where(at_bottom, -1.0, gamma)  # beta > 0 leads to low z
+        return torch.where(at_top, 1.0, up)
+
+    def headings(self) -> NDArray[np.int8]:
+        """Return where each walker heads, int8 [W]: 1 to larger outputs, -1 to smaller ones.
+
+        For ``direction = "kept"`` only (synchronizes).
+        """
+        assert self._gamma is not None
+        return np.where(self._gamma.cpu().numpy() < 0, 1, -1).astype(np.int8)
+
+    def set_headings(self, heading_w: NDArray[np.int8]) -> None:
+        """Let walkers head for where `headings` said."""
+        gamma = torch.from_numpy(-heading_w.astype(np.float32))
+        self._gamma = gamma.to(self._device)
 
     def after_move(self, z: torch.Tensor) -> None:
         """Learn from where all walkers are after a move, rejected or not. No synchronization.
@@ -220,7 +261,9 @@ class WangLandauEnsemble:
     def freeze(self) -> None:
         """End learning: from here on the weights are fixed, and -inf outside the window."""
         if self.learning:
-            self.learning, self._beta, self._gamma = False, None, None
+            self.learning, self._beta = False, None
+            if not self._options.keeps_direction:
+                self._gamma = None
             self._refresh()
 
     @property

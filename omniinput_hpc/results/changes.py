@@ -28,6 +28,7 @@ from omniinput_hpc.results.representatives import edges_for, how_to_show
 from omniinput_hpc.results.tables import Columns, verdict_lines
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored
+from omniinput_hpc.text import shown
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
     c, beta_k = found.changes, found.densities[0].beta_k
     lines.append("beta: z, z' - z of its draws, standard deviation of that")
     lines += [
-        f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {error:.5f}, {sd:.5f}"
+        f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {shown(error, '.5f', '(not known)')}, "
+        f"{shown(sd, '.5f')}"
         for beta, z, mean, error, sd in zip(beta_k, c.z_k, c.mean_k, c.error_k, c.sd_k, strict=True)
     ]
     return lines

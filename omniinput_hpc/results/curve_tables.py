@@ -123,8 +123,11 @@ def aupr_line(curve: Curve) -> str:
     """Return the AUPR with its error and interval, in words."""
     if np.isnan(curve.aupr):
         return "AUPR: not defined (right inputs in fewer than two bins)"
+    error = "standard error not known"
+    if np.isfinite(curve.aupr_error):
+        error = f"+- {curve.aupr_error:.6f} (one standard error)"
     return (
-        f"AUPR: {curve.aupr:.6f} +- {curve.aupr_error:.6f} (one standard error), "
+        f"AUPR: {curve.aupr:.6f} {error}, "
         f"95% interval {curve.aupr_low:.6f} to {curve.aupr_high:.6f}, over ln recall "
         f"{range_words(curve.aupr_range)} ({which_range(curve)})"
     )

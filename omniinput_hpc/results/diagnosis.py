@@ -15,6 +15,7 @@ from omniinput_hpc.estimators.density.facts import MIN_TRIP_TIMES
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import shown
 
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
@@ -231,8 +232,9 @@ def table(d: Diagnosis) -> list[str]:
         shares = "  ".join(f"{_share(a):>12}" for a in d.accepted_kn[k])
         label = "flat" if np.isnan(beta) else f"{beta:.5g}{'*' if d.drawn_k[k] else ''}"
         lines.append(
-            f"{k:4d}  {label:>10}  {d.z_mean_k[k]:7.4g}  {d.z_std_k[k]:7.3g}  {d.ess_k[k]:7.0f}  "
-            f"{d.rhat_k[k]:5.3f} {swap}         {shares}"
+            f"{k:4d}  {label:>10}  {d.z_mean_k[k]:7.4g}  {d.z_std_k[k]:7.3g}  "
+            f"{shown(d.ess_k[k], '.0f', '-'):>7}  {shown(d.rhat_k[k], '.3f', '-'):>5} {swap}"
+            f"         {shares}"
         )
     if d.drawn_k.any():
         lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")

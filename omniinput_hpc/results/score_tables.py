@@ -13,6 +13,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Side, area
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
 from omniinput_hpc.results.curve_tables import range_words
 from omniinput_hpc.results.tables import Columns, read_table
+from omniinput_hpc.text import interval, shown
 
 
 def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
@@ -126,7 +127,8 @@ def agreement_lines(
     if alpha.n_items:
         lines.append(
             f"Krippendorff's alpha (interval) of {len(scored.annotators)} annotators: "
-            f"{alpha.alpha:.3f}, 95% interval {alpha.low:.3f} to {alpha.high:.3f}, over "
+            f"{shown(alpha.alpha, '.3f')}, 95% interval "
+            f"{interval(alpha.low, alpha.high, '.3f', 'not known')}, over "
             f"{alpha.n_items} inputs that two or more scored"
         )
     else:
@@ -165,9 +167,11 @@ def allocation_lines(
     density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
     lines = [
         f"{name}: standard error of the AUPR (or of the difference) by scoring "
-        f"{found.error_now:.4g}; with {budget} more scores as below {found.error_then:.4g}, spread "
-        f"evenly over the bins {found.error_even:.4g}",
-        f"the density's part of this AUPR's error, {density_error:.2g}, stays whatever is scored",
+        f"{shown(found.error_now, '.4g')}; with {budget} more scores as below "
+        f"{shown(found.error_then, '.4g')}, spread evenly over the bins "
+        f"{shown(found.error_even, '.4g')}",
+        f"the density's part of this AUPR's error, {shown(density_error, '.2g')}, stays whatever "
+        "is scored",
     ]
     lines.append("".join(f"{name:>13}" for name in columns))
     rows = zip(*columns.values(), strict=True)

@@ -132,8 +132,9 @@ class CheckedDatasets:
         if (name, round_) in self._held:
             values = self._held[name, round_][rungs.start : rungs.stop]
         else:
-            where = slab(self._fields[name], round_, rungs, self._n_rungs)
-            values = self.read(name, where if where is not None else slice(0))
+            field = self._fields[name]
+            where = slab(field, round_, rungs, self._n_rungs)  # None: a single rung has no pair
+            values = self.read(name, where or (entry_of(field, round_), slice(0)))
         sums = self._sums_of(self._fields[name].per, round_)
         if sums is not None:
             self._compare(name, round_, rungs, values, sums[rungs.start : rungs.stop])

@@ -66,6 +66,12 @@ def directions(direction: NDArray[np.int8]) -> Words:
         yield "a direction is none of 0, 1, 2"
 
 
+def headings(heading: NDArray[np.int8] | None) -> Words:
+    """Check where Wang-Landau's walkers head (None: they keep no direction)."""
+    if heading is not None and not np.isin(heading, (-1, 1)).all():
+        yield "a heading is neither 1 nor -1"
+
+
 def not_negative(counts: NDArray[np.int64]) -> Words:
     """Check counts that have a sign."""
     if counts.min(initial=0) < 0:
@@ -96,7 +102,7 @@ def counted(
 def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRungs:
     """Check that no more is accepted than attempted; the first axis is that of rungs."""
     bad = (accepted < 0) | (accepted > attempted)
-    for k in np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1)):
+    for k in np.flatnonzero(bad.any(axis=tuple(range(1, bad.ndim)))):
         yield int(k), f"{accepted[k]} accepted of {attempted[k]}"
 
 

@@ -59,6 +59,7 @@ class Geometry:
     checksums: bool = False  # whether everything has one; files of older versions have none
     rounds_per_block: int = 1  # rounds that share a histogram
     curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
+    headed: bool = False  # whether walkers keep the direction that Wang-Landau proposes
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
@@ -126,6 +127,8 @@ def layout(g: Geometry) -> dict[str, Field]:
     }
     if g.curved:
         fields["state/gaussian"] = Field((2, k, 2), np.float64, "parity")
+    if g.headed:
+        fields["state/heading"] = Field((2, k, w), np.int8, "parity")
     if g.log_q:
         fields["samples/log_q"] = Field((r, k, s, g.n_log_q), np.float64, "round")
     if not g.checksums:

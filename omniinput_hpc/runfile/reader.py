@@ -152,6 +152,7 @@ class RunReader(CheckedFile):
             checksums=with_checksums,
             rounds_per_block=per_block,
             curved="state/gaussian" in self._file,
+            headed="state/heading" in self._file,
         )
         if not with_checksums and checksums.PROGRESS in self._file:
             raise ValueError("it has checksums, but says that it is of a version without any")
@@ -376,6 +377,8 @@ class RunReader(CheckedFile):
             return self.slab(name, last, rungs)
 
         fields = {field: state(name) for field, name in STATE_DATASETS.items()}
+        if self.geometry.headed:
+            fields["heading_w"] = state("state/heading")
         fields["lane_counts_gb"] = self.lane_counts_kgb(rungs).astype(np.uint64)
         fields["z_sum_b"] = self.z_sum_kb(rungs)
         here = slice(rungs.start, rungs.stop)
@@ -392,6 +395,7 @@ class RunReader(CheckedFile):
             consistency.outputs(rung.z),
             consistency.walkers(rung.walker_w, n_walkers),
             consistency.directions(rung.direction_w),
+            consistency.headings(rung.heading_w),
         )
         return next(wrong, None) is None
 

@@ -32,6 +32,7 @@ class RungState:
     direction_w: NDArray[np.int8]  # [W]
     kappa: float = 0.0  # of a Gaussian rung
     z0: float = 0.0  # likewise
+    heading_w: NDArray[np.int8] | None = None  # [W], see `WangLandauEnsemble.headings`
 
 
 STATE_DATASETS = {
@@ -164,6 +165,8 @@ def slabs_of_round(
         z0_k = np.array([record.state.z0 for record in rungs])
         slabs["ensemble/kappa"], slabs["ensemble/z0"] = kappa_k, z0_k
         slabs["state/gaussian"] = np.stack([kappa_k, z0_k], axis=1)
+    if g.headed:
+        slabs["state/heading"] = np.stack([record.state.heading_w for record in rungs])
     return slabs
 
 

@@ -51,14 +51,14 @@ class Exchanger:
         self._n_table = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers
         self._n_rungs = k
-        self.configuration = np.dtype(
-            [
-                ("x", geometry.x_dtype, (geometry.n_sites,)),
-                ("z", np.float32),
-                ("walker", np.int32),
-                ("direction", np.int8),
-            ]
-        )
+        parts = [
+            ("x", geometry.x_dtype, (geometry.n_sites,)),
+            ("z", np.float32),
+            ("walker", np.int32),
+            ("direction", np.int8),
+        ]
+        self._headed = geometry.headed
+        self.configuration = np.dtype(parts + [("heading", np.int8)] * self._headed)
         self.attempted_k = np.zeros(k - 1, dtype=np.int64)
         self.accepted_k = np.zeros(k - 1, dtype=np.int64)
         self.trips = np.zeros(w * k, dtype=np.int64)
@@ -110,11 +110,15 @@ class Exchanger:
         held = np.empty(len(rung.walker_w), dtype=self.configuration)
         held["x"], held["z"] = rung.walkers.configurations()
         held["walker"], held["direction"] = rung.walker_w, rung.direction_w
+        if self._headed:
+            held["heading"] = rung.heading_w
         return held
 
     def unpack(self, held: NDArray[Any], rung: Rung) -> None:
         """Give a rung its configurations, swapped or not: caches are recomputed in any case."""
         rung.walker_w, rung.direction_w = held["walker"].copy(), held["direction"].copy()
+        if self._headed:
+            rung.heading_w = held["heading"].copy()
         rung.walkers.place(held["x"], held["z"])
 
     def _fetch_neighbours(

@@ -182,6 +182,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         checksums=True,
         rounds_per_block=_rounds_per_block(config),
         curved=config.ladder is not None and config.ladder.tune and config.ladder.kappa is not None,
+        headed=config.wang_landau is not None and config.wang_landau.keeps_direction,
     )
 
 

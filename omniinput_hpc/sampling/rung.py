@@ -11,7 +11,11 @@ from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
 from omniinput_hpc.kernels import SearchBudget
-from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
+from omniinput_hpc.kernels.wang_landau import (
+    LearningState,
+    WangLandauEnsemble,
+    first_headings,
+)
 from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
 from omniinput_hpc.runfile.records import RungRecord, RungState
 from omniinput_hpc.sampling.anchors import Anchors
@@ -40,6 +44,8 @@ class Rung:
     walkers : their configurations, on their device
     walker_w : int32 [W], the identity of the walker in each slot
     direction_w : int8 [W], see `ladder.count_round_trips`
+    heading_w : int8 [W], see `WangLandauEnsemble.headings`: carried with the walkers through all
+        rungs; of no meaning unless the run's walkers keep a direction
     histogram : of z, of the round and since the first counted round
     attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
     population : of an annealed run: where its walkers come from, and their weights; else None
@@ -60,6 +66,7 @@ class Rung:
         w, n_samples = len(self.lanes), geometry.samples_per_round // geometry.n_walkers
         self.walker_w = np.array(self.lanes, dtype=np.int32) + self.k * geometry.n_walkers
         self.direction_w = np.zeros(w, dtype=np.int8)
+        self.heading_w = first_headings(w)
         self.histogram = Histogram(edges, geometry.n_walkers, self.lanes)
         self.attempted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
         self.accepted_p = np.zeros(geometry.n_kernels, dtype=np.int64)
@@ -113,6 +120,8 @@ class Rung:
         lanes = slice(self.lanes.start, self.lanes.stop)
         self.walker_w = checkpoint.walker_w[lanes].copy()
         self.direction_w = checkpoint.direction_w[lanes].copy()
+        if checkpoint.heading_w is not None:
+            self.heading_w = checkpoint.heading_w[lanes].copy()
         self._resume_counts(checkpoint)
         self.walkers.kernel.tuned = checkpoint.tuned.copy()
         if self.learner is not None:
@@ -152,11 +161,15 @@ class Rung:
         """Return a segment of moves (see `Walkers`), of an annealed run from the rung before on."""
         if self.population is not None:
             self.population.arrive(generator)
+        if self._g.headed and self.learner is not None:
+            self.learner.set_headings(self.heading_w)
         return self.walkers.begin_segment(generator, shared, first_move)
 
     def record(self, recorded: Recorded, every: int, first_move: int) -> None:
         """Count a segment, the first move of which is number `first_move` of the round."""
         steps = len(recorded.z_tw)
+        if self._g.headed and self.learner is not None:
+            self.heading_w = self.learner.headings()
         self.histogram.add(recorded.z_tw)
         self.attempted_p += recorded.attempted_p
         self.accepted_p += recorded.accepted_p
@@ -264,6 +277,7 @@ class Rung:
             z=z,
             walker_w=self.walker_w,
             direction_w=self.direction_w,
+            heading_w=self.heading_w,
             kappa=kappa,
             z0=z0,
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.tempering.gaussian_ladder import respace_gaussian
 from omniinput_hpc.tempering.ladder import respace, stage_ends
+from omniinput_hpc.text import shown
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -90,7 +91,7 @@ class LadderTuning:
             100 * rejection_k[worst],
         )  # fmt: skip
         tuned = "tuned betas" if self._tune else "betas"
-        log.info("%s: %s", tuned, ", ".join(f"{beta:.4g}" for beta in beta_k))
+        log.info("%s: %s", tuned, ", ".join(shown(beta, ".4g", "flat") for beta in beta_k))
         if kappa_k.any():
             log.info("kappa: %s", ", ".join(f"{kappa:.4g}" for kappa in kappa_k))
             log.info("z0: %s", ", ".join(f"{z0:.4g}" for z0 in z0_k))

@@ -15,7 +15,7 @@ import numpy as np
 from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError, populations
 from omniinput_hpc.estimators.comparison.joined import joined_density
-from omniinput_hpc.estimators.comparison.to_exact import compare_density
+from omniinput_hpc.estimators.comparison.to_exact import compared_densities
 from omniinput_hpc.estimators.density import draw_constants, known_ratio, mbar, other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import Density
@@ -83,7 +83,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
 
     lines = [source, *tables.summarize_density(density), *constants, *without_bins, *bounds]
     if exact is not None:
-        lines += [str(compare_density(density, exact, fewest)) for fewest in (10_000, 1_000)]
+        lines += map(str, compared_densities(density, exact))
     record.add_density(density, joined.stem)
     record.notes = lines
     record.save()

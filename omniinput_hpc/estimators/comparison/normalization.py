@@ -33,6 +33,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     log_mean_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import (
     Interval,
     Replicates,
@@ -40,6 +41,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
     from_first_run,
     from_second_run,
 )
+from omniinput_hpc.text import interval, shown
 
 MAX_ERRORS_APART = 3.0
 """Standard errors between two normalizations beyond which they are said to disagree."""
@@ -273,9 +275,10 @@ def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
             lines.append(f"  {row.name:<30}refused: {row.refused}")
             continue
         r = row.ratio
-        interval = f"{float(r.low):.4f} to {float(r.high):.4f}"
+        ends = interval(float(r.low), float(r.high), ".4f")
+        error = shown(float(r.error), ".4f", "-")
         lines.append(
-            f"  {row.name:<30}{float(r.value):>10.4f}{float(r.error):>9.4f}  {interval:<22} "
+            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} "
             f"{np.exp(float(r.value)):.4g}"
         )
     if found.common is not None:
@@ -286,10 +289,9 @@ def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
             f"({100 * c.share_b:.3g}%)"
         )
     for one, other, d in found.differences:
-        known = np.isfinite(d.error) and d.error > 0
-        far = known and abs(float(d.value)) > MAX_ERRORS_APART * float(d.error)
+        known = np.isfinite(d.error)
+        far = known and abs(float(d.value)) > MAX_ERRORS_APART * max(float(d.error), LEAST_ERROR)
+        error = f" +- {float(d.error):.4f}" if np.isfinite(d.error) else ""
         verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
-        lines.append(
-            f"{one} minus {other}: {float(d.value):+.4f} +- {float(d.error):.4f}: {verdict}"
-        )
+        lines.append(f"{one} minus {other}: {float(d.value):+.4f}{error}: {verdict}")
     return lines

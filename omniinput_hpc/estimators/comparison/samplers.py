@@ -28,6 +28,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
 )
 from omniinput_hpc.estimators.run_data import RunData, outputs_by_round, samples_in_bins
 from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.text import shown
 
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
@@ -351,8 +352,8 @@ def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
         f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
         f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} (chance "
         f"{largest_chance(found):.2g} among as many)",
-        f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: {found.t_squared:.2f}, "
-        f"p = {found.p:.3g}",
+        f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: "
+        f"{shown(found.t_squared, '.2f')}, p = {shown(found.p, '.3g')}",
     ]
     if found.inputs_where:
         lines.append(

@@ -10,11 +10,15 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.density.wide_bins import spans_of
+from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
+from omniinput_hpc.text import shown
 
 MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
+LARGE_SPACE = 1_000_000
+"""Inputs inside the bins from which on bins of few inputs are not compared at all."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,20 @@ class Comparison:
         missing = f", {self.n_missing} bins missed" if self.n_missing else ""
         return (
             f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
-            f"|delta log_g| {self.largest_delta:.4f}, rms z-score {self.rms_z:.3f}, largest "
-            f"standard error {self.largest_error:.4f}; chi-square per bin {self.chi_square:.2f}, "
-            f"expected {self.expected:.2f} +- {self.spread:.2f} (errors of bins are correlated: "
-            f"worth {self.n_independent:.0f} independent bins)"
+            f"|delta log_g| {shown(self.largest_delta, '.4f')}, rms z-score "
+            f"{shown(self.rms_z, '.3f')}, largest standard error "
+            f"{shown(self.largest_error, '.4f')}; {self._chi_square()}"
+        )
+
+    def _chi_square(self) -> str:
+        """Return the end of that line."""
+        found = shown(self.chi_square, ".2f")
+        if not np.isfinite(self.expected):
+            return f"chi-square per bin {found}, expected: not known from so few lanes"
+        return (
+            f"chi-square per bin {found}, expected {self.expected:.2f} +- "
+            f"{shown(self.spread, '.2f')} (errors of bins are correlated: worth "
+            f"{shown(self.n_independent, '.0f')} independent bins)"
         )
 
 
@@ -104,6 +118,13 @@ def offset(density: Density, exact: Exact) -> float:
     return float(np.average(exact.log_g_b[chosen] - density.log_g_b[chosen], weights=weight))
 
 
+def compared_densities(density: Density, exact: Exact) -> list[Comparison]:
+    """Compare over the bins of many inputs, and of a small space over all bins."""
+    small = logsumexp(exact.log_g_b) < np.log(LARGE_SPACE)
+    fewest = (10_000, MIN_TRUE_INPUTS, *([1] if small else []))
+    return [compare_density(density, exact, n) for n in fewest]
+
+
 def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison:
     """Compare over the bins that truly hold at least ``fewest`` inputs."""
     wanted = exact.log_g_b >= np.log(fewest) - 1e-9
@@ -111,7 +132,7 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
     delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
     error = density.log_g_error_b[both]
     known = np.isfinite(error) & (error > 0)
-    score = delta[known] / error[known]
+    score = delta[known] / np.maximum(error[known], LEAST_ERROR)
     rms = np.sqrt(np.mean(score**2)) if known.any() else np.nan
     firm = (density.effective_b[both] >= MIN_EFFECTIVE_COUNT)[known]
     n_independent = independent_bins(density, np.flatnonzero(both)[known][firm])
@@ -142,9 +163,13 @@ def independent_bins(density: Density, bins: IntArray) -> float:
     if n_groups < 3 or not len(bins) or not np.isfinite(theta_jb).all():
         return np.nan
     theta_jb = theta_jb - theta_jb.mean(axis=0)
-    theta_jb = theta_jb / np.sqrt((theta_jb**2).sum(axis=0))
+    length_b = np.sqrt((theta_jb**2).sum(axis=0))
+    vary = length_b > LEAST_ERROR  # the others are known but for rounding
+    if not vary.any():
+        return np.nan
+    theta_jb = theta_jb[:, vary] / length_b[vary]
     squares = float(np.sum((theta_jb @ theta_jb.T) ** 2))  # = sum over pairs of bins of r^2
-    n, chance = len(bins), 1.0 / (n_groups - 1)
+    n, chance = int(vary.sum()), 1.0 / (n_groups - 1)
     pairs = max(0.0, (squares - n - n * (n - 1) * chance) / (1.0 - chance))
     return n * n / (n + pairs)
 
@@ -175,6 +200,8 @@ class Coverage:
 
     def __str__(self) -> str:
         """Return a part of a line."""
+        if not self.n:
+            return "none to compare"
         return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
 
 
@@ -220,9 +247,18 @@ class ExactCurve:
             f"against the truth, r(z) in bins of {MIN_TRUE_INPUTS:,} inputs or more: {self.r}\n"
             f"precision where {MIN_TRUE_INPUTS:,} or more are accepted: {self.precision}\n"
             f"ln recall there: {self.log_recall}\n"
-            f"exact AUPR {self.aupr:.6f}; over the common range of ln recall "
-            f"{self.lower:.2f} to {self.upper:.2f}: exact {self.aupr_common:.6f}, sampled "
-            f"{self.sampled_common:.6f}, difference {self.sampled_common - self.aupr_common:+.6f}"
+            f"exact AUPR {shown(self.aupr, '.6f', 'not defined')}; {self._common()}"
+        )
+
+    def _common(self) -> str:
+        """Return what both curves' AUPRs are over the range that they share."""
+        difference = self.sampled_common - self.aupr_common
+        if not np.isfinite(difference):
+            return "both curves have no common range of ln recall"
+        return (
+            f"over the common range of ln recall {self.lower:.2f} to {self.upper:.2f}: exact "
+            f"{self.aupr_common:.6f}, sampled {self.sampled_common:.6f}, difference "
+            f"{difference:+.6f}"
         )
 
 

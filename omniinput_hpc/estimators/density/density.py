@@ -35,7 +35,12 @@ from omniinput_hpc.estimators.density.terms import (
     pinned,
 )
 from omniinput_hpc.estimators.density.wham import solve
-from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, Verdict, check_convergence
+from omniinput_hpc.estimators.errors.convergence import (
+    WELL_FILLED,
+    Mixing,
+    Verdict,
+    check_convergence,
+)
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
@@ -217,8 +222,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_error_b[firm_b],
         block_error_b[firm_b],
         observed.n_blocks,
-        observed.rhat_k,
-        observed.tau_k,
+        Mixing(observed.rhat_k, observed.tau_k, all(part.ancestral for part in observed.parts)),
         observed.rungs_with_outputs(),
         outside.reasons(observed.edges)
         + facts

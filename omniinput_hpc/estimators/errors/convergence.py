@@ -22,6 +22,8 @@ from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
 from omniinput_hpc.histogram import parts_of_groups
 
 MAX_ERROR_RATIO = 1.5
+LEAST_ERROR = 1e-9
+"""What an error of log g counts as at least when two are compared: less is rounding."""
 MAX_BLOCKS = 16
 MIN_BLOCKS = 4
 MIN_BLOCK_TIMES = 10.0  # length of a block in autocorrelation times
@@ -56,6 +58,31 @@ class Verdict:
     tau_k: FloatArray
 
 
+@dataclass(frozen=True)
+class Mixing:
+    """How lanes and successive samples of the rungs depend on each other.
+
+    Attributes
+    ----------
+    rhat_k, tau_k : float64 [K], see `chain_diagnostics`
+    independent : whether all samples are independent draws, by the way that they were made
+    """
+
+    rhat_k: FloatArray
+    tau_k: FloatArray
+    independent: bool = False
+
+    def wanted_rounds(self) -> str:
+        """Return how many rounds would make enough blocks, in brackets; "" if not known."""
+        if not np.isfinite(self.tau_k).any():
+            return ""
+        longest = float(np.nanmax(self.tau_k))
+        wanted = f"about {MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))} rounds would do"
+        if self.independent or longest < 1.0:  # what independent samples give is less
+            return f" ({wanted})"
+        return f" (z stays correlated for {longest:.2g} rounds: {wanted})"
+
+
 def number_of_blocks(rounds: int, tau_k: FloatArray, rounds_per_block: int = 1) -> int:
     """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
 
@@ -72,8 +99,7 @@ def check_convergence(
     lane_error_b: FloatArray,
     block_error_b: FloatArray,
     n_blocks: int,
-    rhat_k: FloatArray,
-    tau_k: FloatArray,
+    mixing: Mixing,
     label_k: Sequence[str],
     known_reasons: Sequence[str] = (),
 ) -> Verdict:
@@ -83,29 +109,25 @@ def check_convergence(
     ----------
     lane_error_b, block_error_b : float64 [n], of the bins that are filled well enough
     n_blocks : int, 0 if there were too few rounds for blocks
-    rhat_k, tau_k : float64 [K], see `chain_diagnostics`
+    mixing : of the rungs
     label_k : names of the rungs
     known_reasons : other reasons for which the run has not converged
     """
     reasons = list(known_reasons)
     ratio = np.nan
     use = np.isfinite(lane_error_b) & np.isfinite(block_error_b)
-    use &= (lane_error_b > 0) & (block_error_b > 0)
+    rhat_k, tau_k = mixing.rhat_k, mixing.tau_k
     n_bins = int(use.sum())
     if n_blocks == 0:
-        time = ""
-        if np.isfinite(tau_k).any():
-            longest = np.nanmax(tau_k)
-            wanted = MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))
-            time = f" (z stays correlated for {longest:.2g} rounds: about {wanted} would do)"
         reasons.append(
-            f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times{time}, so the "
-            "errors could not be checked"
+            f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times"
+            f"{mixing.wanted_rounds()}, so the errors could not be checked"
         )
     elif n_bins == 0:
         reasons.append("no bin is filled well enough to check its error")
     else:
-        ratio = float(np.median(lane_error_b[use] / block_error_b[use]))
+        one_b, other_b = (np.maximum(e[use], LEAST_ERROR) for e in (lane_error_b, block_error_b))
+        ratio = float(np.median(one_b / other_b))
         if not 1.0 / MAX_ERROR_RATIO <= ratio <= MAX_ERROR_RATIO:
             reasons.append(
                 f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
+from omniinput_hpc.text import interval, shown
 
 N_DRAWS = 1000
 LEVEL = 0.95
@@ -145,7 +146,8 @@ class Interval:
 
     def __str__(self) -> str:
         """Return one number with its interval."""
-        return f"{float(self.value):.6f} ({float(self.low):.6f} to {float(self.high):.6f})"
+        ends = interval(float(self.low), float(self.high), ".6f")
+        return f"{shown(float(self.value), '.6f')} ({ends})"
 
     def excludes(self, number: float) -> BoolArray:
         """Return whether a number lies outside the interval."""

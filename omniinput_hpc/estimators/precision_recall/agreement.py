@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
+from omniinput_hpc.text import interval, shown
 
 N_RESAMPLES = 1000
 
@@ -259,8 +260,8 @@ def people_lines(
     lines = []
     if among.n_items:
         lines.append(
-            f"alpha among {len(people)} {who} {among.alpha:.3f} ({among.low:.3f} to "
-            f"{among.high:.3f})"
+            f"alpha among {len(people)} {who} {shown(among.alpha, '.3f')} "
+            f"({interval(among.low, among.high, '.3f')})"
         )
     for one in found:
         kind, pair = "a person" if one.judge is None else f"judge: {one.judge}", one.all_bins
@@ -270,9 +271,12 @@ def people_lines(
         others = f"the other {who}" if one.judge is None or who == "judges" else who
         lines.append(
             f"{one.name} ({kind}) beside {others}: "
-            f"{pair.n} inputs, bias {pair.bias:+.3f} +- {pair.bias_error:.3f}, off by "
-            f"{pair.distance:.3f} on average, rank correlation {pair.rank_correlation:.3f}, alpha "
-            f"{pair.alpha.alpha:.3f} ({pair.alpha.low:.3f} to {pair.alpha.high:.3f})"
+            f"{pair.n} inputs, bias {pair.bias:+.3f} +- "
+            f"{shown(pair.bias_error, '.3f', '(not known)')}, off by {pair.distance:.3f} on "
+            "average, rank "
+            f"correlation {shown(pair.rank_correlation, '.3f')}, alpha "
+            f"{shown(pair.alpha.alpha, '.3f')} "
+            f"({interval(pair.alpha.low, pair.alpha.high, '.3f')})"
         )
     return lines
 

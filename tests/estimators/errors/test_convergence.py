@@ -8,6 +8,7 @@ from lattice import Lattice
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import (
     MAX_DISTANCE,
+    Mixing,
     check_cold_rungs,
     check_convergence,
     number_of_blocks,
@@ -27,14 +28,13 @@ def test_blocks_are_ten_times_longer_than_the_longest_memory():
     assert number_of_blocks(3, np.array([0.01])) == 0
 
 
-def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9):
+def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9, tau=0.5, drawn=False):
     error_b = np.r_[np.ones(8), 100.0, np.inf]
     return check_convergence(
         lane * error_b[:bins],
         block * error_b[:bins],
         n_blocks,
-        np.array(rhat),
-        np.array([0.3, 0.5]),
+        Mixing(np.array(rhat), np.array([0.3, tau]), drawn),
         ["beta = 0", "beta = 4"],
     )
 
@@ -49,11 +49,30 @@ def test_verdict():
     assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]
     assert "beta = 0" not in bad.reasons[0]
     few = verdict(n_blocks=0).reasons[0]
-    assert "too few rounds" in few and "about 20 would do" in few  # 4 blocks of 10 x 0.5
+    assert "too few rounds" in few and "about 20 rounds would do" in few  # 4 blocks of 10 x 0.5
     assert number_of_blocks(20, np.array([0.3, 0.5])) and not number_of_blocks(19, np.array([0.5]))
     assert "no bin" in verdict(bins=0).reasons[0]
     assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
     assert len(verdict(lane=3.0, rhat=(2.0, 2.0)).reasons) == 2
+
+
+def test_errors_that_are_rounding_agree():
+    """Of a constant output: log g is known to 1e-14, by lanes and by blocks, or exactly."""
+    for lane, block in ((3e-15, 1e-14), (1e-13, 2e-16), (0.0, 1e-14), (0.0, 0.0)):
+        found = verdict(lane, block)
+        assert found.converged and found.ratio == 1.0 and found.n_bins == 9, (lane, block)
+    assert not verdict(1e-3, 1e-14).converged  # lanes differ, and blocks of rounds do not show it
+    assert not verdict(2e-9, 1e-14).converged
+    assert verdict(np.inf, 1e-14).n_bins == 0  # one lane: the error is not known, not zero
+
+
+def test_independent_draws_do_not_stay_correlated():
+    """Half a sample is what independent ones give: 0.17 rounds of three samples each."""
+    for tau, drawn in ((0.17, False), (0.17, True), (1.2, True)):
+        few = verdict(n_blocks=0, tau=tau, drawn=drawn).reasons[0]
+        assert "correlated" not in few and "rounds would do" in few
+    chains = verdict(n_blocks=0, tau=1.2).reasons[0]
+    assert "z stays correlated for 1.2 rounds: about 48 rounds would do" in chains
 
 
 def counts(means_kg, n=4000, seed=1):
