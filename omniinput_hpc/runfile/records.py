@@ -166,7 +166,7 @@ def slabs_of_round(
         slabs["ensemble/kappa"], slabs["ensemble/z0"] = kappa_k, z0_k
         slabs["state/gaussian"] = np.stack([kappa_k, z0_k], axis=1)
     if g.headed:
-        slabs["state/heading"] = np.stack([record.state.heading_w for record in rungs])
+        slabs["state/heading"] = np.stack([np.asarray(record.state.heading_w) for record in rungs])
     return slabs
 
 
