@@ -86,7 +86,8 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
         xytext=(-4, 3), textcoords="offset points", fontsize=8, color=style.NOTE, ha="right",
     )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=style.EXACT)
-    right.set_ylim(0.99, max(1.1, 1.02 * float(np.nanmax(d.rhat_k, initial=1.0))))
+    known_k = d.rhat_k[np.isfinite(d.rhat_k)]
+    right.set_ylim(0.99, max(1.1, 1.02 * float(known_k.max(initial=1.0))))
 
 
 def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], label: str) -> None:

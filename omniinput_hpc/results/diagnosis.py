@@ -205,7 +205,8 @@ def advice(d: Diagnosis) -> list[str]:
     if apart.size:
         lines.append(
             f"lanes disagree on rungs {', '.join(map(str, apart[:8]))}"
-            f"{' ...' if apart.size > 8 else ''} (R-hat up to {np.nanmax(d.rhat_k):.2f}): raise "
+            f"{' ...' if apart.size > 8 else ''} (R-hat up to "
+            f"{shown(np.nanmax(d.rhat_k), '.2f', 'infinite')}): raise "
             "run.rounds and run.burn_in, or help walkers round the ladder"
         )
     if _few_exchanges(d):

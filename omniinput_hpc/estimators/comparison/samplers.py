@@ -21,6 +21,7 @@ from scipy.special import fdtrc, logsumexp, stdtr
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.density.wide_bins import join_bins, joined_effective
+from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_deviations,
     jackknife_error,
@@ -86,8 +87,9 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
     limits = judged_ranges(a, b)
     sums = [(join_bins(d.log_g_b, limits), join_bins(d.plain_log_g_jb, limits)) for d in (a, b)]
     each = [jackknife_error(*s, d.lanes_g) for s, d in zip(sums, (a, b), strict=True)]
+    each = [np.maximum(error, LEAST_ERROR) for error in each]
     total = np.hypot(*each)
-    use = np.isfinite(total) & (total > 0)
+    use = np.isfinite(total)
     if not use.any():
         raise EstimateError(NOTHING_SHARED)
     first_r, stop_r, error_r = limits[:-1][use], limits[1:][use], total[use]
@@ -180,7 +182,7 @@ def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
     for d in (a, b):
         value, value_j = contrasts(d.log_g_b), contrasts(d.plain_log_g_jb)
         deviation = jackknife_deviations(value, value_j, d.lanes_g)
-        covariances.append(deviation.T @ deviation)
+        covariances.append(deviation.T @ deviation + LEAST_ERROR**2 * np.eye(m))
     difference = contrasts(a.log_g_b) - contrasts(b.log_g_b)
     inverse = np.linalg.inv(covariances[0] + covariances[1])
     t_squared = float(difference @ inverse @ difference)

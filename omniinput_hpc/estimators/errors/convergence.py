@@ -20,6 +20,7 @@ import numpy as np
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
 from omniinput_hpc.histogram import parts_of_groups
+from omniinput_hpc.text import shown
 
 MAX_ERROR_RATIO = 1.5
 LEAST_ERROR = 1e-9
@@ -134,7 +135,7 @@ def check_convergence(
                 f"(median over {n_bins} bins)"
             )
     each = zip(label_k, rhat_k, lanes_disagree(rhat_k), strict=True)
-    bad = [f"{label} ({rhat:.2f})" for label, rhat, disagree in each if disagree]
+    bad = [f"{label} ({shown(r, '.2f', 'infinite')})" for label, r, disagree in each if disagree]
     if bad:
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
         reasons.append(f"lanes disagree (R-hat over {MAX_RHAT}) at {', '.join(bad[:6])}{more}")
