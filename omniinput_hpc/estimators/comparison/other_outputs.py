@@ -244,8 +244,7 @@ def changes(
         sd_b = np.sqrt(square_gb.sum(axis=0) / v_gb.sum(axis=0))
         effective_b = np.nan_to_num(v_gb.sum(axis=0) ** 2 / v2_gb.sum(axis=0))
     d_kn = np.swapaxes(d_rks, 0, 1).reshape(z_rks.shape[1], -1)
-    n = d_kn.shape[1]
-    sd_k = d_kn.std(axis=1, ddof=1) if n > 1 else np.full(len(d_kn), np.nan)
+    sd_k = d_kn.std(axis=1, ddof=1) if d_kn.shape[1] > 1 else np.full(len(d_kn), np.nan)
     return Changes(
         edges=edges,
         draws_b=np.bincount(bin_i, minlength=n_bins),
