@@ -69,6 +69,7 @@ def model(request, monkeypatch, tmp_path):
         return DECODERS[kind]().eval().requires_grad_(False).to(device)
 
     monkeypatch.setattr(causal_lm, "load", load)
+    monkeypatch.setattr(causal_lm, "check_length", lambda *_, **__: None)  # needs numbers
     monkeypatch.setattr(hf_decoder, "try_out", lambda decoder, lm: None)  # compares numbers
     options = CausalLm(kind="causal-lm", path=str(tmp_path), length=D)
     return causal_lm.build(options, str(META))
@@ -150,6 +151,7 @@ def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
 def test_moves_on_a_text_classifier_do_not_wait(monkeypatch, tmp_path, kernel):
     folder, load = save_classifier(tmp_path), sequence_classifier.load
     monkeypatch.setattr(sequence_classifier, "load", lambda *args: load(*args[:3], "cpu").to(META))
+    monkeypatch.setattr(sequence_classifier, "check_length", lambda *_, **__: None)
     options = {"kind": "sequence-classifier", "path": str(folder), "length": D + 2, "target": 1}
     model = sequence_classifier.build(SequenceClassifier.model_validate(options), str(META))
     state, _ = segment(model, kernels.build(KERNELS[kernel], model, W), Canonical(3.0))

@@ -89,7 +89,6 @@ def account(
     where : begins a message
     """
     own = set(model.state_dict())
-    _check_stored_as(model, tensors, where)
     left_out = set(map(str, unexpected)) | _hushed(model, own, tensors)
     why: dict[str, list[str]] = {}
     for name in sorted(left_out):  # ranks say the same
@@ -97,6 +96,7 @@ def account(
         if reason is None:
             raise UserError(f"{where}: {_refusal(name, model, own)}")
         why.setdefault(reason, []).append(name)
+    _check_stored_as(model, left_out, tensors, where)
     return [
         f"left out of the weights: {names[0]}"
         + (f" and {len(names) - 1} more" if len(names) > 1 else "")
@@ -111,8 +111,9 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
     `ties` are the names of the pairs. transformers then keeps both, older versions and other
     programs only one of them.
     """
+    named = dict(model.named_parameters(remove_duplicate=False))
     for one, other in ties.items():
-        if model.get_parameter(one) is not model.get_parameter(other):
+        if one in named and other in named and named[one] is not named[other]:
             raise UserError(
                 f"{where}: config.json says that {one} and {other} are the same weights "
                 "(tie_word_embeddings), and the files hold different ones; set "
@@ -120,13 +121,14 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
             )
 
 
-def _check_stored_as(model: Any, tensors: Tensors, where: str) -> None:
+def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: str) -> None:
     """Raise a `UserError` if weights are stored as whole numbers, which were cast to weights."""
-    for name, _ in model.named_parameters():
-        stored = tensors.get(name)
-        if stored is not None and not re.fullmatch(r"B?F\d.*|GGUF", stored.dtype):
+    whole = {name for name, held in model.state_dict().items() if not held.is_floating_point()}
+    for name, tensor in sorted(tensors.items()):
+        is_real = re.fullmatch(r"B?F\d.*|GGUF", tensor.dtype) or name in left_out
+        if not is_real and not _names(name, model) & whole:
             raise UserError(
-                f"{where}: {name} is stored as {stored.dtype}, and a weight is a real number; "
+                f"{where}: {name} is stored as {tensor.dtype}, and a weight is a real number; "
                 "save the weights as float32, bfloat16 or float16"
             )
 

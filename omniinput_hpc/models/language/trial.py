@@ -71,7 +71,7 @@ def check_causal(lm: Any, where: str) -> None:
         with torch.no_grad():
             both = [lm(input_ids=x, use_cache=False).logits for x in (tokens, other)]
     except torch.OutOfMemoryError:
-        raise
+        raise _too_little_memory(lm, 2) from None
     except Exception as error:  # what the code of a model that is not ours raises
         raise UserError(f"{where}: cannot evaluate two tokens: {reason_of(error)}") from None
     ahead = [logits[0, :-1].float() for logits in both]
@@ -106,8 +106,10 @@ class CheckedLookups(TorchDispatchMode):
     ) -> Any:
         """Check the rows that an operation looks up, then run it."""
         lookup = _LOOKUPS.get(func.overloadpacket)
+        lowest = -1 if func.overloadpacket is torch.ops.aten.index else 0  # -1 is the last row
         for rows, indices in lookup(*args) if lookup is not None else ():
-            if indices.numel() and not -rows <= int(indices.min()) <= int(indices.max()) < rows:
+            first = lowest * rows
+            if indices.numel() and not first <= int(indices.min()) <= int(indices.max()) < rows:
                 raise IndexError(f"row {int(indices.max())} of a table of {rows}")
         return func(*args, **(kwargs or {}))
 
@@ -148,10 +150,17 @@ def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
         with torch.no_grad(), careful:
             lm(input_ids=tokens, attention_mask=torch.ones_like(tokens))
     except torch.OutOfMemoryError:
-        raise
+        raise _too_little_memory(lm, n) from None
     except Exception as error:  # what the code of a model that is not ours raises
         return error
     return None
+
+
+def _too_little_memory(lm: Any, n: int) -> UserError:
+    return UserError(
+        f"evaluating one input of {n} tokens does not fit on {lm.device} beside the model; fewer "
+        'ranks a GPU, model.dtype = "bfloat16", or a smaller model.length may help'
+    )
 
 
 def _ordinary_token(lm: Any) -> int:

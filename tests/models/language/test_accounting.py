@@ -107,6 +107,12 @@ def test_weights_of_whole_numbers_are_refused(tmp_path):
     llama(tmp_path)
     weights(tmp_path, **{f"{Q}.weight": torch.ones(16, 16, dtype=torch.int32)})
     assert f"{Q}.weight is stored as I32" in refused(tmp_path)
+    save_decoder("gpt2", tmp_path / "gpt2")
+    file = tmp_path / "gpt2" / "model.safetensors"
+    bare = {name.removeprefix("transformer."): value for name, value in load_file(file).items()}
+    bare["wpe.weight"] = bare["wpe.weight"].to(torch.int64)  # as its body alone names it
+    save_file(bare, file, metadata={"format": "pt"})
+    assert "wpe.weight is stored as I64" in refused(tmp_path / "gpt2")
 
 
 def test_the_head_of_another_task_is_refused(tmp_path):

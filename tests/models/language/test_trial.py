@@ -89,6 +89,17 @@ def test_whatever_a_model_raises_is_one_sentence(error):
         trial.check_causal(lm, "here")
 
 
+def test_an_input_that_does_not_fit_on_a_gpu_is_one_sentence():
+    def full(**_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    config = LlamaConfig(**LLAMA_LIKE)
+    lm = type("Full", (), {"__call__": lambda self, **_: full(), "config": config,
+                           "device": torch.device("cpu")})()  # fmt: skip
+    with pytest.raises(UserError, match="one input of 7 tokens does not fit on cpu"):
+        trial.check_length(lm, 7, "here")
+
+
 def test_a_row_that_a_table_lacks_is_found_before_a_device_looks_it_up():
     table, rows = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 3, 4])
     lookups = {
@@ -103,6 +114,9 @@ def test_a_row_that_a_table_lacks_is_found_before_a_device_looks_it_up():
             assert torch.equal(lookup(rows[:2]).cpu(), lookup(rows[:2])), name
             with pytest.raises(IndexError, match="row 4 of a table of 4"):
                 lookup(rows)
+        if "ind" not in name.replace("index_select", ""):
+            with trial.CheckedLookups(), pytest.raises(IndexError, match="of a table of 4"):
+                lookup(torch.tensor([-1, 2]))
     with trial.CheckedLookups():
         assert table[table > 5].numel() == 6  # a mask is not a row
         assert table[torch.tensor([-1]), :].tolist() == [[9.0, 10.0, 11.0]]
