@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -64,8 +66,9 @@ def build(options: PythonModel, device: str) -> Any:
 class OwnModel:
     """A user's model as the program calls it: without gradients, except to compute one.
 
-    What its methods change in the process is put back (see `plugins.own_surroundings`). Everything
-    else that the user's object has is looked up there.
+    What a method changes in the process is put back, all of it after its first call (see
+    `plugins.own_surroundings`), the working directory after every one. Everything else that the
+    user's object has is looked up there.
 
     Attributes
     ----------
@@ -87,11 +90,20 @@ class OwnModel:
         import torch
 
         method, with_gradient = getattr(self._own, name), name in GRADIENTS
+        folder, called = os.getcwd(), False
 
         @wraps(method)
         def call(*arguments: Any) -> Any:
-            with plugins.own_surroundings(), torch.set_grad_enabled(with_gradient):
-                return _detached(method(*arguments))
+            nonlocal called
+            # All of it only once, since it takes as long as a small model: code that sets up a
+            # library does so at its first call.
+            kept = nullcontext() if called else plugins.own_surroundings()
+            called = True
+            with kept, torch.set_grad_enabled(with_gradient):
+                found = method(*arguments)
+            if os.getcwd() != folder:
+                os.chdir(folder)
+            return _detached(found)
 
         return call
 

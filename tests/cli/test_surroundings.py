@@ -25,8 +25,12 @@ class Model:
     def __init__(self):
         meddle()
         self.weights = torch.nn.Parameter(torch.arange(4.0) / 4)
+        self.set_up = False
     def output(self, x):
-        meddle()
+        os.chdir("/")
+        if not self.set_up:
+            meddle()
+            self.set_up = True
         return self.weights[x].sum(1)
 def make(device): return Model()
 """
