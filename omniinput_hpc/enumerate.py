@@ -135,10 +135,11 @@ def count_all(
     UserError
         It would take longer than `max_hours`, by the time of the first block; or the rule fails.
     """
-    v, d = model.n_values, model.n_sites
+    v, d, ids = model.n_values, model.n_sites, models.space_of(model)
     depth = block_depth(v, d)
     if rule is not None:
-        world.together(lambda: try_rule(rule, inputs_of(0, depth, v, d)[:INPUTS_TRIED]))
+        first = ids.to_ids(inputs_of(0, depth, v, d)[:INPUTS_TRIED])
+        world.together(lambda: try_rule(rule, first))
     n_blocks = v**depth
     evaluate = block_evaluator(model, depth, device)
     evaluate(0)  # the first evaluation is slower than the others
@@ -161,7 +162,7 @@ def count_all(
     def count_mine() -> None:
         try:
             for block in _reported(range(world.rank, n_blocks, world.size)):
-                census.add(inputs_of(block, depth, v, d), evaluate(block))
+                census.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
         except EstimateError as error:  # of the rule, at inputs that were not tried
             raise UserError(str(error)) from None
 

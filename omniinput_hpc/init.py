@@ -18,26 +18,27 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import CausalLm, Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.pilot import commented, model_table, proposal
 from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.sampling import build
-from omniinput_hpc.text import duration, shown_path
+from omniinput_hpc.text import duration, sentence, shown_path
 
 log = logging.getLogger("omniinput_hpc")
 
 PROGRAM = "python -m omniinput_hpc.init"
 SECONDS = 60.0
 """Of the pilot, about."""
-SETTABLE = ("model", "run")
+SETTABLE = ("model", "run", "space")
 """Tables whose keys may be given with --set; the pilot chooses the rest."""
 CHOSEN = ("rounds", "burn_in")
 """Keys of [run] that may not."""
@@ -66,6 +67,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     from omniinput_hpc.models.checked import NonFiniteOutput  # imports torch
 
     config = _first_config(args)
+    config, notes = _with_beginning(config, args)
     about = models.preflight(config)
     built = build.build(world, config, about.get("folder"))
     stopping = StopCheck(request, world, None)
@@ -85,12 +87,13 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         f"{duration(time.monotonic() - begin)} on {built.device}: {g.n_sites} sites of "
         f"{g.n_values:,} values."
     )
+    notes += map(sentence, models.about_tokens(built.config))
     given = any(word.partition("=")[0].strip() == "run.output" for word in args.set)
     run_file = config.run.output if given else f"runs/{name}.h5"
-    text = commented.text(found, run_file, aim, written_by)
+    text = commented.text(found, run_file, aim, [written_by, *notes])
     input_file.parse(text, str(output))  # what is written works
     _write(output, text)
-    for line in commented.summary(found, aim):
+    for line in [*notes, *commented.summary(found, aim)]:
         print(line)
     print(f"{output} is written. Next: python -m omniinput_hpc {shown_path(output)} --check")
     return EXIT_COMPLETE
@@ -102,12 +105,34 @@ def _first_config(args: argparse.Namespace) -> Config:
         table, _, key = assignment.partition("=")[0].strip().partition(".")
         if table not in SETTABLE or (table == "run" and key in CHOSEN):
             raise UserError(
-                f"--set {assignment}: init takes keys of [model], and of [run] but "
+                f"--set {assignment}: init takes keys of [model] and [space], and of [run] but "
                 f"{', '.join(CHOSEN)}; change the others in the file that it writes"
             )
     table = model_table.of(args.model, args.kind, args.length)
     text = tomli_w.dumps(proposal.first_input(table, {}))
     return input_file.parse(text, args.model, args.set)
+
+
+def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, list[str]]:
+    """Return the input with what the tokenizer begins texts with as its prefix, and a note of it.
+
+    A prefix that is given stays as it is.
+    """
+    from omniinput_hpc.models.language import token_notes
+
+    options = config.model
+    if not isinstance(options, CausalLm) or options.prefix is not None:
+        return config, []
+    begins = token_notes.beginning_of(options)
+    if begins is None:
+        return config, []
+    update: dict[str, Any] = {"prefix": begins.prefix}
+    if args.length is None and options.length < model_table.LENGTH:  # all the model's positions
+        update["length"] = max(options.length - len(begins.ids), 2)
+    note = (
+        f"The tokenizer begins every text with {begins.name}: model.prefix puts it before inputs."
+    )
+    return config.model_copy(update={"model": options.model_copy(update=update)}), [note]
 
 
 def _with_side(found: Proposal, side: str) -> Proposal:

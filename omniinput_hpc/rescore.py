@@ -92,6 +92,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
             checked = CheckedModel(model, _name(args.input), dtype=dtype)
 
             def evaluate(x_sd: NDArray[Any]) -> NDArray[np.float32]:
+                x_sd = checked.space.to_values(x_sd)
                 return batches.evaluate(checked, x_sd, batch, device, stopping.after_move)
 
             writer = _open_writer(world, run, path, config.run.writer, held_lock)

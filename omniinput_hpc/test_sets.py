@@ -39,7 +39,7 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli.arguments import add_set
 from omniinput_hpc.cli.scripts import add_version, check_output, new_record
-from omniinput_hpc.config import Config, ImageClassifier, input_file
+from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
@@ -151,13 +151,28 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
                 "file of your own"
             )
         return [Outputs(name, role, evaluate(model, read_set(name), name))]
-    data = own_data.read(Path(name), config, model.n_sites, model.n_values)
-    for note in data.notes:
+    data = own_data.read(Path(name), config, model.n_sites, models.space_of(model))
+    for note in data.notes + (_about_texts(config) if data.of_texts else []):
         print(f"note: {note}")
     z, roles = _outputs(model, data.x), np.array(data.role)
     if role != "data":
         return [Outputs(name, role, z)]
     return [Outputs(name, one, z[roles == one]) for one in ROLES if (roles == one).any()]
+
+
+def _about_texts(config: Config) -> list[str]:
+    """Return whether texts were read with what the model's tokenizer begins them with."""
+    from omniinput_hpc.models.language import token_notes  # imports torch
+
+    begins = token_notes.beginning_of(config.model) if isinstance(config.model, CausalLm) else None
+    if begins is None:
+        return []
+    if begins.is_there:
+        return [f"texts were read with {begins.name} before them, once, as model.prefix says"]
+    return [
+        f"texts were read without {begins.name}, which the tokenizer begins every text with; "
+        f"model.prefix = {token_notes.as_toml(begins.prefix)} puts it before them"
+    ]
 
 
 def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:

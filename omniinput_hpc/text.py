@@ -63,6 +63,11 @@ def first_line(error: BaseException) -> str:
     return next((line for line in str(message).strip().splitlines()), type(error).__name__)
 
 
+def sentence(words: str) -> str:
+    """Return words as a sentence, with a capital and a full stop."""
+    return words[:1].upper() + words[1:] + "."
+
+
 def printable(text: str) -> str:
     """Return a text with what a terminal would act on (escapes, line ends) spelled out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

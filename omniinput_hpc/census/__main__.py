@@ -106,7 +106,7 @@ def space_of(model: Any, config: Config, args: argparse.Namespace, device: str) 
     margin = args.margin or MARGIN * (rounding[0] + rounding[1] * reference)
     batch = WALKERS if config.sampler.walkers == "auto" else config.sampler.block_walkers
     space = (model.n_sites, model.n_values, first)
-    return Space(*space, args.below, margin, batch, device)
+    return Space(*space, args.below, margin, batch, device, models.space_of(model))
 
 
 def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:

@@ -70,10 +70,11 @@ def lines(state: State, space: Space) -> list[str]:
     return said
 
 
-def _listed(state: State, complete: float, texts: Texts) -> Iterator[str]:
+def _listed(state: State, space: Space, complete: float, texts: Texts) -> Iterator[str]:
     found = state.found
+    ids = found.x if space.values is None else space.values.to_ids(found.x.astype(np.int64))
     n = found.n_up_to(complete)
-    for x, z, text in zip(found.x[:n], found.z[:n], texts(found.x[:n]), strict=True):
+    for x, z, text in zip(ids[:n], found.z[:n], texts(found.x[:n]), strict=True):
         line: dict[str, Any] = {"z": float(z), "x": x.tolist()}
         if text is not None:
             line["text"] = text
@@ -111,7 +112,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
     paths = [path.with_suffix(ending) for ending in (".jsonl", ".csv", ".bounds.csv")]
     listed, table, of_bounds = paths
     try:
-        text = "\n".join(_listed(state, complete, texts))
+        text = "\n".join(_listed(state, space, complete, texts))
         write_atomically(listed, text + "\n" if text else "")
         record.files.append(str(listed))
         record.add_table(table, about, density)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.census.found import Found
 from omniinput_hpc.census.frontier import Frontier, Nodes, batches_of
+from omniinput_hpc.config.space import Space as Values
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
 
@@ -44,6 +45,7 @@ class Space:
     margin : by how much z and loss / m of an input may differ, and more than that
     walkers : inputs in a batch of whole inputs, as in a run of the same input file
     device : of the model
+    values : the ids of the values, which the list of inputs has; None: the values themselves
     """
 
     n_sites: int
@@ -53,6 +55,7 @@ class Space:
     margin: float
     walkers: int
     device: str
+    values: Values | None = None
 
     @property
     def m(self) -> int:

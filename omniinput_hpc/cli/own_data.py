@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, SequenceClassifier
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import Shape, shape_of
 from omniinput_hpc.models.language import hf_folder
@@ -50,11 +51,13 @@ class OwnData:
     x : int64 [n, D], values
     role : [n], "positive" or "negative" where the file has labels, else "data"
     notes : what was left out or cut, for the user
+    of_texts : whether the file holds texts
     """
 
     x: NDArray[np.int64]
     role: list[str]
     notes: list[str] = field(default_factory=list)
+    of_texts: bool = False
 
 
 def is_file_of_data(text: str) -> bool:
@@ -62,7 +65,7 @@ def is_file_of_data(text: str) -> bool:
     return Path(text).suffix.lower() in ENDINGS or Path(text).is_dir()
 
 
-def read(path: Path, config: Config, n_sites: int, n_values: int) -> OwnData:
+def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
     """Return the inputs of a model of D = `n_sites` sites that a file holds.
 
     A text of more tokens than sites is cut behind the last site, one of fewer is left out. Raises a
@@ -77,19 +80,23 @@ def read(path: Path, config: Config, n_sites: int, n_values: int) -> OwnData:
         label = [label[i] for i in kept]
     else:
         array = _as_array(path, items)
-        x = _of_array(path, array, config, n_sites)
+        ids = _of_array(path, array, config, n_sites)
+        x = space.to_values(ids)
     if x.shape[1] != n_sites:
         raise UserError(
             f"{path}: its inputs have {x.shape[1]} values each; the model has {n_sites}"
         )
-    outside = (x < 0) | (x >= n_values)
-    if outside.any():
-        row = int(np.argmax(outside.any(axis=1)))
-        raise UserError(
-            f"{path}, input {row + 1}: the value {x[row][outside[row]][0]} is not from 0 to "
-            f"{n_values - 1}"
-        )
-    return OwnData(x, [ROLES[one] for one in label], notes)
+    if not isinstance(items[0], str):  # tokens of texts have been looked at
+        _refuse(path, ids, (ids < 0) | (ids >= space.n_ids), f"is not from 0 to {space.n_ids - 1}")
+        _refuse(path, ids, x < 0, "is none that a site may take (space.allowed)")
+    return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str))
+
+
+def _refuse(path: Path, x: NDArray[Any], wrong: NDArray[np.bool_], why: str) -> None:
+    """Raise a UserError that names the first wrong value, if there is one."""
+    if wrong.any():
+        row = int(np.argmax(wrong.any(axis=1)))
+        raise UserError(f"{path}, input {row + 1}: the value {x[row][wrong[row]][0]} {why}")
 
 
 def _items(path: Path, notes: list[str]) -> tuple[Any, list[int | None]]:
@@ -251,7 +258,7 @@ def _of_texts(
     """Return which texts are inputs of the model, and their values [n, D]."""
     if not isinstance(config.model, CausalLm | SequenceClassifier):
         raise UserError(f'{path} holds texts, and model.kind = "{config.model.kind}" takes none')
-    encode = hf_folder.encoder(config.model)
+    encode = hf_folder.encoder(config.model, config.allowed)
     found = [encode(text) for text in texts]
     kept = [i for i, values in enumerate(found) if len(values) >= n_sites]
     kept = [i for i in kept if min(found[i][:n_sites]) >= 0]

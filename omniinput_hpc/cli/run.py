@@ -72,6 +72,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     writer_kind, reason = world.on_rank_0(
         lambda: writers.choose_writer(config.run.writer, target, len(set(hosts)))
     )
+    tokens = world.on_rank_0(lambda: models.about_tokens(config))
     forecasted = forecast.try_exchanges(world, built) if args.check else None
     _show_plan(
         world,
@@ -79,7 +80,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             trials, measured,
-            built.without_anchor, forecasted, built.model_beta,
+            built.without_anchor, forecasted, built.model_beta, tokens,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -147,6 +148,7 @@ def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> res
         environment={**versions, **source, **plan.gpus(world, devices.gpu(built.device))},
         model_beta=float("nan") if m is None else m,
         rows_normalized=m is not None and built.rows is not None and built.rows.normalized,
+        space=models.space_of(built.model),
     )
 
 

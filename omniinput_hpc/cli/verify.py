@@ -316,7 +316,7 @@ def _samples(run: RunReader, round_: RecordedRound, seen_kb: NDArray[np.int64]) 
     g, z_ks = run.geometry, round_.samples_z
     for k in range(g.n_rungs):
         x_sd = run.round(round_.number, range(k, k + 1)).samples_x[0]
-        for words in consistency.inputs(x_sd, g.n_values):
+        for words in consistency.inputs(x_sd, run.space):
             yield "samples", f"rung {k}: {words}"
         for words in consistency.outputs(z_ks[k]):
             yield "samples", f"rung {k}: {words}"
@@ -342,9 +342,9 @@ def _state(
     run: RunReader, config: Config, walker_kw: NDArray[np.int32] | None, state: Checkpoint
 ) -> Lines:
     """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
-    n_values, x_kwd, z_kw = run.geometry.n_values, _stacked(state, "x"), _stacked(state, "z")
+    x_kwd, z_kw = _stacked(state, "x"), _stacked(state, "z")
     state_walker_kw = _stacked(state, "walker_w")
-    for words in (*consistency.inputs(x_kwd, n_values), *consistency.outputs(z_kw)):
+    for words in (*consistency.inputs(x_kwd, run.space), *consistency.outputs(z_kw)):
         yield "state", words
     headings = [words for rung in state.rungs for words in consistency.headings(rung.heading_w)]
     for words in (*consistency.directions(_stacked(state, "direction_w")), *headings):
@@ -402,6 +402,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     wish = "cpu" if devices.unseen_gpu() else "auto"
     device = devices.choose(wish, 0, config.run.threads, config.run.precision)
     model = models.build(config, device, about.get("folder"))
+    space = models.space_of(model)
     if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
         findings.add(
             "model",
@@ -409,14 +410,17 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
             f"of {run.n_values}",
         )
         return []
+    if not space.same_as(run.space):
+        findings.add("model", "its tokenizer has other tokens than that of the run")
+        return []
     batch = max(run.walkers // config.sampler.blocks, 1)
     try_out(model, zero_inputs(batch, run.n_sites, device), f"the model ({config.model.kind})")
     tolerance = models.closeness(config)
     largest, n_other_bin, n_done = 0.0, 0, 0
     for (number, k), samples in choose_samples(run, n).items():
         round_ = run.round(number, range(k, k + 1))
-        x_nd = round_.samples_x[0, samples]
-        if x_nd.max() >= run.n_values:  # `_samples` has reported it
+        x_nd = space.to_values(round_.samples_x[0, samples].astype(np.int64))
+        if x_nd.min() < 0 or x_nd.max() >= run.n_values:  # `_samples` has reported it
             continue
         stored_n = round_.samples_z[0, samples].astype(np.float64)
         z_n = evaluate(model, x_nd, batch, device).astype(np.float64)

@@ -28,10 +28,13 @@ from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
 """An end of z."""
+Allowed = Literal["tokenizer"] | None
+"""Which values sites may take; None: all."""
 Precision = Literal["highest", "tf32"]
 """Of products of matrices on a GPU."""
 
 __all__ = [
+    "Allowed",
     "Analysis",
     "Bins",
     "CausalLm",
@@ -47,6 +50,7 @@ __all__ = [
     "Samples",
     "SequenceClassifier",
     "Side",
+    "Space",
     "Table",
     "WangLandau",
 ]
@@ -102,6 +106,18 @@ class Run(Table):
         if not value.endswith((".h5", ".hdf5")):
             raise ValueError('expected a file name that ends with ".h5"')
         return value
+
+
+class Space(Table):
+    """``[space]``: which inputs there are."""
+
+    allowed: Allowed = Field(
+        None,
+        description='Which values a site may take. `"tokenizer"`: those that a token of the '
+        "model's tokenizer stands for. Many models have more (their vocabulary is padded), and "
+        "left out all of them count as inputs, which no text can hold. Probabilities stay those "
+        "among all values; the run file holds token ids all the same.",
+    )
 
 
 class Bins(Table):
@@ -179,6 +195,9 @@ class Config(Table):
         description="What is sampled. Which keys there are depends on `kind`; unknown kinds and "
         "keys are refused."
     )
+    space: Space | None = Field(
+        None, description="Optional: which inputs there are. Left out: all."
+    )
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
     ladder: Ladder | None = Field(
         None,
@@ -229,6 +248,21 @@ class Config(Table):
                 "leave it out"
             )
         return self
+
+    @model_validator(mode="after")
+    def _space_fits(self) -> Config:
+        kind = self.model.kind
+        if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
+            raise ValueError(
+                f'space.allowed = "{self.allowed}" is for models of texts, whose tokenizer says '
+                f'which values there are, and model.kind = "{kind}"; leave it out'
+            )
+        return self
+
+    @property
+    def allowed(self) -> Allowed:
+        """Which values sites may take, ``space.allowed``."""
+        return None if self.space is None else self.space.allowed
 
     @property
     def rounded_as(self) -> str:

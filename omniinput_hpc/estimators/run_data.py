@@ -33,6 +33,10 @@ class RunData(Protocol):
         """Values per site."""
 
     @property
+    def n_ids(self) -> int:
+        """Values that the model has, at least as many: inputs hold their numbers."""
+
+    @property
     def n_sites(self) -> int:
         """Sites of an input."""
 

@@ -4,8 +4,9 @@
 the module of a kind is imported when its model is built, so that bad input is found in a second.
 """
 
-from omniinput_hpc.models.protocol import Model, Offers, offers_of
+from omniinput_hpc.models.protocol import Model, Offers, offers_of, space_of
 from omniinput_hpc.models.table import (
+    about_tokens,
     build,
     closeness,
     pending_fingerprint,
@@ -18,12 +19,14 @@ from omniinput_hpc.models.table import (
 __all__ = [
     "Model",
     "Offers",
+    "about_tokens",
     "build",
     "closeness",
     "offers_of",
     "pending_fingerprint",
     "preflight",
     "rounding",
+    "space_of",
     "with_side",
     "z_label",
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.compiled_change import as_change
-from omniinput_hpc.models.protocol import Model, offers_of
+from omniinput_hpc.models.protocol import Model, offers_of, space_of
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.protocol import Change
@@ -132,7 +132,7 @@ class CheckedModel:
         self._apart: dict[bool, torch.Tensor] = {}
         self._counts: torch.Tensor | None = None  # [2], see `take_counts`
         self._n_outputs = 0
-        self.n_values, self.n_sites = model.n_values, model.n_sites
+        self.n_values, self.n_sites, self.space = model.n_values, model.n_sites, space_of(model)
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
         offers = offers_of(model)

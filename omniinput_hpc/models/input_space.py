@@ -44,7 +44,8 @@ def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) 
     model = config.get("model", {})
     row = KINDS.get(model.get("kind"))
     path = model.get("path") if row is not None and row.has_tokenizer else None
-    restriction = {key: model.get(key, default) for key, default in RESTRICTIONS.items()}
+    restriction = {f"model.{key}": model.get(key, old) for key, old in RESTRICTIONS.items()}
+    restriction["space.allowed"] = (config.get("space") or {}).get("allowed")
     return Space(name, n_sites, n_values, vocabulary_of(path) if path else None, restriction)
 
 
@@ -77,7 +78,7 @@ def require_same(a: Space, b: Space) -> None:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)
             if one != two:
-                reason = f"model.{key} is {one!r} in {a.name} and {two!r} in {b.name}"
+                reason = f"{key} is {one!r} in {a.name} and {two!r} in {b.name}"
     if reason is not None:
         raise UserError(
             f"different input spaces: {reason}; models can be compared over one and the same "

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from omniinput_hpc.config.space import Space
+
 if TYPE_CHECKING:
     import torch
 
@@ -143,6 +145,12 @@ class Offers:
     cache_bytes: Callable[[], int]
     without_graphs: Callable[[], str]
     render: Callable[[torch.Tensor], list[Any]] | None
+
+
+def space_of(model: Any) -> Space:
+    """Return which values a model's sites take, of those it knows: all where it does not say."""
+    found = getattr(model, "space", None)
+    return found if isinstance(found, Space) else Space(model.n_values)
 
 
 def offers_of(model: Any) -> Offers:

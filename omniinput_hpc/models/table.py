@@ -110,7 +110,9 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
     A `UserError` names files that are missing or do not fit the input file.
     """
     row = KINDS[config.model.kind]
-    options = {"hashed": hashed} if row.files_are_large else {}
+    options: dict[str, Any] = {"hashed": hashed} if row.files_are_large else {}
+    if row.has_tokenizer:
+        options["allowed"] = config.allowed
     found = dict(_module(row.checks).preflight(config.model, **options))
     factory = getattr(config.model, "factory", None)
     return {**found, "source": plugins.source_of(factory) if factory else ""}
@@ -133,8 +135,21 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     options = config.model
     if folder is not None:
         options = options.model_copy(update={"path": folder})
-    model: Model = _module(KINDS[options.kind].builder).build(options, device)
+    row = KINDS[options.kind]
+    more = {"allowed": config.allowed} if row.has_tokenizer else {}
+    model: Model = _module(row.builder).build(options, device, **more)
     return model
+
+
+def about_tokens(config: Config) -> list[str]:
+    """Return what a user should know of a model's tokens before z means anything, as lines.
+
+    They are values that stand for no token, and what texts begin with. It may import torch.
+    """
+    if not KINDS[config.model.kind].has_tokenizer:
+        return []
+    lines: list[str] = _module("language.token_notes").lines(config)
+    return lines
 
 
 def display(config: Mapping[str, Any]) -> Display:
@@ -151,8 +166,10 @@ def display(config: Mapping[str, Any]) -> Display:
     show = getattr(_module(row.checks), "display", None)
     if show is None:
         return Display("text", values_as_text, None, "values are shown")
-    shown: Display = show(options)
-    return shown
+    if row.has_tokenizer:
+        shown: Display = show(options, (config.get("space") or {}).get("allowed"))
+        return shown
+    return show(options)  # type: ignore[no-any-return]
 
 
 def z_label(config: Mapping[str, Any]) -> str:

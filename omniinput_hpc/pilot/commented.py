@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import tomli_w
@@ -25,14 +26,16 @@ MODEL = {
     "length": "sites of an input: tokens",
     "target": "what z is of: a class, or an image network's output",
     "output": '"logit", "difference" (of two classes) or "log-softmax"',
+    "prefix": "put before every input; see what the tokenizer begins texts with",
 }
+SPACE = {"allowed": "sites take the values that a token of the tokenizer stands for"}
 
 
-def text(proposal: Proposal, output: str, aim: Aim, about: str) -> str:
+def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str:
     """Return the input file.
 
     output : the run file
-    about : how the file was made and on what, as a comment
+    about : how the file was made and on what, and what to know of it, as comments
     """
     tree, length = proposal.tree, proposal.length
     width = tree["bins"]["width"]
@@ -40,7 +43,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: str) -> str:
     largest = max(abs(betas[0]), abs(betas[-1]))
     run = tree["run"] | {"output": output, "rounds": length.rounds, "burn_in": length.burn_in}
     parts = [
-        _comment(about),
+        _comment(*about),
         _comment(*summary(proposal, aim)),
         "",
         _table("run", run, {
@@ -48,6 +51,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: str) -> str:
             "burn_in": "rounds before these: they tune the betas and are not counted",
         }),
         _table("model", tree["model"], MODEL),
+        *([_table("space", tree["space"], SPACE)] if "space" in tree else []),
         _table("sampler", {**tree["sampler"], "exchanges": length.exchanges}, {
             "walkers": "inputs that are moved at once, per beta",
             "steps": "moves between two exchanges of neighbouring betas",

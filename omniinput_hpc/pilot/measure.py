@@ -123,7 +123,8 @@ def drawn_spread(
     tree["sampler"] |= {"method": "ancestral", "steps": 1, "exchanges": 1}
     tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
     config = Config.model_validate(tree)
-    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    g = built.geometry
+    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
     rungs = build.make_rungs(config, g, built.model, built.device, range(len(beta_i)), built.rows)
     z_i: list[list[NDArray[Any]]] = [[z_uniform], *([] for _ in rungs[1:])]
     n = 0
@@ -176,7 +177,7 @@ def _cool(
     moves = _moves_at_each_beta(built, seconds)
     deadline = Deadline(seconds, clock_of(built))
     short = _with_steps(config, moves)
-    of_short = plan.geometry_of(short, g.n_values, g.n_sites)
+    of_short = plan.geometry_of(short, g.n_values, g.n_sites, g.n_ids)
     (rung,) = build.make_rungs(short, of_short, built.model, built.device, [0], built.rows)
     rung.start()
     beta, mean, sd = 0.0, float(z_uniform.mean()), float(z_uniform.std())
@@ -257,6 +258,7 @@ def with_kernel(built: Built, kernel: dict[str, Any], n_walkers: int) -> Built:
     tree["kernel"] = kernel
     tree["sampler"]["walkers"] = n_walkers
     config = Config.model_validate(tree)
-    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    g = built.geometry
+    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
     rungs = build.make_rungs(config, g, built.model, built.device, [0], built.rows)
     return replace(built, config=config, geometry=g, rungs=rungs)

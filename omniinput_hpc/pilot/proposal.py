@@ -169,9 +169,11 @@ def _input(
     floor, ceiling = bounds(model, m_known=built.model_beta is not None)
     found = choose.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
     run = built.config.run.model_dump(exclude_unset=True)
+    space = built.config.space
     return {
         "run": run,
         "model": model,
+        **({} if space is None else {"space": space.model_dump(exclude_none=True)}),
         "sampler": {
             "method": "parallel-tempering",
             "walkers": built.geometry.n_walkers,

@@ -68,7 +68,8 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
 
     Raises a UserError where the model turns out not to be a function, or cannot be moved.
     """
-    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    g = built.geometry
+    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
     rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
     built = replace(built, config=config, geometry=g, rungs=rungs)
     built.check_is_function()
@@ -81,7 +82,7 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
         config = _short(config, str(output), exchanges)
-        g = plan.geometry_of(config, g.n_values, g.n_sites)
+        g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
         rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
         short = replace(built, config=config, geometry=g, rungs=rungs)
         per_move = _sample(world, short, output, stopping)

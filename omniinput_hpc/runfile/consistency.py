@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config.space import Space
+
 Z_SUM_TOLERANCE = 1e-9
 """Of the sum of z in a bin, relative to its counts times the larger edge."""
 
@@ -41,10 +43,20 @@ def edges(edges: NDArray[np.float64]) -> Words:
         yield "they are not finite numbers in ascending order"
 
 
-def inputs(x: NDArray[Any], n_values: int) -> Words:
-    """Check the sites' values."""
-    if n_values <= np.iinfo(x.dtype).max and (largest := x.max(initial=0)) >= n_values:
-        yield f"a value of x is {largest}, of {n_values} values"
+def inputs(x: NDArray[Any], space: Space) -> Words:
+    """Check the sites' values, as files hold them."""
+    n = space.n_ids
+    if n <= np.iinfo(x.dtype).max and (largest := x.max(initial=0)) >= n:
+        yield f"a value of x is {largest}, of {n} values"
+    elif space.allowed is not None and (outside := space.to_values(x) < 0).any():
+        yield f"a value of x is {x[outside][0]}, which no site may take"
+
+
+def allowed_values(allowed: NDArray[Any], n_ids: int) -> Words:
+    """Check the ids of the values that sites may take."""
+    ids = allowed.astype(np.int64)
+    if (np.diff(ids) <= 0).any() or ids.max(initial=0) >= n_ids:
+        yield f"they do not ascend from 0 to {n_ids - 1}"
 
 
 def outputs(z: NDArray[np.floating[Any]]) -> Words:

@@ -36,6 +36,8 @@ WITHOUT_CHECKSUMS = 2
 Attribute = str | int | float | NDArray[Any]
 ROUNDS_PER_BLOCK = "rounds_per_block"
 """The attribute that says how many rounds share a histogram; 1 where it is missing."""
+N_IDS = "n_ids"
+"""The attribute that says how many values the model has, where sites take some of them only."""
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
@@ -60,11 +62,12 @@ class Geometry:
     rounds_per_block: int = 1  # rounds that share a histogram
     curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
     headed: bool = False  # whether walkers keep the direction that Wang-Landau proposes
+    n_ids: int = 0  # where sites take some of the model's values only: how many that knows
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned integer that holds n_values values."""
-        return np.min_scalar_type(self.n_values - 1)
+        """The smallest unsigned integer that holds the model's values."""
+        return np.min_scalar_type(max(self.n_values, self.n_ids) - 1)
 
     @property
     def n_log_q(self) -> int:
@@ -81,6 +84,8 @@ class Geometry:
             raise ValueError("its samples are no multiple of its walkers")
         if not 1 <= self.rounds_per_block <= self.rounds:
             raise ValueError("its number of rounds per histogram is out of range")
+        if self.n_ids and self.n_ids < self.n_values:
+            raise ValueError("its sites take more values than the model has")
 
 
 def layout(g: Geometry) -> dict[str, Field]:
@@ -125,6 +130,8 @@ def layout(g: Geometry) -> dict[str, Field]:
         "progress/rounds_committed": Field((1,), np.int64, "once"),
         "progress/burn_in_committed": Field((1,), np.int64, "once"),
     }
+    if g.n_ids:
+        fields["space/allowed"] = Field((g.n_values,), g.x_dtype, "once")
     if g.curved:
         fields["state/gaussian"] = Field((2, k, 2), np.float64, "parity")
     if g.headed:
@@ -156,7 +163,7 @@ def size_in_bytes(g: Geometry) -> int:
 def create(
     path: Path,
     g: Geometry,
-    first: Mapping[str, NDArray[np.float64]],
+    first: Mapping[str, NDArray[Any]],
     attributes: Mapping[str, Attribute],
 ) -> None:
     """Make a run file that holds no round yet (see `make_file`).
@@ -166,6 +173,7 @@ def create(
     version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
     header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
     header |= {"n_values": g.n_values, "n_sites": g.n_sites}
+    header |= {N_IDS: g.n_ids} if g.n_ids else {}
     header |= {ROUNDS_PER_BLOCK: g.rounds_per_block, **attributes}
     make_file(path, layout(g), first, header)
 
@@ -173,7 +181,7 @@ def create(
 def make_file(
     path: Path,
     fields: Mapping[str, Field],
-    first: Mapping[str, NDArray[np.float64]],
+    first: Mapping[str, NDArray[Any]],
     attributes: Mapping[str, Attribute],
 ) -> None:
     """Make a file without any round; the name appears only once it is whole and durable.

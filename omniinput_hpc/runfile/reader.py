@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import (
     block_histograms,
@@ -37,6 +38,7 @@ from omniinput_hpc.runfile.fields import ends_block
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
+    N_IDS,
     ROUNDS_PER_BLOCK,
     WITHOUT_CHECKSUMS,
     Geometry,
@@ -60,7 +62,8 @@ class RunReader(CheckedFile):
     beta_k : float64 [K]; NaN marks a flat-histogram rung
     edges : float64 [B + 1]
     rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
-    n_values, n_sites, walkers, samples_per_round : int
+    n_values, n_sites, walkers, samples_per_round : int; sites take n_values values each
+    space : those values, and their ids, which the inputs in the file are made of
     """
 
     NAME = "run file"
@@ -81,12 +84,22 @@ class RunReader(CheckedFile):
         if self.geometry.checksums:
             for what in checksums.wrong_attributes(file, layout(self.geometry)):
                 self._data.report_damage(what)
+        self.space = self._read_space()
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         _raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
         gaussian = self.config.get("ladder", {}).get("kappa") is not None
         betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
         _raise_first("ladder/beta", betas)
+
+    def _read_space(self) -> Space:
+        """Return the values that sites may take; where they are all, the file names none."""
+        n_ids = self.geometry.n_ids
+        if not n_ids:
+            return Space(self.n_values)
+        allowed = self._data.whole("space/allowed")
+        _raise_first("space/allowed", consistency.allowed_values(allowed, n_ids))
+        return Space(n_ids, allowed)
 
     def _read_counters(self) -> None:
         """Read the counters, and of the same moment what a live run soon overwrites."""
@@ -117,7 +130,7 @@ class RunReader(CheckedFile):
         g = self.geometry
         walkers = partial(consistency.walkers, n_walkers=g.n_rungs * g.n_walkers)
         return {
-            "samples/x": partial(consistency.inputs, n_values=g.n_values),
+            "samples/x": lambda x: consistency.inputs(x, self.space),
             "samples/z": consistency.outputs,
             "samples/walker": walkers,
             "exchange/walker": walkers,
@@ -144,6 +157,7 @@ class RunReader(CheckedFile):
             samples_per_round=samples_per_round,
             n_sites=self.n_sites,
             n_values=self.n_values,
+            n_ids=self._number_or(N_IDS, 0),
             n_kernels=shape("kernel/attempted", 3)[2],
             n_tuned=shape("state/kernel", 3)[2],
             flat=shape("state/entropy", 3)[2] > 0,
@@ -162,6 +176,11 @@ class RunReader(CheckedFile):
             if found.shape != field.shape or found.dtype != field.dtype:
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
+
+    @property
+    def n_ids(self) -> int:
+        """Values that the model has: those of sites, or more where they take some only."""
+        return self.space.n_ids
 
     @property
     def created(self) -> str:
@@ -391,7 +410,7 @@ class RunReader(CheckedFile):
     def _is_possible(self, rung: RungState) -> bool:
         n_walkers = self.geometry.n_rungs * self.walkers
         wrong = chain(
-            consistency.inputs(rung.x, self.n_values),
+            consistency.inputs(rung.x, self.space),
             consistency.outputs(rung.z),
             consistency.walkers(rung.walker_w, n_walkers),
             consistency.directions(rung.direction_w),

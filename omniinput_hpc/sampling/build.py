@@ -91,7 +91,9 @@ def build(world: World, config: Config, folder: str | None) -> Built:
         from omniinput_hpc.sampling import anchors
 
         model = models.build(config, device, folder)
-        geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+        space = models.space_of(model)
+        n_ids = 0 if space.allowed is None else space.n_ids
+        geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, _name(config))  # before anything else is asked of it
@@ -151,7 +153,8 @@ def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
     """Return the same with rungs of another number of walkers (all ranks call this)."""
     built.rungs.clear()  # their memory is needed
     config = built.config.with_walkers(n_walkers)
-    g = plan.geometry_of(config, built.geometry.n_values, built.geometry.n_sites)
+    g = built.geometry
+    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
     mine = _mine(world, config)
     rungs = world.together(
         lambda: make_rungs(
@@ -196,7 +199,7 @@ def _trials(
             update={"walkers": n_walkers, "blocks": 1, "steps": auto_walkers.TRIAL_MOVES}
         )
         short = config.model_copy(update={"sampler": sampler})
-        of_trial = plan.geometry_of(short, g.n_values, g.n_sites)
+        of_trial = plan.geometry_of(short, g.n_values, g.n_sites, g.n_ids)
 
         @refused_unless_finite()
         def moved() -> auto_walkers.Trial:
@@ -345,7 +348,11 @@ def prepare_file(
                 "cold_starts": COLD_STARTS,
                 **here.environment,
             }
-            layout.create(path, built.geometry, _first_values(config), attributes)
+            first = _first_values(config)
+            if built.geometry.n_ids:
+                allowed = models.space_of(built.model).to_ids(np.arange(built.geometry.n_values))
+                first["space/allowed"] = allowed.astype(built.geometry.x_dtype)
+            layout.create(path, built.geometry, first, attributes)
             return
         if not found.settled:
             checksums.settle_file(path)
@@ -356,16 +363,18 @@ def prepare_file(
         raise UserError(f"run.output = {path} cannot be made: {reason}") from None
 
 
-def _first_values(config: Config) -> dict[str, NDArray[np.float64]]:
+def _first_values(config: Config) -> dict[str, NDArray[Any]]:
     edges, ensembles = config.bins.edges, initial_ensembles(config)
     gaussians = [e if isinstance(e, Gaussian) else Gaussian(0.0, 0.0, 0.0) for e in ensembles]
-    return layout.first_values(
-        config.beta_k,
-        edges,
-        np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
-        np.array([gaussian.kappa for gaussian in gaussians]),
-        np.array([gaussian.z0 for gaussian in gaussians]),
-    )
+    return {
+        **layout.first_values(
+            config.beta_k,
+            edges,
+            np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
+            np.array([gaussian.kappa for gaussian in gaussians]),
+            np.array([gaussian.z0 for gaussian in gaussians]),
+        )
+    }
 
 
 def start(

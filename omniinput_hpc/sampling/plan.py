@@ -7,7 +7,7 @@ import math
 import os
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +84,7 @@ class Plan:
     without_anchor: str = ""  # which rung is not drawn from directly, and why
     forecast: Forecast | None = None  # of exchanges that were tried, where there were some
     model_beta: float | None = None  # of the model's own distribution
+    tokens: Sequence[str] = ()  # what a user should know of a language model's tokens
 
 
 def check_launch(connected: int) -> None:
@@ -164,8 +165,8 @@ def _more_blocks(config: Config, n_ranks: int) -> str:
     return f"; or set sampler.blocks = {n_blocks}, in a new run"
 
 
-def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
-    """Return the shapes of a run."""
+def geometry_of(config: Config, n_values: int, n_sites: int, n_ids: int = 0) -> Geometry:
+    """Return the shapes of a run; n_ids: see `Geometry`."""
     return Geometry(
         rounds=config.run.rounds,
         n_rungs=len(config.beta_k),
@@ -174,6 +175,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int) -> Geometry:
         samples_per_round=config.samples_per_round,
         n_sites=n_sites,
         n_values=n_values,
+        n_ids=n_ids,
         n_kernels=len(config.kernel.part_names),
         n_tuned=config.kernel.n_tuned,
         flat=bool(config.windows),
@@ -227,6 +229,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "

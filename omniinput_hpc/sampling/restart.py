@@ -14,6 +14,7 @@ import numpy as np
 
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
@@ -67,6 +68,7 @@ class Identity:
     environment: Mapping[str, str]  # versions of libraries, devices, processor
     model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
     rows_normalized: bool = False  # whether its rows of probabilities were found to sum to 1
+    space: Space | None = None  # the values that its sites may take
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
@@ -231,7 +233,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
     path = Path(config.run.output)
     with open_run(path) as run:
         there = asdict(replace(run.geometry, rounds=g.rounds, checksums=g.checksums))
-        stored_z = run.probe_z
+        stored_z, space = run.probe_z, run.space
         run.check_header()
         n_rungs = run.geometry.n_rungs
         for k in range(0, n_rungs, RUNGS_AT_ONCE):
@@ -245,6 +247,11 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         raise UserError(
             f"run.output = {path} holds a run of another model ({', '.join(sizes)}); choose "
             "another run.output, or move it away"
+        )
+    if here.space is not None and not here.space.same_as(space):
+        raise UserError(
+            f"run.output = {path} holds a run whose model had other tokens (space.allowed): the "
+            "tokenizer has changed; choose another run.output, or move it away"
         )
     same = stored_z.shape == (len(here.probe_z),)
     if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):

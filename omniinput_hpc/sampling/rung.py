@@ -130,7 +130,8 @@ class Rung:
             )
         elif tuned_beta:
             self.set_ensemble(of_parameters(checkpoint.beta, checkpoint.kappa, checkpoint.z0))
-        self.walkers.place(checkpoint.x[lanes], checkpoint.z[lanes])
+        x = self.walkers.model.space.to_values(checkpoint.x[lanes])
+        self.walkers.place(x, checkpoint.z[lanes])
 
     def _resume_counts(self, checkpoint: RungState) -> None:
         """Take this block's share of what the rung counted, see `keep_sums`."""
@@ -247,13 +248,17 @@ class Rung:
         self.walkers.place(x[take], z[take])
 
     def record_of_round(self) -> RungRecord:
-        """Return this part of a round's commit: a rung's, or that of a block (see `blocks`)."""
+        """Return this part of a round's commit: a rung's, or that of a block (see `blocks`).
+
+        Inputs are of ids there, as files hold them.
+        """
+        space = self.walkers.model.space
         return RungRecord(
             state=self._state(),
             log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
             counts_b=self.histogram.counts_b,
             outside=self.histogram.outside,
-            samples_x=self._x_swd.reshape(-1, self._g.n_sites),
+            samples_x=space.to_ids(self._x_swd.reshape(-1, self._g.n_sites)),
             samples_z=self._z_sw.reshape(-1),
             samples_walker=self._walker_sw.reshape(-1),
             samples_log_q=self._log_q_swk.reshape(-1, self._g.n_log_q) if self._g.log_q else None,
@@ -273,7 +278,7 @@ class Rung:
             learning=learning.learning,
             lane_counts_gb=self.histogram.lane_counts_gb,
             z_sum_b=self.histogram.z_sum_b,
-            x=x,
+            x=self.walkers.model.space.to_ids(x),
             z=z,
             walker_w=self.walker_w,
             direction_w=self.direction_w,

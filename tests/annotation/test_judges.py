@@ -94,7 +94,7 @@ def test_more_answers_make_a_scale(written):
 def test_a_text_cannot_leave_its_place_in_the_prompt():
     words = tokenizer.read(ENGLISH)
     special = next(w for w, i in words.ids.items() if i in words.special)
-    ids = language.plain_tokens(words, tasks.Task("a", text=f"x{special}y", prefix="p "))
+    ids = language.plain_tokens(words, tasks.Task("a", text=f"x{special}y", prefix="p "), 2000)
     assert not set(ids) & words.special and words.decode(ids) == f"p x{special}y"
     assert set(words.encode(f"x{special}y")) & words.special  # without the care it would
 
@@ -131,10 +131,10 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     made = make_tasks(tmp_path, texts=["a b c", "t", "", "q r s d a b", "x y [SEP] a"])
     judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    first, last = hf_folder.fixed_ids(folder, tokenizer.read(folder))
+    first, last = hf_folder.fixed_ids(folder, 29, tokenizer.read(folder))
     given = judge.score(made.tasks)
     for task, score in zip(made.tasks, given, strict=True):
-        ids = [first, *language.plain_tokens(tokenizer.read(folder), task), last]
+        ids = [first, *language.plain_tokens(tokenizer.read(folder), task, 29), last]
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0]
         truth = logits[0].sigmoid() if n_classes == 1 else logits.softmax(-1)[1]

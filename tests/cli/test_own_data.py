@@ -10,10 +10,12 @@ from run_tools import ROOT
 
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.config import input_file
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder
 
 D, V = 4, 29
+ALL = Space(V)
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def images():
 def test_texts_a_line_become_tokens_and_what_does_not_fit_is_said(language, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text("abcd\nbcdefg\n\nab\nccca\n")
-    found = own_data.read(file, language, D, V)
+    found = own_data.read(file, language, D, ALL)
     np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 4, 5, 6], [4, 4, 4, 2]])
     assert found.role == ["data"] * 3
     assert [note.partition(": ")[2] for note in found.notes] == [
@@ -96,27 +98,30 @@ def test_a_first_row_that_may_be_names_is_noted(language, tmp_path):
 def test_tokens_that_no_site_takes(language, tmp_path):
     only = language.model.model_copy(update={"tokens": "no-special"})
     (tmp_path / "t.txt").write_text("abcd\nab<end>c\n")
-    found = own_data.read(tmp_path / "t.txt", language.model_copy(update={"model": only}), D, V)
+    found = own_data.read(
+        tmp_path / "t.txt", language.model_copy(update={"model": only}), D, Space(V)
+    )
     np.testing.assert_array_equal(found.x, [[0, 1, 2, 3]])  # two special tokens come before "a"
     assert "left out: a token is none that a site may take" in found.notes[0]
     np.testing.assert_array_equal(
-        own_data.read(tmp_path / "t.txt", language, D, V).x[1], [2, 3, WORDS.index("<end>"), 4]
+        own_data.read(tmp_path / "t.txt", language, D, ALL).x[1],
+        [2, 3, WORDS.index("<end>"), 4],
     )
 
 
 def test_labels_of_jsonl_and_csv(language, tmp_path):
     lines = [{"text": "abcd", "label": 1}, {"text": "abc"}, {"text": "bbbb", "label": 0}]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    found = own_data.read(tmp_path / "t.jsonl", language, D, V)
+    found = own_data.read(tmp_path / "t.jsonl", language, D, ALL)
     assert found.role == ["positive", "negative"] and found.x[1].tolist() == [3] * 4
     (tmp_path / "v.jsonl").write_text('{"values": [1, 2, 3, 4], "label": true}\n')
-    assert own_data.read(tmp_path / "v.jsonl", language, D, V).role == ["positive"]
+    assert own_data.read(tmp_path / "v.jsonl", language, D, ALL).role == ["positive"]
     (tmp_path / "v.csv").write_text("# mine\na,label,b,c,d\n1,0,2,3,4\n5,1,6,7,8\n")
-    found = own_data.read(tmp_path / "v.csv", language, D, V)
+    found = own_data.read(tmp_path / "v.csv", language, D, ALL)
     assert found.x.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert found.role == ["negative", "positive"]
     (tmp_path / "v.csv").write_text("1,2,3,4\n5,6,7,8\n")
-    assert own_data.read(tmp_path / "v.csv", language, D, V).role == ["data"] * 2
+    assert own_data.read(tmp_path / "v.csv", language, D, ALL).role == ["data"] * 2
 
 
 def test_pictures_of_files_and_arrays(images, tmp_path):
@@ -136,7 +141,9 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
     assert "1 other file left out" in own_data.read(folder, images, 64, shape.n_values).notes[0]
     for path in (tmp_path / "p.npy", folder, coloured):
         assert own_data.is_file_of_data(str(path))
-        np.testing.assert_array_equal(own_data.read(path, images, 64, shape.n_values).x, expected)
+        np.testing.assert_array_equal(
+            own_data.read(path, images, 64, Space(shape.n_values)).x, expected
+        )
     pixels = shape.pixels(expected.astype(int))  # what a run shows of them
     assert np.abs(pixels.astype(int) - grey).max() <= 128 / (shape.n_values - 1) + 1
 
@@ -183,20 +190,20 @@ def test_what_is_no_data_is_refused_in_one_sentence(language, tmp_path, name, co
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=said) as caught:
-        own_data.read(path, language, D, V)
+        own_data.read(path, language, D, ALL)
     assert "\n" not in str(caught.value)
 
 
 def test_an_array_without_an_axis_holds_nothing(language, tmp_path):
     np.save(tmp_path / "a.npy", np.int64(3))
     with pytest.raises(UserError, match="holds no inputs"):
-        own_data.read(tmp_path / "a.npy", language, D, V)
+        own_data.read(tmp_path / "a.npy", language, D, ALL)
 
 
 def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_path):
     np.save(tmp_path / "p.npy", np.zeros((2, 8, 8), np.uint8))
     with pytest.raises(UserError, match=r"this model takes values, integers \[n, 4\]"):
-        own_data.read(tmp_path / "p.npy", language, D, V)
+        own_data.read(tmp_path / "p.npy", language, D, ALL)
     np.save(tmp_path / "p.npy", np.zeros((2, 8, 7), np.uint8))
     with pytest.raises(UserError, match=r"pictures of \[8, 7\]; the model takes \[8, 8\]"):
         own_data.read(tmp_path / "p.npy", images, 64, 16)
@@ -211,7 +218,7 @@ def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_
 def test_a_text_is_encoded_as_the_run_shows_it(tmp_path, language):
     """Decoded again by what people see, the values give the text."""
     (tmp_path / "t.txt").write_text("hgfe\naaab\n")
-    x = own_data.read(tmp_path / "t.txt", language, D, V).x
+    x = own_data.read(tmp_path / "t.txt", language, D, ALL).x
     assert hf_folder.display(language.model).show(x) == ["hgfe", "aaab"]
 
 
@@ -222,5 +229,5 @@ def test_texts_of_a_classifier_have_no_special_tokens_of_their_own(tmp_path):
     words = hf_folder.tokenizer.read(folder)
     word = next(w for w, i in sorted(words.ids.items()) if w.isalpha())
     (tmp_path / "t.txt").write_text(" ".join([word] * D) + "\n")
-    x = own_data.read(tmp_path / "t.txt", config, D, V).x
+    x = own_data.read(tmp_path / "t.txt", config, D, ALL).x
     assert x.tolist() == [[words.ids[word]] * D]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     DistilBertConfig,
     DistilBertForSequenceClassification,
@@ -56,6 +58,20 @@ def save_tokenizer(folder, words=WORDS):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<end>", "<pad>"])
     tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def with_beginning(folder, *first):
+    """Write a tokenizer that puts tokens before every text."""
+    save_tokenizer(folder, [*WORDS, "<s>"])
+    made = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    made.add_special_tokens([AddedToken("<s>")])
+    template = " ".join([*first, "$A", "<end>"])
+    used = [(token, made.token_to_id(token)) for token in ("<s>", "<end>")]
+    made.post_processor = processors.TemplateProcessing(single=template, special_tokens=used)
+    made.save(str(folder / "tokenizer.json"))
+    settings = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    (folder / "tokenizer_config.json").write_text(settings)
+    return len(WORDS)
 
 
 def save_classifier(folder, n_classes=2):

@@ -92,7 +92,7 @@ class ArrayRun:
         self.model_beta, self.round_trips = np.nan, np.ones(walkers * len(beta_k), np.int64)
         self.cold_starts, self.rows_normalized = 2, False
         self.log_q = None  # of ancestral runs: [rounds, K, S, K]
-        self.n_values, self.n_sites = n_values, x_rksd.shape[3]
+        self.n_values, self.n_ids, self.n_sites = n_values, n_values, x_rksd.shape[3]
         n_groups = min(groups, walkers)
         lane_s = np.arange(z_rks.shape[2]) % walkers
         group_s = lane_s * n_groups // walkers

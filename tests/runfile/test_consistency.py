@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.runfile import consistency
 
 NAN, INF = np.nan, np.inf
@@ -35,9 +36,10 @@ def test_edges():
 
 def test_inputs_and_outputs():
     x = np.array([[0, 3]], dtype=np.uint8)
-    assert not list(consistency.inputs(x, 4)) and not list(consistency.inputs(x[:0], 4))
-    assert list(consistency.inputs(x, 3)) == ["a value of x is 3, of 3 values"]
-    assert not list(consistency.inputs(x + np.uint8(252), 256))
+    assert not list(consistency.inputs(x, Space(4)))
+    assert not list(consistency.inputs(x[:0], Space(4)))
+    assert list(consistency.inputs(x, Space(3))) == ["a value of x is 3, of 3 values"]
+    assert not list(consistency.inputs(x + np.uint8(252), Space(256)))
     assert not list(consistency.outputs(np.zeros(3, np.float32)))
     bad = np.array([0.0, NAN, INF], np.float32)
     assert list(consistency.outputs(bad)) == ["2 outputs are not finite"]

@@ -54,14 +54,19 @@ class LanguageModelJudge(Judge):
             folder = hf_folder.resolve(path)
             words = tokenizer.read(folder)
             self._tokenizer = tokenizer.require(words, folder, "--judge causal-lm")
-            self._head = _head_tokens(self._tokenizer, head)
+            first = tokenizer.beginning(self._tokenizer)
+            self._head, n_twice = tokenizer.joined(first, self._tokenizer.encode(head))
+            self._twice = [self._tokenizer.name_of(i) for i in first[len(first) - n_twice :]]
             self._tail = self._tokenizer.encode(tail)
             self._answers = [self._answer(tail, answer) for answer in answers]
             if len(set(self._answers)) < max(2, len(answers)):
                 problem = "give two or more with different first tokens"
                 raise UserError(f"--answers {answers}: {problem}")
+            n_vocab = hf_folder.n_vocab_of(folder)
+            fixed = [*self._head, *self._tail, *self._answers]
+            hf_folder.check_tokens(fixed, n_vocab, words, "--template or --answers")
             self._lm = load(AutoModelForCausalLM, folder, dtype, device)
-        self._device = device
+        self._device, self._n_vocab = device, n_vocab
         prompt = "|".join([template, *answers])
         digest = hashlib.sha256(prompt.encode()).hexdigest()[:12]
         self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
@@ -70,7 +75,8 @@ class LanguageModelJudge(Judge):
     @torch.no_grad()
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the expected answer of each text, from 0 to 1."""
-        rows = [self._head + plain_tokens(self._tokenizer, task) + self._tail for task in tasks]
+        texts = [plain_tokens(self._tokenizer, task, self._n_vocab) for task in tasks]
+        rows = [self._head + text + self._tail for text in texts]
         check_length(rows, tasks, self._lm)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
@@ -83,13 +89,19 @@ class LanguageModelJudge(Judge):
         return list(score.tolist())
 
     def notes(self) -> list[str]:
-        """Return how much of the probability the answers had."""
+        """Return how much of the probability the answers had, and what the prompt had twice."""
+        notes = []
+        if self._twice:
+            notes.append(
+                f"the template begins with {', '.join(self._twice)}, which the tokenizer puts "
+                "before every text as well: the model reads it once"
+            )
         if not self._mass:
-            return []
+            return notes
         mass = sum(self._mass) / len(self._mass)
         note = f"the answers had {100 * mass:.1f} % of the model's probability on average"
         little = "; that is little: does the prompt fit the model?"
-        return [note + (little if mass < MIN_ANSWER_MASS else "")]
+        return [*notes, note + (little if mass < MIN_ANSWER_MASS else "")]
 
     def _answer(self, tail: str, answer: str) -> int:
         """Return the token that an answer begins with after the prompt."""
@@ -113,7 +125,9 @@ class TextClassifierJudge(Judge):
             folder = hf_folder.resolve(path)
             words = tokenizer.read(folder)
             self._tokenizer = tokenizer.require(words, folder, "--judge sequence-classifier")
-            self._first, self._last = hf_folder.fixed_ids(folder, self._tokenizer)
+            self._n_vocab = hf_folder.n_vocab_of(folder)
+            fixed = hf_folder.fixed_ids(folder, self._n_vocab, self._tokenizer)
+            self._first, self._last = fixed
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device = label, device
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
@@ -122,29 +136,22 @@ class TextClassifierJudge(Judge):
     @torch.no_grad()
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each text."""
-        rows = [[self._first, *plain_tokens(self._tokenizer, task), self._last] for task in tasks]
+        texts = [plain_tokens(self._tokenizer, task, self._n_vocab) for task in tasks]
+        rows = [[self._first, *text, self._last] for text in texts]
         check_length(rows, tasks, self._lm, (self._first, self._last))
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
         return list(class_probability(logits, self._label, "").tolist())
 
 
-def _head_tokens(vocabulary: tokenizer.Vocabulary, head: str) -> list[int]:
-    """Return the tokens before the text, after those that the tokenizer puts first (as <s>)."""
-    bare, whole = vocabulary.encode(head), list(vocabulary.tokenizer.encode(head).ids)
-    for n in range(len(whole) - len(bare) + 1):
-        if whole[n : n + len(bare)] == bare and (bare or n == len(whole)):
-            return whole[: n + len(bare)]
-    return bare
+def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int) -> list[int]:
+    """Return the tokens of a task's text; names of special tokens in it are read as plain text.
 
-
-def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task) -> list[int]:
-    """Return the tokens of a task's text; names of special tokens in it are read as plain text."""
-    vocabulary.tokenizer.encode_special_tokens = True
-    try:
-        return vocabulary.encode((task.prefix or "") + (task.text or ""))
-    finally:
-        vocabulary.tokenizer.encode_special_tokens = False
+    A `UserError` names a token that the model has no value for.
+    """
+    ids = vocabulary.encode((task.prefix or "") + (task.text or ""), plain=True)
+    hf_folder.check_tokens(ids, n_vocab, vocabulary, f"task {task.id}")
+    return ids
 
 
 def check_length(

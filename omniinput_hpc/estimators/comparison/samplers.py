@@ -218,7 +218,7 @@ def value_shares(
     size_g : int64 [G], lanes per group
     """
     n_groups, m, first = len(density.lanes_g), len(edges) - 1, runs[0]
-    classes = min(MAX_VALUE_CLASSES, first.n_values)
+    classes = min(MAX_VALUE_CLASSES, first.n_ids)
     n_features = first.n_sites * classes
     weight = np.zeros((n_groups, m))
     total = np.zeros((n_groups, m, n_features))
@@ -324,7 +324,7 @@ def compare_inputs(
     freedom = np.where(use, welch_degrees(variances[0], degrees[0], variances[1], degrees[1]), 1.0)
     p = np.where(use, 2.0 * stdtr(freedom, -t), 1.0)
     g, feature = np.unravel_index(int(np.argmin(p)), p.shape)
-    n_values = groups[0][0].n_values
+    n_values = groups[0][0].n_ids
     classes = min(MAX_VALUE_CLASSES, n_values)
     kind = "value" if classes == n_values else f"values mod {MAX_VALUE_CLASSES} ="
     where = (

@@ -70,8 +70,11 @@ def probabilities_add_up(run: RunData) -> bool:
     """Return whether the model's probabilities of all inputs add up to 1 for each first part.
 
     They do for a decoder whose sites may take every value of its vocabulary, and for other models
-    whose rows were found to sum to 1 when the run began.
+    whose rows were found to sum to 1 when the run began. With ``space.allowed`` they add up to the
+    probability that the model gives to the allowed inputs, which is not known.
     """
+    if (run.config.get("space") or {}).get("allowed") is not None:
+        return False
     model = run.config.get("model", {})
     decoder = model.get("kind") == "causal-lm" and model.get("tokens", "all") == "all"
     return bool(decoder or run.rows_normalized)

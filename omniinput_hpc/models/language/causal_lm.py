@@ -13,10 +13,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from omniinput_hpc.config import CausalLm
+from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
@@ -40,21 +41,24 @@ class CausalLanguageModel:
     Attributes
     ----------
     token_ids : int64 [n_values], the token of each value
+    space : which of the values that the model knows its sites may take
     """
 
-    def __init__(self, options: CausalLm, device: str) -> None:
+    def __init__(self, options: CausalLm, device: str, allowed: Allowed = None) -> None:
         folder = hf_folder.resolve(options.path)
         self.lm = load(AutoModelForCausalLM, folder, options.dtype, device)
         self.device = torch.device(device)
         n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
         words = tokenizer.read(folder)
         tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
+        self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
+        tokens = tokens[self.space.to_ids(np.arange(self.space.n_values))]
         before = hf_folder.prefix_ids(options, folder, n_vocab, words)
         check_length(self.lm, options.length, str(folder), n_before=len(before))
         self.token_ids = torch.from_numpy(tokens).to(device)
         self.n_sites, self.n_values = options.length, len(tokens)
         self.predicted_from = 0 if before else 1
-        self._all_tokens = options.tokens == "all"
+        self._all_tokens = len(tokens) == n_vocab
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
         self._kv_cache: KVCache | None = None
@@ -318,6 +322,6 @@ class CausalLanguageModel:
         return table
 
 
-def build(options: CausalLm, device: str) -> CausalLanguageModel:
+def build(options: CausalLm, device: str, allowed: Allowed = None) -> CausalLanguageModel:
     """Load a language model (see `models.table.build`)."""
-    return CausalLanguageModel(options, device)
+    return CausalLanguageModel(options, device, allowed)

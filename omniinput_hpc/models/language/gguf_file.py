@@ -44,6 +44,8 @@ _MORE_TENSORS = {
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _CONTROL, _USER_DEFINED = 3, 4
 """Kinds of tokens, as GGUF numbers them: special ones, and further ones that a text may hold."""
+_BEGUN = ("llama3", "llama-v3", "llama-bpe", "falcon3")
+"""Ways of cutting words (Llama 3's) whose models begin every text with a token."""
 _DIGITS = r"\p{N}{1,3}"
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
@@ -168,6 +170,16 @@ def no_encoding(path: Path) -> str | None:
     name = settings.get("tokenizer.ggml.pre")
     known = isinstance(name, str) and name in _splitters()
     return None if known else f"how it cuts texts into words ({str(name)[:40]!r}) is not known here"
+
+
+def beginning(path: Path) -> list[int]:
+    """Return the ids of what a file's tokenizer begins every text with, by llama.cpp's rules."""
+    settings = _header(path).settings
+    by_kind = settings.get("tokenizer.ggml.model") == "llama"
+    by_kind = by_kind or settings.get("tokenizer.ggml.pre") in _BEGUN
+    token = settings.get("tokenizer.ggml.bos_token_id", 1 if by_kind else None)
+    add = settings.get("tokenizer.ggml.add_bos_token", by_kind)
+    return [token] if add is True and type(token) is int else []
 
 
 @lru_cache(maxsize=2)

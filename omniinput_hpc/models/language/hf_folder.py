@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import CausalLm, SequenceClassifier
+from omniinput_hpc.config import Allowed, CausalLm, SequenceClassifier
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.language import gguf_file, hf_checks, tokenizer
@@ -47,10 +48,13 @@ MADE_BY = {
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def preflight(options: CausalLm | SequenceClassifier, hashed: bool = True) -> dict[str, Any]:
+def preflight(
+    options: CausalLm | SequenceClassifier, hashed: bool = True, allowed: Allowed = None
+) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`).
 
-    Without `hashed` the fingerprint is None; "files" are those that it is of.
+    Without `hashed` the fingerprint is None; "files" are those that it is of. `allowed` is
+    ``space.allowed``.
     """
     folder = resolve(options.path)
     if gguf_file.is_gguf(folder) and options.kind != "causal-lm":
@@ -60,19 +64,18 @@ def preflight(options: CausalLm | SequenceClassifier, hashed: bool = True) -> di
     check_architecture(config["model_type"], options.kind, settings)
     n_values = hf_checks.vocabulary_size(config, settings)
     words = tokenizer.read(folder)
-    check_vocabulary(words, folder, n_values)
+    space = space_of(options, folder, n_values, words, allowed)
     if isinstance(options, CausalLm):
         prefix_ids(options, folder, n_values, words)
-        n_values = len(site_tokens(options, folder, n_values, words))
         n_sites = options.length
     else:
-        fixed_ids(folder, words)
+        fixed_ids(folder, n_values, words)
         n_sites = options.length - 2
     files = [settings, *(w for w in weights if w != settings)]
     return {
         "fingerprint": fingerprint(files) if hashed else None,
         "files": [str(file) for file in files],
-        "n_values": n_values,
+        "n_values": space.n_values,
         "n_sites": n_sites,
         "bytes": sum(t.n_numbers for t in tensors.values()) * BYTES_PER_NUMBER[options.dtype],
         "folder": str(folder),
@@ -135,6 +138,11 @@ def settings_file(folder: Path) -> Path:
     return folder if gguf_file.is_gguf(folder) else folder / "config.json"
 
 
+def n_vocab_of(folder: Path) -> int:
+    """Return how many tokens a model knows, by its settings."""
+    return hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
+
+
 def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[Path]]:
     """Check all files of a model folder that transformers would read (see `hf_checks`).
 
@@ -171,17 +179,6 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
     raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
 
 
-def check_vocabulary(words: Vocabulary | None, folder: Path, n_vocab: int) -> None:
-    """Raise a `UserError` if the tokenizer has tokens that the model lacks (fewer: padding)."""
-    largest = max(words.ids.values(), default=0) if words else 0
-    if largest >= n_vocab:
-        raise UserError(
-            f"{folder}: the tokenizer is larger than the model's vocabulary: it has a token "
-            f"{largest}, and the model {n_vocab} values (0 to {n_vocab - 1}); take the tokenizer "
-            "that belongs to the model"
-        )
-
-
 def site_tokens(
     options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> NDArray[np.int64]:
@@ -199,6 +196,40 @@ def site_tokens(
     return np.array(ids, dtype=np.int64)
 
 
+def space_of(
+    options: CausalLm | SequenceClassifier,
+    folder: Path,
+    n_vocab: int,
+    words: Vocabulary | None,
+    allowed: Allowed = None,
+) -> Space:
+    """Return the values that the sites may take, of those that the model knows.
+
+    With `allowed` = "tokenizer" they are those that a token stands for. A `UserError` says that the
+    folder has no tokenizer to tell which those are.
+    """
+    tokens = tokens_of(options, folder, n_vocab, words)
+    if allowed is None:
+        return Space(len(tokens))
+    found = tokenizer.require(words, folder, 'space.allowed = "tokenizer"')
+    values = np.flatnonzero(np.isin(tokens, list(found.ids.values())))
+    if len(values) < 2:
+        raise UserError(
+            f'space.allowed = "tokenizer": of the {len(tokens):,} values of the model in {folder} '
+            f"{len(values)} stand for a token"
+        )
+    return Space(len(tokens), values)
+
+
+def tokens_of(
+    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> NDArray[np.int64]:
+    """Return the token of each value that the model knows, see `site_tokens`."""
+    if isinstance(options, CausalLm):
+        return site_tokens(options, folder, n_vocab, words)
+    return np.arange(n_vocab)
+
+
 def prefix_ids(
     options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
@@ -210,15 +241,27 @@ def prefix_ids(
         prefix = tokenizer.require(words, folder, "model.prefix as text").encode(prefix)
         if not prefix:
             raise UserError(f"model.prefix = {options.prefix!r} has no token")
-    if max(prefix) >= n_vocab:
-        raise UserError(f"model.prefix: {max(prefix)} is none of the model's {n_vocab} tokens")
+    check_tokens(prefix, n_vocab, words, "model.prefix")
     return list(prefix)
 
 
-def fixed_ids(folder: Path, words: Vocabulary | None) -> tuple[int, int]:
+def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, what: str) -> None:
+    """Raise a `UserError` where a text needs a token that the model has no value for.
+
+    A tokenizer may have more tokens than the model, as where a fine-tune has added some.
+    """
+    largest = max(ids, default=0)
+    if largest >= n_vocab:
+        name = str(largest) if words is None else words.name_of(largest)
+        raise UserError(f"{what}: the token {name} is none of the model's {n_vocab} tokens")
+
+
+def fixed_ids(folder: Path, n_vocab: int, words: Vocabulary | None) -> tuple[int, int]:
     """Return the ids of [CLS] and [SEP], or what takes their place in a model."""
     found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
-    return found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
+    ids = found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
+    check_tokens(ids, n_vocab, words, "a classifier's input")
+    return ids
 
 
 def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
@@ -234,39 +277,60 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
         )
 
 
-def display(options: CausalLm | SequenceClassifier) -> Display:
+def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> Display:
     """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
     folder = resolve(options.path)
-    n_vocab = hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
+    n_vocab = n_vocab_of(folder)
     words = tokenizer.read(folder)
-    note = f"decoded by the tokenizer in {folder}"
-    if isinstance(options, SequenceClassifier):
-        return Display("text", tokenizer.Text(words, np.arange(n_vocab)).render, None, note)
-    tokens = site_tokens(options, folder, n_vocab, words)
-    prefix = prefix_ids(options, folder, n_vocab, words)
+    tokens = tokens_of(options, folder, n_vocab, words)
+    prefix = prefix_ids(options, folder, n_vocab, words) if isinstance(options, CausalLm) else []
     if words is None:
         before = " ".join(map(str, prefix)) or None
-        note = f"{folder} has no tokenizer: token ids are shown"
+        note = f"token ids, since {folder} has no tokenizer that can be read here: "
+        note += tokenizer.why_none(folder)
     else:
         before = words.decode(prefix) if prefix else None
+        note = f"decoded by the tokenizer in {folder}"
+        unnamed = about_unnamed(words, tokens, allowed)
+        note += f"; {unnamed}" if unnamed else ""
     return Display("text", tokenizer.Text(words, tokens).render, before, note)
 
 
-def encoder(options: CausalLm | SequenceClassifier) -> Callable[[str], list[int]]:
+def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:
+    """Return how many values stand for no token, in words; "" where all do, or none is known."""
+    n = 0 if words is None else int((~np.isin(tokens, list(words.ids.values()))).sum())
+    if n == 0:
+        return ""
+    head = f"{n:,} of the model's {len(tokens):,} values stand for no token of its tokenizer"
+    if allowed is not None:
+        return f'{head} and are left out (space.allowed = "tokenizer")'
+    return f'{head}, and inputs hold them; [space] allowed = "tokenizer" leaves them out'
+
+
+def encoder(
+    options: CausalLm | SequenceClassifier, allowed: Allowed = None
+) -> Callable[[str], list[int]]:
     """Return what makes the values of the sites of a text; -1 for a token that no site takes.
 
+    Special tokens that the prefix ends with and a text begins with (``<s>``) are read once.
     A `UserError` says that the folder has no tokenizer.
     """
     folder = resolve(options.path)
     words = tokenizer.require(tokenizer.read(folder), folder, "a text")
-    n_vocab = hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
-    tokens = (
-        site_tokens(options, folder, n_vocab, words)
-        if isinstance(options, CausalLm)
-        else np.arange(n_vocab)
-    )
-    value_of = {int(token): value for value, token in enumerate(tokens)}
-    return lambda text: [value_of.get(token, -1) for token in words.encode(text)]
+    n_vocab = n_vocab_of(folder)
+    tokens = tokens_of(options, folder, n_vocab, words)
+    space = space_of(options, folder, n_vocab, words, allowed)
+    sites = tokens[space.to_ids(np.arange(space.n_values))]
+    value_of = {int(token): value for value, token in enumerate(sites)}
+    before = prefix_ids(options, folder, n_vocab, words) if isinstance(options, CausalLm) else []
+
+    def values_of(text: str) -> list[int]:
+        ids = words.encode(text)
+        n = tokenizer.joined(before, ids)[1]
+        n = n if words.special.issuperset(ids[:n]) else 0
+        return [value_of.get(token, -1) for token in ids[n:]]
+
+    return values_of
 
 
 def fingerprint(files: list[Path]) -> str:

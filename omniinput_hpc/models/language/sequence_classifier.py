@@ -1,7 +1,7 @@
 """Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
 
 The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
-[PAD] too, and there is no attention mask: each token counts.
+[PAD] too (see ``space.allowed``), and there is no attention mask: each token counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from omniinput_hpc.config import Allowed
 from omniinput_hpc.config import SequenceClassifier as Options
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.loading import load
@@ -21,7 +22,7 @@ from omniinput_hpc.models.language.trial import check_length
 class SequenceClassifier:
     """A text classifier: see the module's docstring, and `models.protocol` for the methods."""
 
-    def __init__(self, options: Options, device: str) -> None:
+    def __init__(self, options: Options, device: str, allowed: Allowed = None) -> None:
         folder = hf_folder.resolve(options.path)
         self.lm = load(AutoModelForSequenceClassification, folder, options.dtype, device)
         hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
@@ -32,13 +33,16 @@ class SequenceClassifier:
         self._options = options
         self.n_sites = options.length - 2
         self._table = self.lm.get_input_embeddings().weight  # [V, E]
-        self.n_values = len(self._table)
         words = tokenizer.read(folder)
-        first, last = hf_folder.fixed_ids(folder, words)
+        self.space = hf_folder.space_of(options, folder, len(self._table), words, allowed)
+        self.n_values = self.space.n_values
+        tokens = self.space.to_ids(np.arange(self.n_values))
+        self._token_ids = None if allowed is None else torch.from_numpy(tokens).to(device)
+        first, last = hf_folder.fixed_ids(folder, len(self._table), words)
         check_length(self.lm, options.length, str(folder), (first, last))
         self._first = torch.tensor([first], device=device)
         self._last = torch.tensor([last], device=device)
-        self._text = tokenizer.Text(words, np.arange(self.n_values), [first], [last])
+        self._text = tokenizer.Text(words, tokens, [first], [last])
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +57,8 @@ class SequenceClassifier:
     @cached_property
     def embedding(self) -> torch.Tensor:
         """Float32 [n_values, E]."""
-        table: torch.Tensor = self._table.float()
+        ids = self._token_ids
+        table: torch.Tensor = (self._table if ids is None else self._table[ids]).float()
         return table
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
@@ -74,6 +79,7 @@ class SequenceClassifier:
 
     def _embed(self, x: torch.Tensor) -> torch.Tensor:
         n = len(x)
+        x = x if self._token_ids is None else self._token_ids[x]
         tokens = torch.cat([self._first.expand(n, 1), x, self._last.expand(n, 1)], dim=1)
         embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens)
         return embedded.detach()
@@ -90,6 +96,6 @@ class SequenceClassifier:
         return z
 
 
-def build(options: Options, device: str) -> SequenceClassifier:
+def build(options: Options, device: str, allowed: Allowed = None) -> SequenceClassifier:
     """Load a classifier of texts (see `models.table.build`)."""
-    return SequenceClassifier(options, device)
+    return SequenceClassifier(options, device, allowed)

@@ -1,13 +1,15 @@
-"""A model folder's tokenizer, read without torch: which tokens there are, and the text of inputs.
+"""A model folder's tokenizer: which tokens there are, the text of inputs, what texts begin with.
 
-``tokenizer.json`` is read, else ``vocab.txt`` (WordPiece), else ``vocab.json`` with ``merges.txt``
-(byte-level BPE); of a GGUF file the tokenizer that is in it.
+There is one way to read it: ``tokenizer.json`` as it is, without torch and transformers; of a
+folder without that file what transformers makes of its other files (``vocab.json``, ``vocab.txt``,
+``*.model``, ``added_tokens.json``); of a GGUF file the tokenizer that is in it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,14 @@ from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_BYTES = 1 << 27
 """Of each file; the largest vocabularies take some 40 MB."""
-FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
-SENTENCEPIECE = "tokenizer.model"
+WHOLE = "tokenizer.json"
+LISTS = {"vocab.json": "GPT2Tokenizer", "vocab.txt": "BertTokenizer"}
+"""Lists of tokens, and whose they are where the model's kind usually has another file."""
+SENTENCEPIECE = ".model"
+ADDED = "added_tokens.json"
+SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
+_PROBES = ("a", "the", "0", "e", ".")
+"""Texts whose tokens show what a tokenizer puts around a text."""
 
 
 class Vocabulary:
@@ -31,7 +39,7 @@ class Vocabulary:
 
     Attributes
     ----------
-    tokenizer : tokenizers.Tokenizer
+    folder : where they are
     ids : every token's id
     special : ids of the special tokens
     """
@@ -42,60 +50,235 @@ class Vocabulary:
         added = tokenizer.get_added_tokens_decoder()
         self.special = {token_id for token_id, token in added.items() if token.special}
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, plain: bool = False) -> list[int]:
         """Return the ids of a text, without the special tokens that a model puts around it.
 
-        A `UserError` says that this tokenizer can only decode.
+        With `plain`, names of special tokens in it are read as plain text. A `UserError` says that
+        this tokenizer can only decode.
         """
-        if self._no_encoding:
+        self._check_encoding()
+        try:
+            return self._encode(text, plain)
+        except Exception as error:  # bare ones of tokenizers, where an unknown token is missing
             raise UserError(
-                f"{self.folder}: texts cannot be turned into tokens, since {self._no_encoding}; "
-                "give token ids, or a folder with the model's tokenizer.json"
-            )
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+                f"{self.folder}: {text[:40]!r} cannot be turned into tokens: {first_line(error)}"
+            ) from None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, special ones included."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=False)
         return text
 
+    def around(self) -> tuple[list[int], list[int]]:
+        """Return the ids that the tokenizer puts before and behind every text."""
+        for text in _PROBES if self._no_encoding is None else ():
+            try:
+                bare, whole = self.encode(text), self._encode_whole(text)
+            except UserError:  # it has no tokens for this text
+                continue
+            for n in range(len(whole) - len(bare) + 1 if bare else 0):
+                if whole[n : n + len(bare)] == bare:
+                    return whole[:n], whole[n + len(bare) :]
+        return [], []
+
     def id_of(self, role: str, default: str) -> int:
         """Return the id of the token in a role ("cls_token"), by the folder's settings.
 
         A `UserError` says that the vocabulary has no such token.
         """
-        token = _named_tokens(self.folder).get(role) or default
+        token = _named_tokens(self.folder).get(role)
+        if token is None and default not in self.ids:  # as of RoBERTa, whose settings name none
+            ids = self.around()[0 if role == "cls_token" else 1]
+            if len(ids) == 1:
+                return ids[0]
+        token = token or default
         if token not in self.ids:
             raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
         return self.ids[token]
 
+    def name_of(self, token_id: int) -> str:
+        """Return the token with an id, quoted; the id alone where there is none."""
+        found = next((token for token, i in self.ids.items() if i == token_id), None)
+        return f"{token_id}" if found is None else f"{found!r} ({token_id})"
+
+    def _check_encoding(self) -> None:
+        if self._no_encoding:
+            raise UserError(
+                f"{self.folder}: texts cannot be turned into tokens, since {self._no_encoding}; "
+                "give token ids, or a folder with the model's tokenizer.json"
+            )
+
+    def _encode(self, text: str, plain: bool) -> list[int]:
+        self.tokenizer.encode_special_tokens = plain
+        try:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        finally:
+            self.tokenizer.encode_special_tokens = False
+        return ids
+
+    def _encode_whole(self, text: str) -> list[int]:
+        """Return the ids of a text with those around it."""
+        ids: list[int] = self.tokenizer.encode(text).ids
+        return ids
+
+
+class TransformersVocabulary(Vocabulary):
+    """The tokens of a folder as transformers reads them.
+
+    transformers appends special tokens that a model's kind usually has and the files lack; their
+    ids are made up, so that they count as missing here.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        self.folder, self.tokenizer, self._no_encoding = folder, tokenizer, None
+        known = _tokens_of_files(folder)
+        everything: dict[str, int] = tokenizer.get_vocab()
+        self.ids = {t: i for t, i in everything.items() if known is None or t in known}
+        self._made_up = {everything[token]: token for token in everything.keys() - self.ids.keys()}
+        added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self.special = (added | set(tokenizer.all_special_ids)) - self._made_up.keys()
+
+    def encode(self, text: str, plain: bool = False) -> list[int]:
+        """Return the ids of a text (see `Vocabulary`); a `UserError` names a token without one."""
+        ids = super().encode(text, plain)
+        for token in (self._made_up[i] for i in ids if i in self._made_up):
+            raise UserError(
+                f"{self.folder}: {text[:40]!r} needs the token {token!r}, which its files lack"
+            )
+        return ids
+
+    def id_of(self, role: str, default: str) -> int:
+        """Return the id of the token in a role, as transformers has it."""
+        token = getattr(self.tokenizer, role, None) or default
+        if token not in self.ids:
+            raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
+        return self.ids[token]
+
+    def _encode(self, text: str, plain: bool) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(
+            text, add_special_tokens=False, split_special_tokens=plain
+        )
+        return ids
+
+    def _encode_whole(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text)
+        return ids
+
 
 def read(folder: Path) -> Vocabulary | None:
-    """Return the vocabulary of a folder, None without a file of one; a `UserError` if broken."""
+    """Return the vocabulary of a folder; a `UserError` if it is broken.
+
+    None where there is none, or none that can be read here (see `why_none`).
+    """
     if gguf_file.is_gguf(folder):
         tokenizer = _made(folder, gguf_file.read_tokenizer)
         no_encoding = None if tokenizer is None else gguf_file.no_encoding(folder)
         return None if tokenizer is None else Vocabulary(folder, tokenizer, no_encoding)
-    present = [name for name in FILES if os.path.isfile(folder / name) or irregular(folder / name)]
-    return Vocabulary(folder, _made(folder / present[0], _of_file)) if present else None
+    file = _file_of(folder)
+    if file is None or _missing_packages(file):
+        return None
+    if file.name == WHOLE:
+        return Vocabulary(folder, _made(file, _whole))
+    return TransformersVocabulary(folder, _made(file, _by_transformers))
 
 
-def _of_file(file: Path) -> Any:
-    """Return the tokenizer that one of `FILES` holds."""
-    from tokenizers import Tokenizer
-    from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
+def why_none(folder: Path) -> str:
+    """Return why `read` finds nothing in a folder, and what to do."""
+    file = None if gguf_file.is_gguf(folder) else _file_of(folder)
+    missing = [] if file is None else _missing_packages(file)
+    if not missing:
+        return "put the model's tokenizer.json there"
+    assert file is not None
+    return (
+        f"it has only {file.name}, and to read it {' and '.join(missing)} must be installed; "
+        "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes a tokenizer.json"
+    )
 
-    folder, data = file.parent, read_bytes(file, "tokenizer", MAX_BYTES)
-    if file.name == "tokenizer.json":
-        return Tokenizer.from_buffer(data)
-    if file.name == "vocab.txt":
-        lower = _read(folder / "tokenizer_config.json").get("do_lower_case", True)
-        return BertWordPieceTokenizer(str(file), lowercase=lower)._tokenizer
-    read_bytes(folder / "merges.txt", "tokenizer's merges", MAX_BYTES)
-    tokenizer = ByteLevelBPETokenizer(str(file), str(folder / "merges.txt"))._tokenizer
-    tokenizer.add_special_tokens(_special_tokens(folder))
+
+def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:
+    """Return a folder's vocabulary, as `read` found it.
+
+    A `UserError` says that the folder has none and `key` needs it.
+    """
+    if words is not None:
+        return words
+    raise UserError(f"{key} needs a tokenizer in {folder}: {why_none(folder)}")
+
+
+def _file_of(folder: Path) -> Path | None:
+    """Return the file that a folder's tokenizer is read from; None without one."""
+    names = [WHOLE, *LISTS]
+    if os.path.isdir(folder):
+        names += sorted(n for n in os.listdir(folder) if n.endswith(SENTENCEPIECE))
+    found = (folder / name for name in names)
+    return next((file for file in found if os.path.isfile(file) or irregular(file)), None)
+
+
+def _missing_packages(file: Path) -> list[str]:
+    """Return the packages that a file of tokens needs and that are not installed."""
+    if file.name == WHOLE:
+        return []
+    needed = {"transformers": "transformers"}
+    if file.suffix == SENTENCEPIECE:
+        needed |= {"sentencepiece": "sentencepiece", "google": "protobuf"}
+    return [name for module, name in needed.items() if find_spec(module) is None]
+
+
+def _whole(file: Path) -> Any:
+    """Return the tokenizer that a tokenizer.json is, with tokens that were added beside it."""
+    from tokenizers import AddedToken, Tokenizer
+
+    tokenizer = Tokenizer.from_buffer(read_bytes(file, "tokenizer", MAX_BYTES))
+    for token_id, (token, special) in sorted(_added_tokens(file.parent).items()):
+        if token_id == tokenizer.get_vocab_size() and tokenizer.token_to_id(token) is None:
+            tokenizer.add_tokens([AddedToken(token, special=special, normalized=False)])
     return tokenizer
+
+
+def _by_transformers(file: Path) -> Any:
+    """Return transformers' tokenizer of a folder."""
+    import transformers
+
+    folder = file.parent
+    present = [n for n in os.listdir(folder) if n.endswith((".json", ".txt", SENTENCEPIECE))]
+    for name in present:  # regular files of a sensible size, before transformers opens them
+        read_bytes(folder / name, "file of a tokenizer", MAX_BYTES)
+    for name in (ADDED, *SETTINGS):
+        _read(folder / name)
+    # The folder's own class; code in the folder is never run
+    how = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **how)
+    listed = _tokens_of_files(folder) if file.name in LISTS else None
+    if listed is not None and listed.isdisjoint(tokenizer.get_vocab()):  # it read no such file
+        kind = getattr(transformers, LISTS[file.name])
+        tokenizer = kind.from_pretrained(str(folder), **how)
+    return tokenizer
+
+
+def beginning(words: Vocabulary) -> list[int]:
+    """Return the ids of the tokens that the model's tokenizer begins every text with, often one.
+
+    Settings beside a tokenizer.json (``add_bos_token``, a class of its own) change what it says
+    itself, by rules that transformers knows. Where that cannot read the folder, the file decides.
+    """
+    folder = words.folder
+    if gguf_file.is_gguf(folder):
+        return [i for i in gguf_file.beginning(folder) if i in words.ids.values()]
+
+    def around(file: Path) -> list[int]:
+        return TransformersVocabulary(folder, _by_transformers(file)).around()[0]
+
+    try:
+        return list(_made(folder / WHOLE, around))
+    except UserError:
+        return words.around()[0]
+
+
+def joined(first: Sequence[int], ids: Sequence[int]) -> tuple[list[int], int]:
+    """Return ids behind a beginning, and how many of those in `first` they have already."""
+    most = min(len(first), len(ids))
+    n = next(k for k in range(most, -1, -1) if list(first[len(first) - k :]) == list(ids[:k]))
+    return [*first, *ids[n:]], n
 
 
 def _made(file: Path, make: Callable[[Path], Any]) -> Any:
@@ -108,22 +291,6 @@ def _made(file: Path, make: Callable[[Path], Any]) -> Any:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{file} cannot be read as a tokenizer: {first_line(error)}") from None
-
-
-def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:
-    """Return a folder's vocabulary, as `read` found it.
-
-    A `UserError` says that the folder has none and `key` needs it.
-    """
-    if words is not None:
-        return words
-    remedy = (
-        f"it has only {SENTENCEPIECE}; AutoTokenizer.from_pretrained(...).save_pretrained(...) "
-        "writes a tokenizer.json"
-        if os.path.isfile(folder / SENTENCEPIECE)
-        else "put the model's tokenizer.json there"
-    )
-    raise UserError(f"{key} needs a tokenizer in {folder}: {remedy}")
 
 
 class Text:
@@ -154,16 +321,33 @@ class Text:
         return [self._vocabulary.decode(row) for row in rows]
 
 
-def _special_tokens(folder: Path) -> list[str]:
-    named = _named_tokens(folder)
-    texts = (named.get(f"{role}_token") for role in ("bos", "eos", "unk", "pad"))
-    return sorted({text for text in texts if text})
+def _tokens_of_files(folder: Path) -> set[str] | None:
+    """Return all tokens that the files of a folder without tokenizer.json list; None: not known."""
+    file = _file_of(folder)
+    if file is None or file.name not in LISTS:
+        return None
+    if file.suffix == ".json":
+        listed = set(_read(file))
+    else:
+        text = read_bytes(file, "tokenizer", MAX_BYTES).decode("utf-8")
+        listed = {line.removesuffix("\r") for line in text.split("\n")}
+    return listed | {token for token, _ in _added_tokens(folder).values()}
+
+
+def _added_tokens(folder: Path) -> dict[int, tuple[str, bool]]:
+    """Return the tokens that a folder adds to its vocabulary by id, and whether each is special."""
+    found = {i: (token, False) for token, i in _read(folder / ADDED).items() if type(i) is int}
+    declared = _read(folder / SETTINGS[0]).get("added_tokens_decoder")
+    for number, token in declared.items() if isinstance(declared, dict) else ():
+        settings = token if isinstance(token, dict) else {"content": token}
+        if number.isdecimal() and isinstance(settings.get("content"), str):
+            found[int(number)] = (settings["content"], settings.get("special") is True)
+    return found
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:
     """Return the settings of a folder, with each token's text, by its role ("cls_token")."""
-    files = ("tokenizer_config.json", "special_tokens_map.json")
-    settings = {key: value for file in files for key, value in _read(folder / file).items()}
+    settings = {key: value for file in SETTINGS for key, value in _read(folder / file).items()}
     texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}
     return {k: text for k, text in texts.items() if isinstance(text, str)}
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from language_folders import WORDS, V, save_decoder, save_tokenizer
@@ -54,11 +55,16 @@ def test_allowed_tokens_are_neither_special_nor_padding(folder):
     assert "save_pretrained(...) writes a tokenizer.json" in refused(folder, prefix="a")
 
 
-def test_a_vocabulary_may_be_padded_and_not_cut(folder):
-    save_tokenizer(folder, [*WORDS, *"012"])  # 29 tokens: all of the model's numbers
-    hf_folder.preflight(options(folder))
-    save_tokenizer(folder, [*WORDS, *"0123"])
-    assert "the tokenizer is larger than the model's vocabulary" in refused(folder)
+def test_a_tokenizer_may_have_tokens_that_the_model_lacks_where_none_is_needed(folder):
+    save_tokenizer(folder, [*WORDS, *"0123"])  # 30 tokens of a model of 29 values
+    for prefix in (None, "a2", [28]):
+        assert hf_folder.preflight(options(folder, prefix=prefix))["n_values"] == V
+    for prefix in ("a3", [2, 29]):
+        told = refused(folder, prefix=prefix)
+        assert "model.prefix: the token '3' (29) is none of the model's 29 tokens" in told
+    values = hf_folder.encoder(options(folder))
+    assert values("a2") == [2, 28] and values("a3") == [2, -1]  # no site takes it
+    assert hf_folder.display(options(folder)).show(np.array([[2, 28]])) == ["a2"]
     (folder / "tokenizer.json").write_text("{")
     assert "cannot be read as a tokenizer" in refused(folder)
 

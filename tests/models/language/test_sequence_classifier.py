@@ -84,7 +84,7 @@ def test_what_is_refused(folder, tmp_path):
     three = save_classifier(tmp_path, n_classes=3)
     assert "requires two classes" in refused(three, output="difference")
     (three / "vocab.txt").write_text("a\nb\n")
-    assert "cannot be read as a tokenizer: sep_token not found" in refused(three)
+    assert "has no cls_token '[CLS]'" in refused(three)
     (three / "vocab.txt").unlink()
     assert "needs a tokenizer" in refused(three)
 

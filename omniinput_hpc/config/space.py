@@ -1,0 +1,58 @@
+"""Which inputs there are: the values that a site may take, and their numbers in files.
+
+A model knows `n_ids` values (a language model: its tokens). A run whose input file has a table
+``[space]`` samples some of them only. Inside the program these are numbered 0 to n_values - 1, so
+that no kernel, draw or count can meet another one; files hold the model's own numbers ("ids").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Space:
+    """The values of a site.
+
+    Parameters
+    ----------
+    n_ids : values that the model knows
+    allowed : ids of those that a site may take, ascending; None: all of them
+    """
+
+    def __init__(
+        self, n_ids: int, allowed: Sequence[int] | NDArray[np.integer[Any]] | None = None
+    ) -> None:
+        self.n_ids = n_ids
+        self.allowed = None if allowed is None else np.asarray(allowed, dtype=np.int64)
+        if self.allowed is not None:
+            low, high = self.allowed[:1], self.allowed[-1:]
+            if (np.diff(self.allowed) <= 0).any() or (low < 0).any() or (high >= n_ids).any():
+                raise ValueError(f"its allowed values do not ascend from 0 to {n_ids - 1}")
+            self._value_of = np.full(n_ids, -1, dtype=np.int64)
+            self._value_of[self.allowed] = np.arange(len(self.allowed))
+
+    @property
+    def n_values(self) -> int:
+        """How many values a site may take: D sites have n_values^D inputs."""
+        return self.n_ids if self.allowed is None else len(self.allowed)
+
+    def to_ids(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the ids of values, in the type of x where there are no others."""
+        return x if self.allowed is None else self.allowed[x].astype(x.dtype)
+
+    def to_values(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of ids, int64; -1 for an id that no site may have."""
+        if self.allowed is None:
+            return x
+        inside = (x >= 0) & (x < self.n_ids)
+        return np.where(inside, self._value_of[np.where(inside, x, 0)], -1)
+
+    def same_as(self, other: Space) -> bool:
+        """Return whether both have the same values."""
+        if self.allowed is None or other.allowed is None:
+            return self.allowed is other.allowed and self.n_ids == other.n_ids
+        return self.n_ids == other.n_ids and np.array_equal(self.allowed, other.allowed)

@@ -1,0 +1,96 @@
+"""What a user should know of a language model's tokens: values without one, and how texts begin.
+
+Tokenizers of many models (Llama, Gemma, Mistral) put a token before every text. Such a model has
+seen no text without it, and its losses of texts that lack it mean little. Nothing is added here:
+``model.prefix`` says what inputs begin with, and these notes say what it leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omniinput_hpc.config import CausalLm, Config, SequenceClassifier
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.tokenizer import Vocabulary
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a model's tokenizer begins every text with.
+
+    Attributes
+    ----------
+    ids : its tokens
+    name : in words
+    prefix : ``model.prefix`` with it: a text where that gives these tokens, else their ids
+    is_there : whether ``model.prefix`` begins with it already
+    """
+
+    ids: list[int]
+    name: str
+    prefix: str | list[int]
+    is_there: bool
+
+
+def lines(config: Config) -> list[str]:
+    """Return what `models.about_tokens` says."""
+    options = config.model
+    assert isinstance(options, CausalLm | SequenceClassifier)
+    folder = hf_folder.resolve(options.path)
+    words = tokenizer.read(folder)
+    if words is None:
+        return []
+    n_vocab = hf_folder.n_vocab_of(folder)
+    tokens = hf_folder.tokens_of(options, folder, n_vocab, words)
+    unnamed = hf_folder.about_unnamed(words, tokens, config.allowed)
+    begins = beginning_of(options)
+    left_out = begins is not None and not begins.is_there
+    return [*filter(None, [unnamed]), *([about(begins)] if begins and left_out else [])]
+
+
+def about(begins: Beginning) -> str:
+    """Return that inputs lack what texts begin with, and what to set."""
+    return (
+        f"the tokenizer begins every text with {begins.name}, and these inputs do not: what the "
+        f"model makes of texts without it may mean little; model.prefix = {as_toml(begins.prefix)} "
+        "puts it before every input"
+    )
+
+
+def beginning_of(options: CausalLm | SequenceClassifier) -> Beginning | None:
+    """Return what the tokenizer of a decoder begins every text with; None where that is nothing.
+
+    transformers is asked, which imports torch. Of a classifier it is None: its [CLS] is always
+    there.
+    """
+    folder = hf_folder.resolve(options.path)
+    words = tokenizer.read(folder)
+    if words is None or not isinstance(options, CausalLm):
+        return None
+    ids = tokenizer.beginning(words)
+    n_vocab = hf_folder.n_vocab_of(folder)
+    if not ids or max(ids) >= n_vocab:
+        return None
+    before = hf_folder.prefix_ids(options, folder, n_vocab, words)
+    joined, _ = tokenizer.joined(ids, before)
+    name = " ".join(map(words.name_of, ids))
+    prefix = _as_text(words, joined, ids, options.prefix)
+    return Beginning(ids, name, joined if prefix is None else prefix, before[: len(ids)] == ids)
+
+
+def _as_text(
+    words: Vocabulary, joined: list[int], first: list[int], prefix: str | list[int] | None
+) -> str | None:
+    """Return the text that is read as the joined tokens; None where none is known."""
+    if isinstance(prefix, list):
+        return None
+    names = {i: token for token, i in words.ids.items()}
+    text = "".join(names[i] for i in first) + (prefix or "")
+    return text if words.encode(text) == joined else None
+
+
+def as_toml(prefix: str | list[int]) -> str:
+    """Return a prefix as an input file has it."""
+    if isinstance(prefix, list):
+        return str(prefix)
+    return '"' + prefix.replace("\\", "\\\\").replace('"', '\\"') + '"'
