@@ -29,8 +29,8 @@ INPUT = """
 [run]
 output = "{output}"
 seed = 3
-rounds = 30
-burn_in = 6
+rounds = 16
+burn_in = 4
 [model]
 kind = "causal-lm"
 path = "{folder}"
@@ -40,7 +40,7 @@ walkers = 16
 steps = 5
 exchanges = 4
 [ladder]
-betas = [0.0, 1.5, 3.0]
+betas = [0.0, 1.5, 2.5]
 [kernel]
 name = "metropolis"
 [bins]
@@ -55,7 +55,12 @@ METHODS = {
     "metropolis": [],
     "lm-conditional": ['kernel.name="lm-conditional"'],
     "gibbs-with-gradients": ['kernel.name="gibbs-with-gradients"'],
-    "ancestral": ['kernel.name="lm-conditional"', 'sampler.method="ancestral"', "samples.every=1"],
+    "ancestral": [
+        'kernel.name="lm-conditional"',
+        'sampler.method="ancestral"',
+        "samples.every=1",
+        "ladder.betas=[0.0, 1.5, 3.0]",
+    ],
     "wang-landau": ['sampler.method="wang-landau"', ONE_RUNG, "run.burn_in=20"],
 }
 
