@@ -40,6 +40,11 @@ class Space:
         """How many values a site may take: D sites have n_values^D inputs."""
         return self.n_ids if self.allowed is None else len(self.allowed)
 
+    @property
+    def n_ids_if_some(self) -> int:
+        """How many values the model knows, where a site may not take them all; else 0."""
+        return 0 if self.allowed is None else self.n_ids
+
     def to_ids(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the ids of values, in the type of x where there are no others."""
         return x if self.allowed is None else self.allowed[x].astype(x.dtype)

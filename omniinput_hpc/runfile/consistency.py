@@ -52,13 +52,6 @@ def inputs(x: NDArray[Any], space: Space) -> Words:
         yield f"a value of x is {x[outside][0]}, which no site may take"
 
 
-def allowed_values(allowed: NDArray[Any], n_ids: int) -> Words:
-    """Check the ids of the values that sites may take."""
-    ids = allowed.astype(np.int64)
-    if (np.diff(ids) <= 0).any() or ids.max(initial=0) >= n_ids:
-        yield f"they do not ascend from 0 to {n_ids - 1}"
-
-
 def outputs(z: NDArray[np.floating[Any]]) -> Words:
     """Check outputs of the model."""
     n_bad = z.size - np.count_nonzero(np.isfinite(z))

@@ -36,8 +36,6 @@ WITHOUT_CHECKSUMS = 2
 Attribute = str | int | float | NDArray[Any]
 ROUNDS_PER_BLOCK = "rounds_per_block"
 """The attribute that says how many rounds share a histogram; 1 where it is missing."""
-N_IDS = "n_ids"
-"""The attribute that says how many values the model has, where sites take some of them only."""
 N_LEARNING = 6
 """Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
 
@@ -173,7 +171,7 @@ def create(
     version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
     header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
     header |= {"n_values": g.n_values, "n_sites": g.n_sites}
-    header |= {N_IDS: g.n_ids} if g.n_ids else {}
+    header |= {"n_ids": g.n_ids} if g.n_ids else {}
     header |= {ROUNDS_PER_BLOCK: g.rounds_per_block, **attributes}
     make_file(path, layout(g), first, header)
 

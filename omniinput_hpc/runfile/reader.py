@@ -38,7 +38,6 @@ from omniinput_hpc.runfile.fields import ends_block
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
-    N_IDS,
     ROUNDS_PER_BLOCK,
     WITHOUT_CHECKSUMS,
     Geometry,
@@ -62,8 +61,7 @@ class RunReader(CheckedFile):
     beta_k : float64 [K]; NaN marks a flat-histogram rung
     edges : float64 [B + 1]
     rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
-    n_values, n_sites, walkers, samples_per_round : int; sites take n_values values each
-    space : those values, and their ids, which the inputs in the file are made of
+    n_values, n_ids, n_sites, walkers, samples_per_round : int; space : of the ids in the file
     """
 
     NAME = "run file"
@@ -84,22 +82,15 @@ class RunReader(CheckedFile):
         if self.geometry.checksums:
             for what in checksums.wrong_attributes(file, layout(self.geometry)):
                 self._data.report_damage(what)
-        self.space = self._read_space()
+        some = self._data.whole("space/allowed") if self.geometry.n_ids else None
+        self.space = Space(self.geometry.n_ids or self.n_values, some)
+        self.n_ids = self.space.n_ids
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         _raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
         gaussian = self.config.get("ladder", {}).get("kappa") is not None
         betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
         _raise_first("ladder/beta", betas)
-
-    def _read_space(self) -> Space:
-        """Return the values that sites may take; where they are all, the file names none."""
-        n_ids = self.geometry.n_ids
-        if not n_ids:
-            return Space(self.n_values)
-        allowed = self._data.whole("space/allowed")
-        _raise_first("space/allowed", consistency.allowed_values(allowed, n_ids))
-        return Space(n_ids, allowed)
 
     def _read_counters(self) -> None:
         """Read the counters, and of the same moment what a live run soon overwrites."""
@@ -157,7 +148,7 @@ class RunReader(CheckedFile):
             samples_per_round=samples_per_round,
             n_sites=self.n_sites,
             n_values=self.n_values,
-            n_ids=self._number_or(N_IDS, 0),
+            n_ids=self._number_or("n_ids", 0),
             n_kernels=shape("kernel/attempted", 3)[2],
             n_tuned=shape("state/kernel", 3)[2],
             flat=shape("state/entropy", 3)[2] > 0,
@@ -176,11 +167,6 @@ class RunReader(CheckedFile):
             if found.shape != field.shape or found.dtype != field.dtype:
                 raise ValueError(f"dataset {name} has another shape or type")
         return g
-
-    @property
-    def n_ids(self) -> int:
-        """Values that the model has: those of sites, or more where they take some only."""
-        return self.space.n_ids
 
     @property
     def created(self) -> str:

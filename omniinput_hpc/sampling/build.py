@@ -91,8 +91,7 @@ def build(world: World, config: Config, folder: str | None) -> Built:
         from omniinput_hpc.sampling import anchors
 
         model = models.build(config, device, folder)
-        space = models.space_of(model)
-        n_ids = 0 if space.allowed is None else space.n_ids
+        n_ids = models.space_of(model).n_ids_if_some
         geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
@@ -348,11 +347,7 @@ def prepare_file(
                 "cold_starts": COLD_STARTS,
                 **here.environment,
             }
-            first = _first_values(config)
-            if built.geometry.n_ids:
-                allowed = models.space_of(built.model).to_ids(np.arange(built.geometry.n_values))
-                first["space/allowed"] = allowed.astype(built.geometry.x_dtype)
-            layout.create(path, built.geometry, first, attributes)
+            layout.create(path, built.geometry, _first_values(built), attributes)
             return
         if not found.settled:
             checksums.settle_file(path)
@@ -363,18 +358,18 @@ def prepare_file(
         raise UserError(f"run.output = {path} cannot be made: {reason}") from None
 
 
-def _first_values(config: Config) -> dict[str, NDArray[Any]]:
+def _first_values(built: Built) -> dict[str, NDArray[Any]]:
+    config, allowed = built.config, models.space_of(built.model).allowed
     edges, ensembles = config.bins.edges, initial_ensembles(config)
     gaussians = [e if isinstance(e, Gaussian) else Gaussian(0.0, 0.0, 0.0) for e in ensembles]
-    return {
-        **layout.first_values(
-            config.beta_k,
-            edges,
-            np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
-            np.array([gaussian.kappa for gaussian in gaussians]),
-            np.array([gaussian.z0 for gaussian in gaussians]),
-        )
-    }
+    first: dict[str, NDArray[Any]] = layout.first_values(
+        config.beta_k,
+        edges,
+        np.stack([log_weight_b(ensemble, edges) for ensemble in ensembles]),
+        np.array([gaussian.kappa for gaussian in gaussians]),
+        np.array([gaussian.z0 for gaussian in gaussians]),
+    )
+    return first if allowed is None else {**first, "space/allowed": allowed}
 
 
 def start(

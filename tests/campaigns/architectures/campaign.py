@@ -145,7 +145,9 @@ def z_of(task, truth, folder, x):
     from omniinput_hpc.models.language import hf_folder, tokenizer
 
     if task == "classifier":
-        first, last = hf_folder.fixed_ids(folder, tokenizer.read(folder))
+        first, last = hf_folder.fixed_ids(
+            folder, hf_folder.n_vocab_of(folder), tokenizer.read(folder)
+        )
         frame = [torch.full((len(x), 1), token) for token in (first, last)]
         return folders.evaluated(truth, torch.cat([frame[0], x, frame[1]], dim=1))[:, 1]
     found = []
