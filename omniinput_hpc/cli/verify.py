@@ -402,16 +402,10 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     wish = "cpu" if devices.unseen_gpu() else "auto"
     device = devices.choose(wish, 0, config.run.threads, config.run.precision)
     model = models.build(config, device, about.get("folder"))
-    space = models.space_of(model)
-    if (model.n_sites, model.n_values) != (run.n_sites, run.n_values):
-        findings.add(
-            "model",
-            f"{model.n_sites} sites of {model.n_values} values; the run's has {run.n_sites} "
-            f"of {run.n_values}",
-        )
-        return []
-    if not space.same_as(run.space):
-        findings.add("model", "its tokenizer has other tokens than that of the run")
+    here, there = (model.n_sites, model.n_values), (run.n_sites, run.n_values)
+    if here != there or not models.space_of(model).same_as(run.space):
+        words = f"{here[0]} sites of {here[1]} values; the run's has {there[0]} of {there[1]}"
+        findings.add("model", words if here != there else f"{words}, which are other tokens")
         return []
     batch = max(run.walkers // config.sampler.blocks, 1)
     try_out(model, zero_inputs(batch, run.n_sites, device), f"the model ({config.model.kind})")
@@ -419,7 +413,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     largest, n_other_bin, n_done = 0.0, 0, 0
     for (number, k), samples in choose_samples(run, n).items():
         round_ = run.round(number, range(k, k + 1))
-        x_nd = space.to_values(round_.samples_x[0, samples].astype(np.int64))
+        x_nd = run.space.to_values(round_.samples_x[0, samples].astype(np.int64))
         if x_nd.min() < 0 or x_nd.max() >= run.n_values:  # `_samples` has reported it
             continue
         stored_n = round_.samples_z[0, samples].astype(np.float64)

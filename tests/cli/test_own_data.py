@@ -57,7 +57,7 @@ def test_texts_however_an_editor_saves_them(language, tmp_path, encoding, end):
         "t.tsv": "text\tlabel\nabcd\t1\nabc\t1\nbbbb\t0\n",
     }.items():
         (tmp_path / name).write_bytes(text.replace("\n", end).encode(encoding))
-        found = own_data.read(tmp_path / name, language, D, V)
+        found = own_data.read(tmp_path / name, language, D, ALL)
         np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 3, 3, 3]])
         assert "1 of 3 texts of fewer than 4 tokens left out" in found.notes[-1]
         labelled = name in ("t.csv", "t.tsv")
@@ -80,7 +80,7 @@ def test_texts_however_an_editor_saves_them(language, tmp_path, encoding, end):
 )
 def test_values_however_a_spreadsheet_saves_them(language, tmp_path, text, notes):
     (tmp_path / "v.csv").write_bytes(text.encode())
-    found = own_data.read(tmp_path / "v.csv", language, D, V)
+    found = own_data.read(tmp_path / "v.csv", language, D, ALL)
     assert found.x.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert found.role == ["negative", "positive"]
     assert [note.partition(": ")[2] for note in found.notes] == notes
@@ -90,7 +90,7 @@ def test_a_first_row_that_may_be_names_is_noted(language, tmp_path):
     """As pandas writes the names of columns that have none; and no first row is lost."""
     for text in ("0,1,2,3\n5,6,7,8\n", "0;1;2;3\n5;6;7;8\n"):
         (tmp_path / "v.csv").write_text(text)
-        found = own_data.read(tmp_path / "v.csv", language, D, V)
+        found = own_data.read(tmp_path / "v.csv", language, D, ALL)
         assert found.x.tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
         assert "the first row, 0 to 3, is read as an input" in found.notes[0]
 
@@ -138,7 +138,8 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
     (folder / "2.png").rename(folder / "2.PNG")
     for name in ("._0.png", ".DS_Store", "more.jpg"):
         (folder / name).write_bytes(b"x")
-    assert "1 other file left out" in own_data.read(folder, images, 64, shape.n_values).notes[0]
+    levels = Space(shape.n_values)
+    assert "1 other file left out" in own_data.read(folder, images, 64, levels).notes[0]
     for path in (tmp_path / "p.npy", folder, coloured):
         assert own_data.is_file_of_data(str(path))
         np.testing.assert_array_equal(
@@ -206,13 +207,13 @@ def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_
         own_data.read(tmp_path / "p.npy", language, D, ALL)
     np.save(tmp_path / "p.npy", np.zeros((2, 8, 7), np.uint8))
     with pytest.raises(UserError, match=r"pictures of \[8, 7\]; the model takes \[8, 8\]"):
-        own_data.read(tmp_path / "p.npy", images, 64, 16)
+        own_data.read(tmp_path / "p.npy", images, 64, Space(16))
     (tmp_path / "t.txt").write_text("abcd\n")
     with pytest.raises(UserError, match="holds texts, and model"):
-        own_data.read(tmp_path / "t.txt", images, 64, 16)
+        own_data.read(tmp_path / "t.txt", images, 64, Space(16))
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match=r"the folder holds no \*.png"):
-        own_data.read(tmp_path / "none", images, 64, 16)
+        own_data.read(tmp_path / "none", images, 64, Space(16))
 
 
 def test_a_text_is_encoded_as_the_run_shows_it(tmp_path, language):

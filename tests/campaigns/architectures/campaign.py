@@ -145,9 +145,8 @@ def z_of(task, truth, folder, x):
     from omniinput_hpc.models.language import hf_folder, tokenizer
 
     if task == "classifier":
-        first, last = hf_folder.fixed_ids(
-            folder, hf_folder.n_vocab_of(folder), tokenizer.read(folder)
-        )
+        words, n_vocab = tokenizer.read(folder), hf_folder.n_vocab_of(folder)
+        first, last = hf_folder.fixed_ids(folder, n_vocab, words)
         frame = [torch.full((len(x), 1), token) for token in (first, last)]
         return folders.evaluated(truth, torch.cat([frame[0], x, frame[1]], dim=1))[:, 1]
     found = []
