@@ -21,6 +21,12 @@ Words = Iterator[str]
 OfRungs = Iterator[tuple[int, str]]
 
 
+def raise_first(name: str, wrong: Words) -> None:
+    """Raise a ValueError with the first of what a check of a dataset finds."""
+    for words in wrong:
+        raise ValueError(f"{name}: {words}")
+
+
 def betas(beta_k: NDArray[np.float64], flat: bool, ascending: bool = True) -> Words:
     """Check a ladder; `flat`: it has flat-histogram rungs, whose beta is NaN, before all others.
 

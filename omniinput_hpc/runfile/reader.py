@@ -86,11 +86,11 @@ class RunReader(CheckedFile):
         self.space = Space(self.geometry.n_ids or self.n_values, some)
         self.n_ids = self.space.n_ids
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
-        _raise_first("bins/edges", consistency.edges(self.edges))
+        consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
         gaussian = self.config.get("ladder", {}).get("kappa") is not None
         betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
-        _raise_first("ladder/beta", betas)
+        consistency.raise_first("ladder/beta", betas)
 
     def _read_counters(self) -> None:
         """Read the counters, and of the same moment what a live run soon overwrites."""
@@ -447,8 +447,3 @@ def libraries() -> dict[str, str]:
     """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
     mpi = "yes" if h5py.get_config().mpi else "no"
     return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": mpi}
-
-
-def _raise_first(name: str, wrong: Iterator[str]) -> None:
-    for words in wrong:
-        raise ValueError(f"{name}: {words}")
