@@ -73,7 +73,7 @@ class WithOutputs:
         self._run, self._z_rks = run, z_rks
         self.config, self.fingerprint = config, fingerprint
         self.path, self.created, self.walkers = run.path, run.created, run.walkers
-        self.n_values, self.n_sites = run.n_values, run.n_sites
+        self.n_values, self.n_ids, self.n_sites = run.n_values, run.n_ids, run.n_sites
         self.rounds = self.rounds_planned = len(z_rks)
         self.samples_per_round, self.beta_k = run.samples_per_round, run.beta_k
         self.edges, self.model_beta, self.cold_starts = run.edges, run.model_beta, run.cold_starts
