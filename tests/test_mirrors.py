@@ -73,7 +73,7 @@ TESTED_ELSEWHERE = {
     "models/language": {
         "models/language/test_kv_cache.py": ["gpt2_decoder"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
-        "models/language/test_hf_folder.py": ["hf_architectures", "tokenizer"],
+        "models/language/test_hf_folder.py": ["hf_architectures"],
     },
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
