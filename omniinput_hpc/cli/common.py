@@ -11,7 +11,7 @@ import tomli_w
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, StopRun, UserError
-from omniinput_hpc.parallel.comm import World, leave_at_once_when_aborted
+from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import given_input
 from omniinput_hpc.text import print_any_text
 
@@ -28,7 +28,6 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     """
     print_any_text()
     world = world or World()
-    leave_at_once_when_aborted()
     _start_logging(world.rank)
     try:
         return command(world, argv)

@@ -191,16 +191,19 @@ class World:
     def abort_quietly(self) -> NoReturn:
         """End all ranks by MPI_Abort, when the reason has been printed."""
         sys.stderr.flush()
-        self.comm.Abort(1)
+        _skip_handlers_of_exit()
+        # Not of self.comm: MPICH aborts a part by messages. A rank that computes does not see
+        # them, and one that waits calls exit(). Of all ranks it is the launcher, by SIGKILL.
+        MPI.COMM_WORLD.Abort(1)
         os._exit(1)  # MPI_Abort may return on some launchers
 
 
-def leave_at_once_when_aborted() -> None:
-    """Skip HDF5's clean-up when another rank's abort ends this process.
+def _skip_handlers_of_exit() -> None:
+    """Have exit() leave at once; MPICH calls it in a rank that aborts.
 
-    MPICH calls exit() in a rank whose neighbour aborted; HDF5's exit handler would then close the
-    parallel file, a collective call that crashes or hangs. Handlers run last in, first out, so
-    this must be called after h5py was imported. Python's own clean-up comes before either.
+    HDF5's handler would close the parallel file, a collective call that crashes or hangs. Handlers
+    run last in, first out. Not to be called before it is certain that all ranks are to be ended:
+    MPICH has a handler, too, and without it mpirun takes a good end for a crash.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc
