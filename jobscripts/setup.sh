@@ -12,10 +12,13 @@
 #
 # Without OMNIINPUT_MPI: what .venv was made with, else system where possible, else wheel.
 
-torch_pin='torch==2.13.0' # exactly, and first: a range fetches several GB of CUDA packages
-mpi4py_pin='mpi4py==4.1.*'
-h5py_pin='h5py==3.16.*' # builds with HDF5 1.10.7 and later
-build_tools=('pip>=23.1' 'setuptools>=77' 'numpy>=2' cython pkgconfig) # pip: keeps --no-binary's wheels
+# Exact versions; those of all other packages stand in constraints.txt.
+torch_pin='torch==2.13.0' # first: a range fetches several GB of CUDA packages
+mpich_pin='mpich==5.0.2'
+mpi4py_pin='mpi4py==4.1.2'
+h5py_pin='h5py==3.16.0' # builds with HDF5 1.10.7 and later
+# pip: Python's own, unless it does not keep --no-binary's wheels
+build_tools=('pip>=23.1' 'setuptools==84.2.1' numpy cython pkgconfig)
 
 cflags='-O1 -g0' # halves the time that the generated C takes to compile; neither package computes much
 
@@ -46,6 +49,8 @@ die_with_log() {
 }
 
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
+
+pip_install() { pip install --constraint "$root/jobscripts/constraints.txt" "$@"; }
 
 find_python() { # sets base_python
     local candidate
@@ -139,20 +144,20 @@ mpi_version() {
 }
 
 install_mpi() { # mpi4py and h5py on one and the same MPI
-    local cache
+    local cache none_else=(--no-deps --ignore-installed) # not those of another .venv that this one sees
     rm -f "$venv/mpi-flavour"
     pip uninstall -y mpi4py h5py mpich >>"$log" 2>&1 # what another MPI left
     if [[ $flavour == wheel ]]; then
         logged "installing MPICH, mpi4py and h5py from PyPI" \
-            pip install --only-binary=mpich,mpi4py,h5py mpich "$mpi4py_pin" "$h5py_pin"
+            pip_install --only-binary=mpich,mpi4py,h5py "${none_else[@]}" "$mpich_pin" "$mpi4py_pin" "$h5py_pin"
     else
         # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
         cache=${XDG_CACHE_HOME:-~/.cache}/omniinput_hpc/pip-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
         logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
-            "$python" -m pip --no-input --cache-dir "$cache" install --no-binary=mpi4py "$mpi4py_pin"
+            "$python" -m pip --no-input --cache-dir "$cache" install "${none_else[@]}" --no-binary=mpi4py "$mpi4py_pin"
         logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \
             env CC="$mpicc" HDF5_MPI=ON "$hdf5" CFLAGS="$cflags" "$python" -m pip --no-input --cache-dir "$cache" \
-            install --no-build-isolation --no-deps --no-binary=h5py "$h5py_pin"
+            install --no-build-isolation "${none_else[@]}" --no-binary=h5py "$h5py_pin"
     fi
 }
 
@@ -188,13 +193,13 @@ install_all() { # EXTRA
         rm -f "$venv"/mpi-flavour "$venv"/stamp-*
         logged "making $venv with $base_python" "$base_python" -m venv "$venv"
     fi
-    "$python" -c 'import torch' 2>/dev/null || logged "installing $torch_pin" pip install "$torch_pin"
+    "$python" -c 'import torch' 2>/dev/null || logged "installing $torch_pin" pip_install "$torch_pin"
     if [[ $mpi != "$(cat "$venv/mpi-flavour" 2>/dev/null)" ]]; then
-        logged "installing the build tools" pip install "${build_tools[@]}"
+        logged "installing the build tools" pip_install "${build_tools[@]}"
         install_mpi
     fi
     logged "installing omniinput_hpc and what it needs" \
-        pip install --no-build-isolation --editable "$root[run${1:+,$1}]"
+        pip_install --no-build-isolation --editable "$root[run${1:+,$1}]"
     verify_mpi
     echo "$mpi" >"$venv/mpi-flavour"
 }
@@ -206,7 +211,7 @@ setup() { # [EXTRA]
         flock -n 9 || { say "waiting for another set-up of $venv"; flock 9; }
         find_python
         choose_mpi
-        key=$(echo "$mpi"; cd "$root" && pwd && cksum setup.cfg jobscripts/setup.sh)
+        key=$(echo "$mpi"; cd "$root" && pwd && cksum setup.cfg jobscripts/setup.sh jobscripts/constraints.txt)
         if [[ ! -x $python || $key != "$(cat "$stamp" 2>/dev/null)" ]]; then
             install_all "${1:-}"
             echo "$key" | tee "$stamp" >"$venv/stamp-base"

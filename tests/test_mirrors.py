@@ -8,7 +8,7 @@ import ast
 from run_tools import ROOT
 
 PACKAGE = ROOT / "omniinput_hpc"
-OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "gpu", "helpers", "mpi", "slurm"}
+OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "gpu", "helpers", "mpi", "slurm", "wheels"}
 TESTED_ELSEWHERE = {
     "": {"config/test_input_file.py": ["errors"], "api/test_run.py": ["__init__"]},
     "api": {"api/test_run.py": ["results", "tables"]},

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RUN_APART = {"gpu", "mpi", "slurm"}
+RUN_APART = {"gpu", "mpi", "slurm", "wheels"}
 MAY_BE_MISSING = {
     "no right to mount a file system here",
     "no overlay file system here",
