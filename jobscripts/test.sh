@@ -3,14 +3,15 @@
 #
 # Every stage runs, also after one has failed; the last line says which failed, and the exit code is
 # then 1. The serial tests run in two halves side by side, and beside them the SLURM tests, mostly
-# asleep. The reports (one junit file a rank) are kept on failure only.
+# asleep, and README's first command with what setup.sh takes where there is no MPI. The reports (one
+# junit file a rank) are kept on failure only.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 mpi_sizes=(2 3 4)
-mpi_limit=480      # seconds for each mpirun
-mpi_test_limit=120 # seconds for one MPI test
+mpi_limit=1500     # seconds for each mpirun
+mpi_test_limit=400 # seconds for one MPI test
 failed=()
 
 stage() { # stage NAME COMMAND...
@@ -61,7 +62,7 @@ serial_pytest() { # serial_pytest HALF ARGUMENTS...
 first_serial_pytest() { serial_pytest 1 "${first_half[@]}"; }
 second_serial_pytest() {
     serial_pytest 2 "${first_half[@]/#/--ignore=}" --ignore=tests/gpu --ignore=tests/mpi \
-        --ignore=tests/slurm tests
+        --ignore=tests/slurm --ignore=tests/wheels tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
@@ -114,8 +115,12 @@ slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mos
     fi
     : >"$reports/slurm-not-run"
     # SIGINT: the tests end their SLURM; -rP: the log of the job that was stopped and went on
-    env --default-signal=INT timeout -s INT -k 30 330 \
+    env --default-signal=INT timeout -s INT -k 30 1000 \
         "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
+}
+
+wheels_pytest() { # README's first command by MPICH from PyPI
+    env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider --durations=5 tests/wheels
 }
 
 check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
@@ -126,12 +131,14 @@ reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
 install_browser
 begin "SLURM tests" slurm_pytest
+begin "README's first command by wheels" wheels_pytest
 begin "serial tests, second half" second_serial_pytest
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
 stage "serial tests, first half" first_serial_pytest
 finish "serial tests, second half"
+finish "README's first command by wheels"
 finish "SLURM tests"
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"

@@ -15,7 +15,7 @@ needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is he
 def call(*words, out, python=sys.executable):
     env = {**environment(), "OUT": str(out), "PYTHON": python}
     return subprocess.run(
-        ["bash", str(SCRIPT), *words], capture_output=True, text=True, env=env, timeout=280
+        ["bash", str(SCRIPT), *words], capture_output=True, text=True, env=env, timeout=400
     )
 
 

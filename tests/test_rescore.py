@@ -14,6 +14,7 @@ import pytest
 from huggingface_hub import constants
 from run_tools import (
     LATTICE,
+    PATIENCE,
     ROOT,
     assert_same,
     command,
@@ -103,10 +104,15 @@ def test_the_gathering_writer_gives_the_same_bytes(capfd, folder):
 
 
 def slow(folder):
-    """Make the worse model's input file one that takes 5 s for the run's samples."""
+    """Make the worse model's input file one that waits in the third round of the run's samples.
+
+    After that the next look for a signal comes at move 31 at the latest, of 60.
+    """
     text = (folder / "worse.toml").read_text()
+    text = text.replace("toy_models:table", "slow_models:slow_table")
+    more = f"hold = 29, hurry = '{folder / 'hurry'}'"
     path = folder / "slow.toml"
-    path.write_text(text.replace('which = "worse"', 'which = "worse", seconds = 0.08'))
+    path.write_text(text.replace('which = "worse"', f'which = "worse", {more}'))
     return path
 
 
@@ -119,18 +125,19 @@ def test_a_killed_or_stopped_one_is_resumed(number, code, capfd, folder):
     process = subprocess.Popen(
         words, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
     )
-    end, rounds = time.monotonic() + 60, 0
-    while rounds < 2 and time.monotonic() < end:
+    end, rounds = time.monotonic() + PATIENCE, 0
+    while rounds < 1 and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
         if side.exists():
             with open_rescored(side) as so_far:
                 rounds = so_far.rounds
     process.send_signal(number)
-    _, text = process.communicate(timeout=60)
+    (folder / "hurry").touch()
+    _, text = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, text
     assert ("run again to resume" in text) == (code == 75)
     with open_rescored(side) as so_far:
-        assert 2 <= so_far.rounds < 5
+        assert 1 <= so_far.rounds < 5
         left = so_far.rounds
         kept = so_far.z(0)
     put_z(side, 77.0)  # what is committed is not made again
@@ -251,7 +258,7 @@ def test_a_rank_that_fails_alone_ends_all(folder, tmp_path, writer):
         stderr=subprocess.PIPE, text=True, env={**environment(), **failure}, cwd=ROOT,
         start_new_session=True,
     )  # fmt: skip
-    text = said_until_its_end(process, 40)
+    text = said_until_its_end(process)
     assert process.returncode in (1, 1 | signal.SIGKILL)
     assert "[rank 1 on " in text and "not finite" in text
     with open_rescored(folder / "good.rescored.worse.h5") as side:

@@ -6,6 +6,7 @@ end the process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -23,9 +24,14 @@ class StopRequest:
         self.begin = time.monotonic()
         self.reason: str | None = None  # why; None: it was not asked to
         self._first_interrupt: float | None = None
+        self._arrivals: tuple[int, int] | None = None  # a pipe; signals' numbers as they come
 
     def install(self) -> None:
         """Catch SIGTERM, SIGUSR1 and SIGINT from now on."""
+        # Python calls handlers between its own steps, by number where several signals wait: SLURM's
+        # SIGTERM would be named after the SIGUSR1 that its job script sends a moment later.
+        self._arrivals = self._arrivals or os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._arrivals[1], warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
@@ -45,7 +51,7 @@ class StopRequest:
         return time.monotonic() - self.begin
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
+        now, first = time.monotonic(), self._first_arrived(number)
         if number == signal.SIGINT:
             if self._first_interrupt is None:
                 self._first_interrupt = now
@@ -53,7 +59,15 @@ class StopRequest:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
         if self.reason is None:
-            self.reason = signal.Signals(number).name
+            self.reason = signal.Signals(first).name
+
+    def _first_arrived(self, number: int) -> int:
+        """Return which signal came first of those that wait; `number` where that is not known."""
+        waiting = b""
+        if self._arrivals is not None:
+            with contextlib.suppress(BlockingIOError):  # read already, or a module has its own pipe
+                waiting = os.read(self._arrivals[0], 4096)
+        return next((one for one in waiting if one in _SIGNALS), number)
 
 
 request = StopRequest()

@@ -24,7 +24,7 @@ def call(script, *arguments, folder):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, str(ROOT / "analysis" / script), *map(str, arguments)],
-        capture_output=True, text=True, cwd=folder, env=environment, timeout=120,
+        capture_output=True, text=True, cwd=folder, env=environment, timeout=400,
     )  # fmt: skip
 
 

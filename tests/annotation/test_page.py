@@ -290,7 +290,7 @@ def test_the_port_is_the_annotators_own():
 def refused(*arguments):
     done = subprocess.run(
         [sys.executable, str(ROOT / "analysis/annotate.py"), *map(str, arguments)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr

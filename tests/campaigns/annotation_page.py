@@ -28,7 +28,7 @@ from task_files import make_tasks
 
 from omniinput_hpc.annotation.scores import read_scores, scores_path
 
-PATIENCE = 120.0  # seconds that a score may take with servers coming and going
+PATIENCE = 600.0  # seconds that a score may take with servers coming and going
 
 
 class Annotator(threading.Thread):
@@ -55,7 +55,7 @@ class Annotator(threading.Thread):
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
-                status, _, answer = self.server.call(method, path, body, timeout=10)
+                status, _, answer = self.server.call(method, path, body, timeout=60)
                 if status == 200:
                     return json.loads(answer)
                 raise RuntimeError(f"status {status}: {answer[:200]}")

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from census_cases import enumerated
-from run_tools import ROOT, command, environment
+from run_tools import PATIENCE, ROOT, command, environment
 
 from omniinput_hpc.census import __main__ as census
 from omniinput_hpc.census import report
@@ -221,7 +221,7 @@ def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
     whole = subprocess.run(
         command(path, *words, "--output", tmp_path / "whole.census.h5",
                 module="omniinput_hpc.census"),
-        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=250, check=False,
+        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert whole.returncode == 0, whole.stderr
     parts = tmp_path / "parts.census.h5"
@@ -233,10 +233,9 @@ def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         begun = parts.stat().st_mtime_ns if parts.exists() else 0
-        end = time.monotonic() + 100
+        end = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < end:
-            if parts.exists() and parts.stat().st_mtime_ns != begun and ranks:
-                time.sleep(0.3)
+            if parts.exists() and parts.stat().st_mtime_ns != begun:
                 break
             time.sleep(0.02)
         if process.poll() is None:
@@ -246,10 +245,10 @@ def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
         census_file.read(parts)
     last = subprocess.run(
         command(path, *words, "--output", parts, ranks=2, module="omniinput_hpc.census"),
-        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=250, check=False,
+        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert last.returncode == 0, last.stderr
-    assert kills >= 1
+    assert kills == 2
     for end in (".jsonl", ".csv"):
         one, other = (tmp_path / f"{name}.census{end}" for name in ("whole", "parts"))
         assert one.read_bytes() == other.read_bytes()

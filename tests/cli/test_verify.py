@@ -7,7 +7,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from run_tools import LATTICE, ROOT, command, environment
+from run_tools import LATTICE, PATIENCE, ROOT, command, environment
 from sealed_changes import changing
 
 from omniinput_hpc.cli import run as launch
@@ -357,23 +357,24 @@ def test_another_model_is_found(path):
 def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
-    # a round that takes less time than to read the file twice cannot be verified
-    words = ["--set", "run.rounds=10000", "--set", "sampler.steps=400", "--max-walltime", "100"]
+    # a round that takes less time than to read the file twice cannot be verified: here 6 s or more
+    settings = ["run.rounds=10000", "model.factory=slow_models:slow", "model.options.seconds=0.1"]
+    words = [word for setting in settings for word in ("--set", setting)]
     process = subprocess.Popen(
         command(toml, *words), stderr=subprocess.PIPE, env=environment(), cwd=ROOT
     )
     try:
-        end, seen = time.monotonic() + 90, set()
-        while len(seen) < 4 and time.monotonic() < end:
+        end, seen = time.monotonic() + PATIENCE, set()
+        while len(seen) < 3 and time.monotonic() < end:
             if path.exists():
                 with open_run(path) as run:
                     seen.add(run.rounds)
                 assert verify_file(path)[1] == []
             time.sleep(0.3)
-        assert len(seen) == 4
+        assert len(seen) == 3
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 METHODS = {

@@ -39,14 +39,14 @@ def browser(folder, width=1200, height=850):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(30)
+    driver.set_script_timeout(200)
     try:
         yield driver
     finally:
         driver.quit()
 
 
-def wait(condition, seconds=20, what="the page"):
+def wait(condition, seconds=200, what="the page"):
     """Wait until a condition holds, and return what it gave."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from omniinput_hpc.annotation.server import PORTS
 
+PATIENCE = 200
+"""Seconds to wait for what takes a moment on an idle machine."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -76,7 +78,7 @@ class Server:
 
     def _end(self):
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it is
             raise RuntimeError(self.process.stderr.read()) from None
@@ -91,7 +93,7 @@ class Server:
         if self.process.poll() is None:
             self.stop()
 
-    def call(self, method, path, body=None, headers=None, timeout=20):
+    def call(self, method, path, body=None, headers=None, timeout=PATIENCE):
         """Return (status, headers, body); with the right cookie and origin unless told."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         right = {"Host": f"localhost:{self.port}", "Cookie": self.cookie}

@@ -7,14 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 
+from omniinput_hpc.runfile.reader import open_run
+
 ROOT = Path(__file__).resolve().parents[2]
 FLAVOUR = ROOT / ".venv" / "mpi-flavour"
 LAUNCHER = FLAVOUR.read_text() if FLAVOUR.is_file() else ""
+
+PATIENCE = 800
+"""Seconds that tests wait for what takes a few on an idle machine; see also pyproject.toml."""
 
 LATTICE = """
 [run]
@@ -54,7 +60,7 @@ def command(*arguments, ranks=1, module="omniinput_hpc"):
     return [*launcher, sys.executable, "-m", module, *map(str, arguments)]
 
 
-def run(*arguments, ranks=1, module="omniinput_hpc", timeout=120, cwd=ROOT):
+def run(*arguments, ranks=1, module="omniinput_hpc", timeout=PATIENCE, cwd=ROOT):
     """Run the program to its end; return the finished process with its texts."""
     return subprocess.run(
         command(*arguments, ranks=ranks, module=module),
@@ -73,13 +79,26 @@ def environment():
     return {**os.environ, "PYTHONPATH": path}
 
 
-def said_until_its_end(process, timeout):
+def said_until_its_end(process):
     """Return what a process group's leader wrote to stderr; kill the group where it hangs."""
     try:
-        return process.communicate(timeout=timeout)[1]
+        return process.communicate(timeout=PATIENCE)[1]
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
+
+
+def wait_for_rounds(process, path, n):
+    """Wait until a live run has committed n rounds; return how many it has."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if path.exists():
+            with open_run(path) as live:  # readers need no lock
+                if live.rounds >= n:
+                    return live.rounds
+        assert process.poll() is None, f"it has ended: {process.communicate()[1]}"
+        time.sleep(0.02)
+    raise AssertionError(f"no {n} rounds within {PATIENCE} s")
 
 
 def loaded(name):

@@ -53,7 +53,7 @@ def loaded_first(monkeypatch):
     take, build = hf_folder.fingerprint, causal_lm.build
 
     def late(files):
-        waited.append(loading.wait(20))
+        waited.append(loading.wait(200))
         return take(files)
 
     def told(options, device):

@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout == "lattice.report.html\n"

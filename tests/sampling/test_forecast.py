@@ -48,17 +48,23 @@ def test_what_does_not_fit_into_the_time_is_estimated_from_single_moves(tmp_path
 
 @pytest.mark.slow
 def test_the_estimate_is_near_the_time_of_a_run(tmp_path):
-    """Loose, since a machine may be busy; tests/benchmarks/estimates.py prints it when idle."""
+    """Loose, and one of three, since a machine may be busy at one of the two times.
+
+    tests/benchmarks/estimates.py prints it when idle.
+    """
     changes = ("run.rounds=20", "run.burn_in=4", "sampler.exchanges=20", "sampler.walkers=64")
     built = built_of(tmp_path, *changes)
-    estimate = forecast.seconds_of_run(
-        built.config, forecast.try_exchanges(WORLD, built, seconds=3.0)
-    )
-    run = begin(config_of(tmp_path, *changes))
-    start = time.monotonic()
-    loop.sample(run)
-    run.writer.close()
-    assert 1 / 4 < estimate / (time.monotonic() - start) < 4
+    ratios = []
+    while len(ratios) < 3 and not any(1 / 4 < ratio < 4 for ratio in ratios):
+        estimate = forecast.seconds_of_run(
+            built.config, forecast.try_exchanges(WORLD, built, seconds=3.0)
+        )
+        run = begin(config_of(tmp_path, *changes, f"run.output={tmp_path}/{len(ratios)}.h5"))
+        start = time.monotonic()
+        loop.sample(run)
+        run.writer.close()
+        ratios.append(estimate / (time.monotonic() - start))
+    assert 1 / 4 < ratios[-1] < 4, ratios
 
 
 def test_the_acceptance_of_neighbours_is_that_of_their_outputs():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -20,12 +21,17 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 
+PATIENCE = 120
+"""Seconds to wait for what takes one or two on an idle machine."""
+
 # cred_expire: a job that was requeued starts after so many seconds (default: 120, and then some).
+# MinJobAge: how long SLURM knows of a job that has ended (default: 300).
 # The GPUs are empty files: SLURM only counts them.
 SLURM_CONF = """
 ClusterName=omniinput
@@ -50,6 +56,7 @@ SelectTypeParameters=CR_Core
 GresTypes=gpu
 SlurmdParameters=config_overrides
 ReturnToService=2
+MinJobAge=86400
 KillWait=30
 SchedulerParameters=sched_interval=5,bf_interval=5
 NodeName={host} NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:16
@@ -107,15 +114,26 @@ class Cluster:
 
     def call(self, *words: object) -> str:
         """Run one of SLURM's commands and return what it printed; "" where it failed."""
-        done = subprocess.run(
+        done = self._run(words)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    def do(self, *words: object) -> str:
+        """Run one of SLURM's commands until it succeeds; return what it printed."""
+        deadline = time.monotonic() + PATIENCE
+        while (done := self._run(words)).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{words} fails: {done.stderr}")
+            time.sleep(1)
+        return done.stdout.strip()
+
+    def _run(self, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [str(word) for word in words],
             env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
         )
-        return done.stdout.strip() if done.returncode == 0 else ""
 
     def processes(self) -> list[int]:
         """Return the ids of all processes of this SLURM: its daemons and its jobs'."""
@@ -142,7 +160,7 @@ class Cluster:
                 daemon.kill()
                 daemon.wait()
         while left := self.processes():
-            if time.monotonic() > deadline + 10:
+            if time.monotonic() > deadline + PATIENCE:
                 raise RuntimeError(f"processes {left} of the SLURM in {self.folder} do not end")
             for number in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -187,7 +205,7 @@ class Cluster:
         self._daemons.append(daemon)
 
     def _wait_for(self, what: str, is_there) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not is_there():
             dead = any(daemon.poll() is not None for daemon in self._daemons)
             if dead or time.monotonic() > deadline:
@@ -198,13 +216,17 @@ class Cluster:
 
 
 def free_ports(n: int) -> list[int]:
-    """Return numbers of ports on loopback that nothing listens on now."""
-    sockets = [socket.socket() for _ in range(n)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Return numbers of ports on loopback that nothing listens on now.
+
+    They are below those that Linux gives to connections: one of these would take such a port
+    between this look and the daemon's start.
+    """
+    ports: list[int] = []
+    while len(ports) < n:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            ports += [port] if port not in ports else []
     return ports
 
 

@@ -38,7 +38,7 @@ def test_a_file_is_read_through_links(tmp_path):
     assert irregular(tmp_path / "link") is None
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -109,7 +109,7 @@ def test_without_the_check_a_reader_waits(places):
     thread.start()
     assert not opened.wait(0.3)
     descriptor = os.open(places["pipe"], os.O_WRONLY)  # lets it go
-    thread.join(5)
+    thread.join(60)
     os.close(descriptor)
     assert opened.is_set()
 

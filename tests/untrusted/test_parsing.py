@@ -34,7 +34,7 @@ def nested(n):
     return b"[" * n + b"]" * n
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -74,7 +74,7 @@ def test_toml_is_read():
     assert parse_toml(many) == tomllib.loads(many)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("text", "words"),
     [

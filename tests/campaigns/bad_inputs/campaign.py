@@ -26,7 +26,7 @@ from kills.watching import Live
 RANKS, LIMIT = 4, 3.0
 
 
-def on_ranks(arguments, word, found, patience=60.0):
+def on_ranks(arguments, word, found, patience=300.0):
     """Give one case to the ranks; return seconds, and what is wrong ("" if nothing is)."""
     begin = time.monotonic()
     try:

@@ -61,7 +61,7 @@ METHODS = {
 }  # fmt: skip
 PLACES = ("anywhere", "in a dataset", "in metadata")
 COLUMNS = ("flips", "harmless", "found", "harmful", "failed")
-AT_ONCE, PATIENCE = 20, 60.0
+AT_ONCE, PATIENCE = 20, 300.0
 """Flips of one process, and seconds for each."""
 REFUSALS = (UserError, EstimateError, OSError)
 

@@ -19,7 +19,7 @@ def campaign(files, tmp_path, hdf5_trials):
     return Campaign(tmp_path, 3, files)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("method", ["parallel tempering", "gaussian"])
 def test_no_flip_is_harmful_and_undetected(campaign, method):
     campaign.flips(method, 36)
@@ -30,7 +30,7 @@ def test_no_flip_is_harmful_and_undetected(campaign, method):
     assert sum(counts["found"] for counts in found) > 10
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_reader_that_compares_nothing_is_caught(campaign, monkeypatch):
     """A variant that is wrong on purpose: everything fits its checksum."""
     monkeypatch.setattr("omniinput_hpc.runfile.checked_datasets.CheckedDatasets._compare", nothing)

@@ -50,7 +50,7 @@ def launch(folder, library, modes="NEST", wrong="", ranks=2, every=1):
     more = [modes, every, *([wrong] if wrong else [])]
     words = command(folder, library, *more, ranks=ranks, module="faults.campaign")
     preload = {**environment(), "LD_PRELOAD": str(library)}
-    return subprocess.run(words, capture_output=True, text=True, timeout=500, env=preload)
+    return subprocess.run(words, capture_output=True, text=True, timeout=1500, env=preload)
 
 
 class Faults:

@@ -18,7 +18,7 @@ def failures(text):
     return [sum(int(cell) for cell in column) for column in zip(*rows, strict=True)]
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1800)
 def test_no_round_is_claimed_that_could_not_be_written(tmp_path, library):
     done = launch(tmp_path, library, modes="T", every=5)
     print(done.stdout)

@@ -21,7 +21,7 @@ from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import open_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for all readers
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the first test waits for all readers
 
 MEGABYTES, SECONDS = 300, 8.0
 """Of all readers of all files in one process, beyond what the whole one takes; of one reading."""
@@ -91,7 +91,7 @@ def answers(tmp_path_factory):
     worker = Path(__file__).with_name("worker.py")
     done = subprocess.run(
         [sys.executable, worker, folder, toml],
-        capture_output=True, text=True, timeout=500, cwd=folder, env=environment(),
+        capture_output=True, text=True, timeout=1500, cwd=folder, env=environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]

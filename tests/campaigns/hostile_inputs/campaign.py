@@ -30,7 +30,7 @@ from run_tools import LATTICE, ROOT, loaded
 from omniinput_hpc.cli import run
 from omniinput_hpc.cli.scripts import run_script
 
-LIMIT, PATIENCE, LONGEST_MESSAGE = 10.0, 60, 5000
+LIMIT, PATIENCE, LONGEST_MESSAGE = 10.0, 300, 5000
 
 
 class StillRunning(Exception):

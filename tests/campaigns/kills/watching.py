@@ -13,7 +13,7 @@ from run_tools import ROOT, command, environment
 
 TOKEN = "OMNIINPUT_KILL_CAMPAIGN"
 POLL = 0.0002
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 class Live:
@@ -81,7 +81,7 @@ class Live:
     def running(self):
         return self._process.poll() is None
 
-    def end(self, timeout=60.0):
+    def end(self, timeout=300.0):
         """Wait for the end; return the exit code and stderr, and see that no rank is left."""
         try:
             _, text = self._process.communicate(timeout=timeout)
@@ -89,7 +89,7 @@ class Live:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
             raise AssertionError(f"the launcher did not end within {timeout:g} s") from None
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 120
         while left := self.pid_by_rank():
             assert time.monotonic() < limit, f"ranks {sorted(left)} are left"
             time.sleep(0.02)

@@ -6,7 +6,7 @@ from lane_blocks.campaign import Campaign
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_blocks_on_one_rank_and_on_four(tmp_path):
     campaign = Campaign(tmp_path)
     campaign.compare(2, "gather")
@@ -14,7 +14,7 @@ def test_blocks_on_one_rank_and_on_four(tmp_path):
     assert campaign.problems == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_random_numbers_that_depend_on_ranks_are_caught(tmp_path):
     campaign = Campaign(tmp_path, module="lane_blocks.wrong")
     campaign.compare(8, "gather")

@@ -9,7 +9,7 @@ from lost_file.campaign import WRITERS, Campaign
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_lost_files_are_noticed(tmp_path):
     campaign = Campaign(tmp_path)
     campaign.lose("replaced by a copy", WRITERS[0])
@@ -17,7 +17,7 @@ def test_lost_files_are_noticed(tmp_path):
     assert campaign.problems == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_writer_that_does_not_look_is_caught(tmp_path):
     campaign = Campaign(tmp_path, module="lost_file.wrong")
     campaign.lose("deleted", "gather")

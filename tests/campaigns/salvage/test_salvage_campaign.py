@@ -9,7 +9,7 @@ from omniinput_hpc.runfile.layout import checkpoint_of
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_every_round_of_seven_files_comes_back(tmp_path):
     campaign = Campaign(tmp_path, seed=5)
     for number in (0, 1, 2, 3, 5, 6, 11):  # each damage once; all of one process

@@ -32,7 +32,7 @@ def refused(folder, build=False):
     return str(caught.value)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -57,7 +57,7 @@ def test_settings_are_refused(folder, keys, words):
     assert words in refused(folder)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -96,7 +96,7 @@ def test_files_that_transformers_would_read_are_checked(folder):
 @pytest.mark.parametrize(
     "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
 )
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(240)
 def test_pipes_and_devices_are_refused(folder, name):
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         (folder / name).unlink(missing_ok=True)
