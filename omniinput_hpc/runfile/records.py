@@ -32,7 +32,7 @@ class RungState:
     direction_w: NDArray[np.int8]  # [W]
     kappa: float = 0.0  # of a Gaussian rung
     z0: float = 0.0  # likewise
-    heading_w: NDArray[np.int8] | None = None  # [W], see `WangLandauEnsemble.headings`
+    heading_w: NDArray[np.int8] | None = None  # [W], see `WangLandauEnsemble.headings`; or none
 
 
 STATE_DATASETS = {

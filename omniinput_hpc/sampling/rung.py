@@ -282,7 +282,7 @@ class Rung:
             z=z,
             walker_w=self.walker_w,
             direction_w=self.direction_w,
-            heading_w=self.heading_w,
+            heading_w=self.heading_w if self._g.headed else None,
             kappa=kappa,
             z0=z0,
         )

@@ -19,6 +19,10 @@ METHODS = {
         "run.burn_in=4",
     ],
     "wang-landau": [*FLAT, "wang_landau.windows=3"],
+    "kept directions": [
+        *FLAT, "wang_landau.windows=3", "wang_landau.proposal=directional",
+        "wang_landau.proposal_beta=[0.5, 2.0]", "wang_landau.direction=kept",
+    ],
     "ancestral": [*LANGUAGE, "sampler.method=ancestral", "ladder.betas=[0.0, 2.0, 4.0, 5.0]"],
     "annealed": [*LANGUAGE, "sampler.method=annealed", "ladder.betas=[5.0, 5.5, 6.0, 6.5]"],
     "mixture": [
