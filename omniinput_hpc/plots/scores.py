@@ -61,12 +61,8 @@ def curve_figure(
     x, precision = (curve.log_recall_t[shown] + shift) / style.LN10, curve.precision_t[shown]
     low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
     style.band(axes, x, low, high, style.SAMPLED, "95% band")
-    error = curve.aupr_error
-    digits = int(np.clip(1 - np.log10(error), 4, 6)) if 0 < error < np.inf else 4
-    tiny = 0 < error < 0.5 * 10.0**-digits
-    spread = f"(error under {10.0**-digits:.{digits}f})" if tiny else f"± {error:.{digits}f}"
-    over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
-    name = f"sampled, AUPR {curve.aupr:.{digits}f} {spread}\n{over}"
+    digits = int(np.clip(1 - np.log10(curve.aupr_error), 4, 6)) if curve.aupr_error > 0 else 4
+    name = f"sampled, {_aupr_label(curve, digits)}"
     axes.plot(x, precision, ".-", color=style.SAMPLED, markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
     style.hollow(axes, x[thin], precision[thin], "with a bin of too few inputs or lanes")
@@ -83,6 +79,21 @@ def curve_figure(
     return figure
 
 
+def _aupr_label(curve: Curve, digits: int) -> str:
+    """Return a curve's AUPR, with its error and range, for a legend."""
+    if np.isneginf(curve.log_recall_t[-1]):
+        return f"0 of {curve.n_scored:,} inputs were right"
+    if np.isnan(curve.aupr):
+        return "right inputs in fewer than two bins"
+    error, least = curve.aupr_error, 10.0**-digits
+    tiny = 0 < error < 0.5 * least
+    spread = f"(error under {least:.{digits}f})" if tiny else f"± {error:.{digits}f}"
+    if not np.isfinite(error):
+        spread = "(error not known)"
+    over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
+    return f"AUPR {curve.aupr:.{digits}f} {spread}\n{over}"
+
+
 def _note_side(axes: Axes, curve: Curve) -> None:
     """Write from which side of z a curve is counted."""
     sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
@@ -97,7 +108,7 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
     right_t, wrong_t = curve.log_recall_t, curve.trace.log_wrong_t
     shown = np.isfinite(right_t) & np.isfinite(wrong_t)
     x, y = wrong_t[shown] / style.LN10, right_t[shown] / style.LN10
-    if len(curve.draws.log_recall_t) and len(x):
+    if len(x):
         _roc_intervals(axes, curve, shown)
     axes.plot(x, y, ".-", color=style.SAMPLED, markersize=4, label="thresholds")
     if len(x):
@@ -119,10 +130,9 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
     known = np.isfinite([*x_ends, *y_ends]).all(axis=0)
     x = curve.trace.log_wrong_t[shown][known] / style.LN10
     y = curve.log_recall_t[shown][known] / style.LN10
-    axes.errorbar(
-        x, y, xerr=np.abs(x_ends[:, known] - x), yerr=np.abs(y_ends[:, known] - y), fmt="none",
-        ecolor=style.SAMPLED, alpha=0.3, elinewidth=1.0, capsize=0, label="95% intervals",
-    )  # fmt: skip
+    look: dict[str, Any] = {"color": style.SAMPLED, "alpha": 0.3, "linewidth": 1.0}
+    axes.hlines(y, *x_ends[:, known], label="95% intervals", **look)
+    axes.vlines(x, *y_ends[:, known], **look)
 
 
 @style.styled
@@ -140,8 +150,9 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
     style.legend_beside(top, title="scores a bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
-    aupr, ends = rows[:, 0], np.abs(rows[:, 1:].T - rows[:, 0])
-    bottom.errorbar(list(results), aupr, yerr=ends, fmt="o", color=style.SAMPLED, markersize=4)
+    sizes = list(results)
+    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.SAMPLED)  # may leave an AUPR out
+    bottom.plot(sizes, rows[:, 0], "o", color=style.SAMPLED, markersize=4)
     bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
     note = "each AUPR over its own curve's range of recall"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)

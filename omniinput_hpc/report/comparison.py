@@ -44,7 +44,7 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
     found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
     if found is not None and np.isfinite(found.curve.aupr):
         curve = found.curve
-        aupr, interval = f"{curve.aupr:.4f}", f"{curve.aupr_low:.4f} to {curve.aupr_high:.4f}"
+        aupr, interval = f"{curve.aupr:.6f}", curve_tables.interval_words(curve)
         over, side = curve_tables.range_words(curve.aupr_range, digits=2), curve.side
     converged = "yes" if content.density.verdict.converged else "no"
     return [name, rounds_of(run), converged, side, aupr, interval, over]

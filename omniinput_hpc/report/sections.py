@@ -178,7 +178,10 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
     ):
         ends = np.array([values[-1], least[-1], most[-1]]) / LN10
-        found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
+        if np.isneginf(ends[0]):
+            found.append(f"no {what} one (at most 10^{ends[2]:.3f})")
+        else:
+            found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:

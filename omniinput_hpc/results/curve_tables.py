@@ -42,8 +42,7 @@ def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER
         f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
         f"or {fewest[1]}",
         "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
-        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one (a "
-        "rule's band of precision is the lanes' alone, and has no width there)",
+        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())
@@ -121,16 +120,31 @@ def thin_lines(
 
 def aupr_line(curve: Curve) -> str:
     """Return the AUPR with its error and interval, in words."""
+    interval = f"95% interval {interval_words(curve)}"
+    if np.isneginf(curve.log_recall_t[-1]):
+        return f"AUPR: not defined: 0 of {curve.n_scored:,} inputs were right; {interval}"
     if np.isnan(curve.aupr):
-        return "AUPR: not defined (right inputs in fewer than two bins)"
+        return f"AUPR: not defined (right inputs in fewer than two bins); {interval}"
     error = "standard error not known"
     if np.isfinite(curve.aupr_error):
         error = f"+- {curve.aupr_error:.6f} (one standard error)"
     return (
-        f"AUPR: {curve.aupr:.6f} {error}, "
-        f"95% interval {curve.aupr_low:.6f} to {curve.aupr_high:.6f}, over ln recall "
+        f"AUPR: {curve.aupr:.6f} {error}, {interval}, over ln recall "
         f"{range_words(curve.aupr_range)} ({which_range(curve)})"
     )
+
+
+def interval_words(curve: Curve, digits: int = 6) -> str:
+    """Return the 95% interval of a curve's AUPR, and whether it is one-sided, in words."""
+    low, high = (f"{end:.{digits}f}" for end in (curve.aupr_low, curve.aupr_high))
+    return f"{low} to {high}" + one_sided_words(curve.aupr_one_sided, low, high)
+
+
+def one_sided_words(one_sided: int, low: str, high: str) -> str:
+    """Return what to add to an interval of which one end alone is a bound; "" for both."""
+    if one_sided == 0:
+        return ""
+    return f" (one-sided: at least {low})" if one_sided < 0 else f" (one-sided: at most {high})"
 
 
 def which_range(curve: Curve) -> str:

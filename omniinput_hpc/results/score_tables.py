@@ -84,9 +84,6 @@ def _bound_lines(result: ScoredCurve) -> list[str]:
         lines.append(f"nothing right was scored: the AUPR is at most {curve.aupr_high:.6f} (95%)")
     elif (curve.precision_t == 1.0).all():
         lines.append(f"nothing wrong was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
-    elif np.isnan(curve.aupr):
-        ends = f"{curve.aupr_low:.6f} to {curve.aupr_high:.6f}"
-        lines.append(f"right inputs in fewer than two bins: 95% interval of the AUPR {ends}")
     return lines
 
 

@@ -1,6 +1,7 @@
 """normalize.py and compare.py as a user calls them: tables, pictures, plain messages."""
 
 import json
+import re
 import sys
 
 import h5py
@@ -12,6 +13,7 @@ from run_files import put_run
 from script_tools import about, call_script, is_plain, is_png
 from sealed_changes import seal
 
+import omniinput_hpc
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.comparison import read_pairs
 from omniinput_hpc.results.tables import read_table
@@ -20,7 +22,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 pytestmark = pytest.mark.slow
 
-RULE = "from model_pair import is_right\n"
+RULE = "from model_pair import is_right\n\n\ndef never(x):\n    return 0.0 * x[:, 0]\n"
 CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'
 
 
@@ -100,6 +102,44 @@ def test_normalize_without_beta_0(inside):
     assert all(abs(value - truth) < 4 * error for value, error in found.values())
     assert "refused: the first run's ladder has no moves at beta = 0" in out
     assert "the high tail was not reached" in out
+
+
+def auprs(text, pattern):
+    """Return the numbers of the first line that a pattern finds: AUPR and ends of its interval."""
+    return re.search(pattern, text, re.MULTILINE).groups()
+
+
+def test_one_aupr_has_one_interval_in_every_command(inside, runs):
+    """Over one range of recall: `precision-recall`, `compare`, files, and the API."""
+    by, ends = ("--rule", "my_pair_rules:is_right"), (5.0, 6.0)
+    asked = (*by, f"--recall-range={ends[0]}:{ends[1]}")
+    number = r"([\d.]+)"
+    code, out, err = inside("precision_recall.py", "good.h5", *asked)
+    assert (code, err) == (0, ""), err
+    own = auprs(out, rf"^AUPR: {number} .*95% interval {number} to {number}")
+    code, out, err = inside("compare.py", "good.h5", "worse.h5", *asked)
+    assert (code, err) == (0, ""), err
+    assert auprs(out, rf"^AUPR of good: {number} \({number} to {number}\)") == own
+    with omniinput_hpc.open(runs / "good.h5") as run:
+        found = run.precision_recall("my_pair_rules:is_right", recall_range=ends).aupr
+    assert tuple(f"{v:.6f}" for v in (found.value, found.low, found.high)) == own
+    entries = json.loads((runs / "good.results.json").read_text())["analyses"]
+    values = [v for entry in entries for name, v in entry["values"].items() if "AUPR" in name]
+    same = [v for v in values if v.get("over_ln_recall") == list(ends) and "side" in v]
+    assert {f"{v['low']:.6f}" for v in same} == {own[1]}
+
+
+def test_a_rule_by_which_nothing_is_right_says_so(inside, runs):
+    """No nan in what is printed or written, and no comparison."""
+    by = ("--rule", "my_pair_rules:never")
+    code, out, err = inside("precision_recall.py", "good.h5", *by)
+    assert (code, err) == (0, ""), err
+    (line,) = [line for line in out.splitlines() if line.startswith("AUPR: ")]
+    assert re.match(r"AUPR: not defined: 0 of [\d,]+ inputs were right; 95% interval 0.0+ to", line)
+    assert "(one-sided: at most 0." in line and "nan" not in out
+    json.loads((runs / "good.results.json").read_text(), parse_constant=pytest.fail)
+    code, _, err = inside("compare.py", "good.h5", "worse.h5", *by)
+    assert code == 2 and "nan" not in err
 
 
 @pytest.mark.parametrize(

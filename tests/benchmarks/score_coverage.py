@@ -1,6 +1,7 @@
 """How often the 95% intervals from people's scores hold the truth, beside those of another law.
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py [--runs 200] [--only WORD]
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py --rule [--runs 400] ...
 
 A row per kind of scores: the share of runs whose 95% intervals hold the true r (of all bins),
 precision and log recall (of all thresholds) and AUPR (over the curve's own ends), by half a right
@@ -10,6 +11,10 @@ wrong was seen; and what the mid-p interval of a binomial count covers, exactly,
 ("binomial"). With few right scores expected no interval of a count covers 95%: it jumps with the
 count. So 92% is asked of every share, and 98%, or the binomial's, is the most; two standard errors
 of the share are allowed. Densities are estimated anew for each run.
+
+With --rule the scores are those of a rule, of all samples of correlated lanes. Beside the program's
+shares are those of the AUPR's intervals by two wrong laws: the jackknife's, and symmetric draws of
+arcsin(sqrt(r)), clipped to the estimate. 92 to 99% are asked of the AUPR's.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
+import rule_worlds
 from score_worlds import N_LEVELS, QUANTITIES, World, coverage
 
 ALLOWED = (0.92, 0.98)
@@ -60,14 +66,33 @@ def worlds() -> dict[str, World]:
     return found
 
 
+def by_rule(n_runs: int, only: str) -> bool:
+    """Print the table of a rule's intervals; return whether the AUPR's shares are allowed."""
+    names = " ".join(f"{name:>9s}" for name in (*QUANTITIES, "jackknife", "arcsin", "one-sided"))
+    print(f"{f'{n_runs} runs a row':28s}| {names}", flush=True)
+    good, scatter = True, 2.0 * np.sqrt(0.05 * 0.95 / n_runs)
+    for name, world in rule_worlds.worlds().items():
+        if only in name:
+            share, old, one_sided = rule_worlds.coverage(world, n_runs)
+            low, high = rule_worlds.ALLOWED
+            bad = not low <= share[3] <= high + scatter
+            good &= not bad
+            cells = " ".join(f"{x:9.3f}" for x in (*share, *old, one_sided))
+            print(f"{name:28s}| {cells}{'  <- AUPR' if bad else ''}", flush=True)
+    return good
+
+
 def main() -> int:
     """Print the table; 0 if every share is allowed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--only", default="", help="rows whose names hold this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rule", action="store_true", help="scores by a rule, of all samples")
     options = parser.parse_args()
     begin, good = time.perf_counter(), True
+    if options.rule:
+        return 0 if by_rule(options.runs, options.only) else 1
     ends = " ".join(f"{name:>9s}" for name in QUANTITIES)
     kinds = " | ".join(f"{kind:^39s}" for kind in ("in every bin", "now", "one-sided", "binomial"))
     print(f"{'':38s}| {kinds}")

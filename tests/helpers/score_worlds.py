@@ -17,11 +17,8 @@ from lattice import Lattice, independent_run
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
 from omniinput_hpc.estimators.precision_recall import curves
-from omniinput_hpc.estimators.precision_recall.from_scores import (
-    Scored,
-    bands_of_draws,
-    scored_curve,
-)
+from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
+from omniinput_hpc.estimators.precision_recall.intervals import bands_of_draws
 
 LATTICE = Lattice(n_sites=16)
 BETA_K = np.array([-10.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0, 9.0, 13.0])
@@ -129,7 +126,7 @@ def jeffreys_in_every_bin(result, seed):
     ends = curves.curve_range(curve.precision_t, curve.log_recall_t)
     aupr_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
     low, high = (0.0, 1.0) if np.isnan(aupr_m).any() else np.quantile(aupr_m, TAILS)
-    bands = bands_of_draws(curve.trace, draws)
+    bands = bands_of_draws(draws)
     return (
         np.minimum(low_b, r_b), np.maximum(high_b, r_b), bands,
         float(np.fmin(low, curve.aupr)), float(np.fmax(high, curve.aupr)),

@@ -123,6 +123,27 @@ def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside):
     assert code == 2 and "--threshold and --test-sets are for a report about one run" in err
 
 
+def test_the_page_has_the_interval_that_the_command_prints(tmp_path, inside):
+    """Once in the lines, once in the table of several runs; no nan where nothing is right."""
+    (tmp_path / "never_rules.py").write_text("def never(x):\n    return 0.0 * x[:, 0]\n")
+    for seed, name in enumerate(("one.h5", "two.h5"), start=1):
+        write_run(tmp_path / name, walkers=16, seed=seed)
+    by = ("--rule", "toy_rules:begins_with_zero")
+    out = inside("precision_recall.py", "one.h5", *by)[1]
+    (line,) = [line for line in out.splitlines() if line.startswith("AUPR: ")]
+    interval = line.split("95% interval ")[1].split(",")[0]
+    assert inside("report.py", "one.h5", *by, "--output", "alone.html")[0] == 0
+    assert line in problems_of((tmp_path / "alone.html").read_text(encoding="utf-8"))[1]
+    assert inside("report.py", "one.h5", "two.h5", *by, "--output", "both.html")[0] == 0
+    words = problems_of((tmp_path / "both.html").read_text(encoding="utf-8"))[1]
+    assert words.count(interval) == 2 and words.count(line) == 1
+    assert inside("report.py", "one.h5", "--rule", "never_rules:never")[0] == 0
+    (path,) = tmp_path.glob("one.report*.html")
+    words = problems_of(path.read_text(encoding="utf-8"))[1]
+    assert "inputs were right; 95% interval 0.000000 to 0." in words and "no right one" in words
+    assert " nan" not in words and "inf" not in words.split("Settings")[0]
+
+
 def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     run = write_run(tmp_path / "one.h5", walkers=16, seed=1)
     write_run(tmp_path / "two.h5", walkers=16, seed=2, rounds=6)

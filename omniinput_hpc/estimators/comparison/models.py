@@ -1,22 +1,23 @@
 """Which of two models is better: their precision-recall curves over the recall that both reach.
 
-Both curves carry draws of their joint errors (see `jackknife.draw_together`); the runs are
+Both curves carry draws of their joint errors (see `precision_recall.intervals`); the runs are
 independent, so that any draw of one goes with any of the other. Everything is computed for each
 pair of draws, over the common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025,
-section 3.2).
+section 3.2). Each AUPR by itself has the interval that its curve has over the same range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
 from omniinput_hpc.estimators.precision_recall import curves
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
+from omniinput_hpc.estimators.precision_recall.curves import Curve, JointDraws, Range, Trace
+from omniinput_hpc.estimators.precision_recall.intervals import areas_of, aupr_interval
 
 N_RECALL_POINTS = 201
 
@@ -33,6 +34,7 @@ class ModelComparison:
     difference_x : Interval of [201], precision of a minus that of b
     cumulative_x : Interval of [201], ratio of the areas from `lower` up to there
     aupr_a, aupr_b, aupr_difference, aupr_ratio : Interval, over the common range
+    one_sided_a, one_sided_b : of `intervals.aupr_interval`: which end of an AUPR alone is a bound
     """
 
     lower: float
@@ -46,19 +48,27 @@ class ModelComparison:
     aupr_b: Interval
     aupr_difference: Interval
     aupr_ratio: Interval
+    one_sided_a: int
+    one_sided_b: int
 
 
-def _interval(value: FloatArray | float, draws: FloatArray) -> Interval:
-    """Return the interval of a quantity [...] from its draws [M, ...]."""
+def _interval(
+    value: FloatArray | float, draws: FloatArray, ends: tuple[FloatArray, FloatArray] | None = None
+) -> Interval:
+    """Return the interval of a quantity [...] from its draws [M, ...].
+
+    `ends` are the draws that the lower and the upper end come from, where these differ.
+    """
     value = np.asarray(value, dtype=np.float64)
-    unknown = ~np.isfinite(draws).all(axis=0) | ~np.isfinite(value)
-    usable = np.where(unknown, 0.0, draws)
-    low, high = np.quantile(usable, TAILS, axis=0)
+    low_m, high_m = ends or (draws, draws)
+    unknown = ~np.isfinite([draws, low_m, high_m]).all(axis=(0, 1)) | ~np.isfinite(value)
+    low = np.quantile(np.where(unknown, 0.0, low_m), TAILS[0], axis=0)
+    high = np.quantile(np.where(unknown, 0.0, high_m), TAILS[1], axis=0)
     return Interval(
         value,
-        np.where(unknown, -np.inf, np.fmin(low, value)),
-        np.where(unknown, np.inf, np.fmax(high, value)),
-        np.where(unknown, np.inf, usable.std(axis=0)),
+        np.where(unknown, -np.inf, low),
+        np.where(unknown, np.inf, high),
+        np.where(unknown, np.inf, np.where(unknown, 0.0, draws).std(axis=0)),
     )
 
 
@@ -76,23 +86,21 @@ def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
     return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
 
 
-def _on_grid(
-    curve: tuple[FloatArray, FloatArray],
-    draws: tuple[FloatArray, FloatArray],
-    x: FloatArray,
-    continued: bool,
-) -> tuple[FloatArray, float, FloatArray, FloatArray]:
-    """Return a curve's precision at x [X] and area between its ends, and those of its draws [M].
+def _precisions(draws: Trace, x: FloatArray) -> FloatArray:
+    """Return the draws' precision at log recalls x, [M, X]."""
+    pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
+    return np.array([_at(x, *draw) for draw in pairs])
 
-    Draws that do not reach an end are cut there, or `continued` to it (see `curves.areas`).
-    """
-    p_mx = np.array([_at(x, *draw) for draw in zip(*draws, strict=True)])
-    ends = (float(x[0]), float(x[-1]))
-    if continued:
-        area_m = curves.areas(*draws, ends, continued=True)
-    else:
-        area_m = np.array([curves.area(*draw, *ends) for draw in zip(*draws, strict=True)])
-    return _at(x, *curve), curves.area(*curve, *ends), p_mx, area_m
+
+def _moved(draws: JointDraws, take_m: IntArray, shift_m: FloatArray) -> JointDraws:
+    """Return some draws of a curve in another order, each moved along log recall [M]."""
+
+    def moved(trace: Trace) -> Trace:
+        values = {name: value[take_m] for name, value in vars(trace).items()}
+        return replace(Trace(**values), log_recall_t=values["log_recall_t"] + shift_m[:, None])
+
+    best = None if draws.best is None else moved(draws.best)
+    return replace(draws, values=moved(draws.values), best=best)
 
 
 def compare_models(
@@ -126,18 +134,26 @@ def compare_models(
         curves.asked_range(*curve_a, asked)
         ends = curves.asked_range(*curve_b, asked)
     rng = np.random.default_rng(seed)
-    x = np.linspace(*ends, N_RECALL_POINTS)
-    n = min(len(a.draws.precision_t), len(b.draws.precision_t))
+    x, continued = np.linspace(*ends, N_RECALL_POINTS), asked is not None
+    n_a, n_b = len(a.draws.values.precision_t), len(b.draws.values.precision_t)
     # The draws of both curves may come from the same random numbers: they are paired anew.
-    pair_m = rng.permutation(len(b.draws.precision_t))[:n]
+    take_b, n = rng.permutation(n_b)[: min(n_a, n_b)], min(n_a, n_b)
     shift_m = shift + shift_error * rng.normal(size=n)
-    draws_a = (a.draws.precision_t[:n], a.draws.log_recall_t[:n])
-    draws_b = (b.draws.precision_t[pair_m], b.draws.log_recall_t[pair_m] + shift_m[:, None])
-    p_ax, area_a, p_amx, area_am = _on_grid(curve_a, draws_a, x, asked is not None)
-    p_bx, area_b, p_bmx, area_bm = _on_grid(curve_b, draws_b, x, asked is not None)
+    draws_a = _moved(a.draws, np.arange(n), np.zeros(n))
+    draws_b = _moved(b.draws, take_b, shift_m)
+    moved_b = replace(b.trace, log_recall_t=curve_b[1])
+    aupr_a, one_sided_a = aupr_interval(a.trace, draws_a, ends, continued)
+    aupr_b, one_sided_b = aupr_interval(moved_b, draws_b, ends, continued)
+    (area_am, best_am), (area_bm, best_bm) = (
+        areas_of(draws, ends, continued) for draws in (draws_a, draws_b)
+    )
+    p_ax, p_bx = _at(x, *curve_a), _at(x, *curve_b)
+    p_amx, p_bmx = _precisions(draws_a.values, x), _precisions(draws_b.values, x)
+    area_a, area_b = float(aupr_a.value), float(aupr_b.value)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
         _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)
+        ratio_ends = area_am / best_bm, best_am / area_bm
         ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
     return ModelComparison(
         *ends,
@@ -146,10 +162,12 @@ def compare_models(
         p_bx,
         _interval(p_ax - p_bx, p_amx - p_bmx),
         _interval(ratio_x, growing_mx),
-        _interval(area_a, area_am),
-        _interval(area_b, area_bm),
-        _interval(area_a - area_b, area_am - area_bm),
-        _interval(ratio, ratio_m),
+        aupr_a,
+        aupr_b,
+        _interval(area_a - area_b, area_am - area_bm, (area_am - best_bm, best_am - area_bm)),
+        _interval(ratio, ratio_m, ratio_ends),
+        one_sided_a,
+        one_sided_b,
     )
 
 
@@ -157,6 +175,14 @@ def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
     """Return the ranges of x where something holds, in words."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
+
+
+def _one_sided(aupr: Interval, one_sided: int) -> str:
+    """Return what to add to an AUPR of whose interval one end alone is a bound; "" for both."""
+    if one_sided == 0:
+        return ""
+    end = f"at least {float(aupr.low):.6f}" if one_sided < 0 else f"at most {float(aupr.high):.6f}"
+    return f" (one-sided: {end})"
 
 
 NOT_CONVERGED = "not converged: "
@@ -205,8 +231,13 @@ def describe(
     over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
     both = (name_a, name_b)
     said = [
-        ((name_a,), f"AUPR of {name_a}: {found.aupr_a}, {over}"),
-        ((name_b,), f"AUPR of {name_b}: {found.aupr_b}, {over}"),
+        *(
+            ((name,), f"AUPR of {name}: {aupr}{_one_sided(aupr, kind)}, {over}")
+            for name, aupr, kind in (
+                (name_a, found.aupr_a, found.one_sided_a),
+                (name_b, found.aupr_b, found.one_sided_b),
+            )
+        ),
         (both, f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}, {over}"),
         (
             both,

@@ -11,7 +11,6 @@ from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
-from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.text import shown
@@ -282,8 +281,7 @@ def _coverages(
     firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
         density.effective_b >= MIN_EFFECTIVE_COUNT
     )
-    half_b = t_quantile(len(density.lanes_g)) * curve.r_error_b
-    r = [v[firm] for v in (curve.r_b, curve.r_b - half_b, curve.r_b + half_b, exact.r_b)]
+    r = [v[firm] for v in (curve.r_b, curve.r_low_b, curve.r_high_b, exact.r_b)]
 
     order = slice(None) if side == "low" else slice(None, None, -1)
     empty = np.isneginf(exact.log_g_b)

@@ -55,7 +55,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Bands:
-    """Ends of 95% intervals of everything in a `Trace`, which they hold; NaN-free.
+    """Ends of 95% intervals of everything in a `Trace`; NaN-free.
 
     Attributes
     ----------
@@ -78,6 +78,7 @@ class BinMeans:
     interpolated_b : bool [B], r_b comes from the neighbours: the bin has no scored samples
     thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
     inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
+    scores_b : int64 [B], scored inputs: a rule's recorded samples, or people's distinct inputs
     worth_b : float64 [B], how many independent right-or-wrong scores the mean is worth, 0 if none
     """
 
@@ -89,7 +90,25 @@ class BinMeans:
     thin_b: BoolArray
     inputs_b: IntArray
     lanes_b: IntArray
+    scores_b: IntArray
     worth_b: FloatArray
+
+
+@dataclass(frozen=True)
+class JointDraws:
+    """Draws of a curve that carry its joint error; two curves are compared draw by draw.
+
+    Attributes
+    ----------
+    values : Trace of [M, T]
+    best : the same with the best r that scores of one kind allow, for upper ends of AUPRs (see
+        `intervals`); None where that is no other
+    bound : how far from 1, or 0, an AUPR may be of which nothing wrong, or nothing right, was seen
+    """
+
+    values: Trace
+    best: Trace | None
+    bound: float
 
 
 @dataclass(frozen=True)
@@ -99,15 +118,17 @@ class CurveErrors:
     Attributes
     ----------
     bands : Bands, of the whole curve
-    draws : Trace of [M, T], draws of the curve that carry its joint error
+    draws : JointDraws
     aupr_error, aupr_low, aupr_high : float, standard error and 95% interval of the AUPR
+    aupr_one_sided : 1 where its upper end alone is a bound, -1 where its lower end is, else 0
     """
 
     bands: Bands
-    draws: Trace
+    draws: JointDraws
     aupr_error: float
     aupr_low: float
     aupr_high: float
+    aupr_one_sided: int
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,11 @@ class Curve(BinMeans, CurveErrors):
     side: Side
     aupr_range: Range
     range_given: bool
+
+    @property
+    def n_scored(self) -> int:
+        """Scored inputs in the bins that are counted."""
+        return int(self.scores_b[self.bin_t].sum())
 
     @property
     def precision_t(self) -> FloatArray:

@@ -10,19 +10,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
+    N_DRAWS,
     TAILS,
     draw_together,
     jackknife_error,
-    t_quantile,
 )
-from omniinput_hpc.estimators.precision_recall import curves
+from omniinput_hpc.estimators.precision_recall import curves, mid_p
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
+from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, curve_errors
+from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
+from omniinput_hpc.estimators.precision_recall.rule_worth import LaneSums, Worth, worth_of
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 from omniinput_hpc.plugins import load_function, own_surroundings
 
@@ -82,6 +84,7 @@ class ScoreSums:
     weight_gb : float64 [G, B], sum of w_i
     score_gb : float64 [G, B], sum of w_i r_i
     count_gb : int64 [G, B], samples
+    square_b, score2_b : float64 [B], sums of w_i^2 and of w_i r_i^2, over all groups
     inputs_b : int64 [B], distinct inputs (counted as far as was asked for, or a little further)
     lanes_b : int64 [B], lanes that the samples come from
     """
@@ -89,6 +92,8 @@ class ScoreSums:
     weight_gb: FloatArray
     score_gb: FloatArray
     count_gb: IntArray
+    square_b: FloatArray
+    score2_b: FloatArray
     inputs_b: IntArray
     lanes_b: IntArray
 
@@ -151,6 +156,8 @@ def sum_scores_of_runs(
         np.sum([sums.weight_gb for sums in each], axis=0),
         np.sum([sums.score_gb for sums in each], axis=0),
         np.sum([sums.count_gb for sums in each], axis=0),
+        np.sum([sums.square_b for sums in each], axis=0),
+        np.sum([sums.score2_b for sums in each], axis=0),
         np.array([len(inputs) for inputs in distinct]),
         np.sum([sums.lanes_b for sums in each], axis=0),
     )
@@ -167,6 +174,7 @@ def _sums_of_run(
     group_w = density.parts[number].group_w
     size = n_groups * n_bins
     weight, score = np.zeros(size), np.zeros(size)
+    square_b, score2_b = np.zeros(n_bins), np.zeros(n_bins)
     count = np.zeros(size, dtype=np.int64)
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
     for part in samples_in_bins(run, density.edges):
@@ -177,6 +185,8 @@ def _sums_of_run(
         weight += np.bincount(cell_i, w_i, size)
         score += np.bincount(cell_i, w_i * r_i, size)
         count += np.bincount(cell_i, minlength=size)
+        square_b += np.bincount(part.bin_i, w_i**2, n_bins)
+        score2_b += np.bincount(part.bin_i, w_i * r_i**2, n_bins)
         seen_bw[part.bin_i, part.lane_i] = True
         _note_inputs(distinct, part.x_id, part.bin_i, counted)
     shape = (n_groups, n_bins)
@@ -184,6 +194,8 @@ def _sums_of_run(
         weight.reshape(shape),
         score.reshape(shape),
         count.reshape(shape),
+        square_b,
+        score2_b,
         np.zeros(n_bins, dtype=np.int64),  # of all runs together: see `distinct`
         seen_bw.sum(axis=1),
     )
@@ -193,7 +205,13 @@ def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
     """Return a run's sums with weights that add up to what its samples are worth in each bin."""
     worth_b = np.minimum(sums.count_gb.sum(axis=0), effective_b)
     factor_b = worth_b / np.maximum(sums.weight_gb.sum(axis=0), 1e-300)
-    return replace(sums, weight_gb=sums.weight_gb * factor_b, score_gb=sums.score_gb * factor_b)
+    return replace(
+        sums,
+        weight_gb=sums.weight_gb * factor_b,
+        score_gb=sums.score_gb * factor_b,
+        square_b=sums.square_b * factor_b**2,
+        score2_b=sums.score2_b * factor_b,
+    )
 
 
 def _note_inputs(
@@ -223,11 +241,11 @@ def rule_curve(
     whole: bool = False,
     recall_range: Range | None = None,
 ) -> Curve:
-    """Return the curve with 95% bands from the joint jackknife over lane groups.
+    """Return the curve with its 95% intervals, by the law of `intervals`.
 
-    For every group of lanes both the density and the mean scores are computed again without it,
-    and from them the whole curve. The within-bin weights keep the full run's f_k: their change
-    with f_k is of second order in the bin width.
+    The density's error is drawn from its replicates without each group of lanes, and the scores'
+    from what they are worth (see `rule_worth`). The within-bin weights keep the full run's f_k:
+    their change with f_k is of second order in the bin width.
 
     Parameters
     ----------
@@ -247,34 +265,77 @@ def rule_curve(
     used_b = density.believed_b
     if not whole and (used_b & enough_b).any():
         used_b = curves.counted_bins(used_b, enough_b)
-    bins, sizes, z_b = np.flatnonzero(used_b), density.lanes_g, density.z_b
+    bins, z_b, rng = np.flatnonzero(used_b), density.z_b, np.random.default_rng(0)
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
-    r_jb = _without_each(sums, z_b, used_b)
-    values = curves.trace(density.log_g_b[bins], r_b[bins], side)
-    ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
-    errors = _curve_errors(density, bins, (values, r_b, r_jb), side, recall_range and ends)
-
-    seen_gb = sums.count_gb > 0
-    alone_b = seen_gb.sum(axis=0) == 1  # without that group no r: its error is not known
-    r_jb[seen_gb & alone_b] = np.nan
-    count_b = sums.count_gb.sum(axis=0)
-    worth_b = np.minimum(density.effective_b, count_b)
-    low_b, high_b = _r_band(r_b, r_jb, sizes, worth_b)
+    worth = _worth(density, sums, bins, side)
+    log_g_b, log_g_jb = density.log_g_b[bins], density.log_g_jb[:, bins]
+    log_g_mb = draw_together(log_g_b, log_g_jb, density.lanes_g, rng)
+    drawn, (low_b, high_b) = _draws_of_r(r_b, worth, z_b, used_b, rng)
+    if len(density.lanes_g) < 2:  # how alike samples are is not known
+        low_b, high_b = np.where(used_b, 0.0, np.nan), np.where(used_b, 1.0, np.nan)
+    values = curves.trace(log_g_b, r_b[bins], side)
+    errors = curve_errors(values, log_g_b, log_g_mb, drawn, side, recall_range)
     means = curves.BinMeans(
         r_b=r_b,
-        r_error_b=jackknife_error(r_b, r_jb, sizes),
+        r_error_b=_r_errors(density, sums, r_b, used_b),
         r_low_b=low_b,
         r_high_b=high_b,
-        interpolated_b=used_b & (count_b == 0),
+        interpolated_b=used_b & (sums.count_gb.sum(axis=0) == 0),
         thin_b=used_b & ~enough_b,
         inputs_b=sums.inputs_b,
         lanes_b=sums.lanes_b,
-        worth_b=worth_b,
+        scores_b=sums.count_gb.sum(axis=0),
+        worth_b=worth.alone_b,
     )
-    order = bins if side == "low" else bins[::-1]
-    bands = widen_equal(errors.bands, density.log_g_b[order], r_b[order], worth_b[order])
-    errors = replace(errors, bands=bands)
     return curves.build_curve(density.edges, used_b, side, values, means, errors, recall_range)
+
+
+def _worth(density: Density, sums: ScoreSums, bins: IntArray, side: Side) -> Worth:
+    """Return what the mean scores are worth [B], 0 but in a curve's bins."""
+    order = bins if side == "low" else bins[::-1]
+    count_b = sums.count_gb.sum(axis=0)[order]
+    worth_b = np.minimum(density.effective_b[order], count_b)
+    found = worth_of(
+        LaneSums(
+            sums.weight_gb[:, order],
+            sums.score_gb[:, order],
+            sums.square_b[order],
+            sums.score2_b[order],
+            np.maximum(count_b, 1) / np.maximum(worth_b, 1e-300),
+        ),
+        density.log_g_b[order],
+    )
+    parts = np.zeros((3, len(density.count_b)))
+    parts[:, order] = [found.alone_b, found.summed_b, found.curve_b]
+    return Worth(*parts)
+
+
+def _draws_of_r(
+    r_b: FloatArray, worth: Worth, z_b: FloatArray, used_b: BoolArray, rng: np.random.Generator
+) -> tuple[DrawsOfR, FloatArray]:
+    """Return draws of the used bins' r, and the ends of its 95% intervals [2, B]."""
+    bins, scored_b = np.flatnonzero(used_b), worth.alone_b > 0
+    share_b = np.where(scored_b, np.nan_to_num(r_b), 0.0)
+    alone, summed = (
+        mid_p.draw_mid_p(share_b * count_b, count_b, rng, N_DRAWS)
+        for count_b in (worth.alone_b, worth.summed_b)
+    )
+
+    def filled(value_b: FloatArray) -> FloatArray:
+        return curves.fill_gaps(value_b, z_b, used_b, scored_b)
+
+    ends_b = np.quantile(filled(alone.with_extra_mb), TAILS, axis=0)
+    sums = mid_p.MidPDraws(*(filled(value)[..., bins] for value in vars(summed).values()))
+    right_b, count_b = (share_b * worth.curve_b)[bins], worth.curve_b[bins]
+    joint_mb = draw_pooled(right_b, count_b, rng, N_DRAWS)
+    return DrawsOfR(sums, joint_mb, right_b, count_b), ends_b
+
+
+def _r_errors(density: Density, sums: ScoreSums, r_b: FloatArray, used_b: BoolArray) -> FloatArray:
+    """Return the jackknife's standard errors of r [B]; inf where one group alone has samples."""
+    r_jb, seen_gb = _without_each(sums, density.z_b, used_b), sums.count_gb > 0
+    r_jb[seen_gb & (seen_gb.sum(axis=0) == 1)] = np.nan
+    return jackknife_error(r_b, r_jb, density.lanes_g)
 
 
 def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Range) -> FloatArray:
@@ -303,119 +364,5 @@ def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatA
     return r_jb
 
 
-def _curve_errors(
-    density: Density,
-    bins: IntArray,
-    found: tuple[Trace, FloatArray, FloatArray],
-    side: Side,
-    ends: Range | None,
-) -> curves.CurveErrors:
-    """Return the curve's errors from the replicates of log g and of r [J, B].
-
-    `found` holds the curve's values, r [B] and r's replicates; `ends` the AUPR's range, if fixed.
-    """
-    values, r_b, r_jb = found
-    sizes = density.lanes_g
-    replicate_j = curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], side)
-    if ends:
-        aupr_j = curves.areas(*_points(replicate_j), ends, continued=True)
-    else:  # each over its own ends, as the curve itself: their errors are part of the AUPR's
-        pairs = zip(*_points(replicate_j), strict=True)
-        aupr_j = np.array([curves.area(p, x) for p, x in pairs])
-    aupr = curves.area(*_points(values), *(ends or ()))
-    error = float(jackknife_error(aupr, aupr_j, sizes))
-    half = float(_half_width(np.asarray(error), sizes))
-    theta_b, theta_jb = (
-        np.concatenate([g[..., bins], np.arcsin(np.sqrt(r[..., bins]))], axis=-1)
-        for g, r in ((density.log_g_b, r_b), (density.log_g_jb, r_jb))
-    )
-    drawn = draw_together(theta_b, theta_jb, sizes, np.random.default_rng(0))
-    return curves.CurveErrors(
-        bands=_jackknife_bands(values, replicate_j, sizes),
-        draws=curves.trace(drawn[:, : len(bins)], _share(drawn[:, len(bins) :]), side),
-        aupr_error=error,
-        aupr_low=max(0.0, aupr - half),
-        aupr_high=min(1.0, aupr + half),
-    )
-
-
 def _points(trace: Trace) -> tuple[FloatArray, FloatArray]:
     return trace.precision_t, trace.log_recall_t
-
-
-def _r_band(
-    r_b: FloatArray, r_jb: FloatArray, size_j: IntArray, worth_b: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of 95% intervals of r: the jackknife's, and at least Jeffreys'.
-
-    The jackknife sees no spread where all scores of a bin are equal; the interval of `worth_b`
-    independent scores of a coin (Brown, Cai & DasGupta, Stat. Sci. 16, 101 (2001)) is the least.
-    """
-    jackknife_low_b, jackknife_high_b = _share_band(r_b, r_jb, size_j)
-    n_b = np.maximum(worth_b, 0.0)
-    low_b, high_b = (betaincinv(n_b * r_b + 0.5, n_b * (1.0 - r_b) + 0.5, q) for q in TAILS)
-    low_b, high_b = np.where(r_b == 0.0, 0.0, low_b), np.where(r_b == 1.0, 1.0, high_b)
-    return np.minimum(jackknife_low_b, low_b), np.maximum(jackknife_high_b, high_b)
-
-
-def _share(angle: FloatArray) -> FloatArray:
-    """Return the share p in [0, 1] of an angle arcsin(sqrt(p)), cut to 0 and pi / 2."""
-    return np.asarray(np.sin(np.clip(angle, 0.0, np.pi / 2)) ** 2)
-
-
-def _share_band(
-    share: FloatArray, share_j: FloatArray, size_j: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of the jackknife's 95% intervals of shares [...] from replicates [J, ...]."""
-    # arcsin(sqrt(p)) spreads evenly and stays finite at 0 and 1, unlike p and its logit
-    angle, angle_j = np.arcsin(np.sqrt(share)), np.arcsin(np.sqrt(share_j))
-    half = _half_width(jackknife_error(angle, angle_j, size_j), size_j)
-    return _share(angle - half), _share(angle + half)
-
-
-def _jackknife_bands(curve: Trace, replicate_j: Trace, size_j: IntArray) -> curves.Bands:
-    """Return 95% bands of everything from the replicates' spread."""
-    low, high = {}, {}
-    for name, value in vars(curve).items():
-        value_j = getattr(replicate_j, name)
-        if "precision" in name:
-            low[name], high[name] = _share_band(value, value_j, size_j)
-        else:
-            half = _half_width(jackknife_error(value, value_j, size_j), size_j)
-            finite = np.where(np.isneginf(value), 0.0, value)  # its half-width is infinite
-            low[name], high[name] = finite - half, finite + half
-    return curves.Bands(Trace(**low), Trace(**high))
-
-
-def widen_equal(
-    bands: curves.Bands, log_g_t: FloatArray, r_t: FloatArray, worth_t: FloatArray
-) -> curves.Bands:
-    """Return bands whose precision is bounded up to the first threshold with scores of two kinds.
-
-    As far as no right input was seen, or none that is wrong, replicates are all equal. R unseen
-    ones among g_b inputs behind n_b scores each stay unseen with chance exp(-R / max(g / n)) at
-    most, so that ln 20 max(g / n) of them bound R in 95% (the rule of three for unequal weights);
-    all inputs of a bin without scores may be of them.
-
-    log_g_t, r_t, worth_t : float64 [T], of the bins in the curve's order
-    """
-    log_all_t = np.logaddexp.accumulate(log_g_t)
-    scored_t = worth_t > 0
-    log_each_t = np.where(scored_t, log_g_t - np.log(np.where(scored_t, worth_t, 1.0)), -np.inf)
-    log_scored_t = np.maximum.accumulate(log_each_t) + np.log(np.log(20.0))
-    log_blank_t = np.logaddexp.accumulate(np.where(scored_t, -np.inf, log_g_t))
-    with np.errstate(invalid="ignore"):
-        share_t = np.exp(np.minimum(np.logaddexp(log_scored_t, log_blank_t) - log_all_t, 0.0))
-    none_t, all_t = (np.logical_and.accumulate(r_t == value) for value in (0.0, 1.0))
-    low_t, high_t = bands.low.precision_t, bands.high.precision_t
-    low_t = np.where(all_t, np.fmin(low_t, 1.0 - share_t), low_t)
-    high_t = np.where(none_t, np.fmax(high_t, share_t), high_t)
-    return curves.Bands(
-        replace(bands.low, precision_t=low_t), replace(bands.high, precision_t=high_t)
-    )
-
-
-def _half_width(error: FloatArray, size_j: IntArray) -> FloatArray:
-    """Return half the width of 95% intervals, infinite where it is not known."""
-    factor = t_quantile(len(size_j))
-    return np.where(np.isfinite(error) & np.isfinite(factor), error, np.inf) * min(factor, 1e300)

@@ -22,7 +22,8 @@ from omniinput_hpc.estimators.precision_recall.annotator_effects import (
     AnnotatorEffects,
     annotator_effects,
 )
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
+from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, areas_of, curve_errors
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
 
@@ -255,21 +256,20 @@ def scored_curve(
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
     log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
-    per_value, joint_mb = _draws_of_r(scores, coarse.z_b, used_b, rng)
-    means = _bin_means(scores, r_b, per_value, used_b, enough_b)
+    drawn = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    means = _bin_means(scores, r_b, drawn.sums, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)
-    bands = bands_of_draws(values, mid_p.trace_mid_p(log_g_b, log_g_mb, per_value, side))
-    draws = curves.trace(log_g_mb, joint_mb, side)
-    ends = curves.asked_range(values.precision_t, values.log_recall_t, recall_range)
-    asked = recall_range is not None
-    aupr_m = _areas(draws, ends, asked)
-    aupr = curves.area(values.precision_t, values.log_recall_t, *ends)
-    errors = _errors_of_draws((values, aupr), bands, draws, aupr_m, scores.count_b[bins].sum())
+    errors = curve_errors(values, log_g_b, log_g_mb, drawn, side, recall_range)
+    curve = curves.build_curve(coarse.edges, used_b, side, values, means, errors, recall_range)
     r_mb = np.broadcast_to(r_b[bins], log_g_mb.shape)
-    fixed_m = _areas(curves.trace(log_g_mb, r_mb, side), ends, asked)
+    by_density = curves.JointDraws(curves.trace(log_g_mb, r_mb, side), None, 0.0)
+    fixed_m, aupr_m = (
+        areas_of(draws, curve.aupr_range, curve.range_given)[0]
+        for draws in (by_density, errors.draws)
+    )
     return ScoredCurve(
         density=coarse,
-        curve=curves.build_curve(coarse.edges, used_b, side, values, means, errors, recall_range),
+        curve=curve,
         scores=scores,
         used_b=used_b,
         density_share=_share_of_variance(fixed_m, aupr_m),
@@ -287,12 +287,13 @@ def _bin_means(
     return curves.BinMeans(
         r_b=r_b,
         r_error_b=np.hypot(scores.sampling_error_b, scores.annotator_error_b),
-        r_low_b=np.minimum(low_b, r_b),
-        r_high_b=np.maximum(high_b, r_b),
+        r_low_b=low_b,
+        r_high_b=high_b,
         interpolated_b=used_b & ~scored_b,
         thin_b=used_b & ~enough_b,
         inputs_b=scores.inputs_b,
         lanes_b=scores.lanes_b,
+        scores_b=scores.inputs_b,
         worth_b=scores.count_b,
     )
 
@@ -305,8 +306,8 @@ def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
 
 def _draws_of_r(
     scores: BinScores, z_b: FloatArray, used_b: BoolArray, rng: np.random.Generator
-) -> tuple[mid_p.MidPDraws, FloatArray]:
-    """Return draws of the used bins' r: of single values, and joint ones [M, B']."""
+) -> DrawsOfR:
+    """Return draws of the used bins' r."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     found = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, N_DRAWS)
     moves_mb = _annotator_moves(scores, rng, N_DRAWS)
@@ -314,13 +315,14 @@ def _draws_of_r(
     def filled(value_b: FloatArray) -> FloatArray:
         return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
 
-    per_value = mid_p.MidPDraws(
+    sums = mid_p.MidPDraws(
         with_extra_mb=filled(np.clip(found.with_extra_mb + moves_mb, 0.0, 1.0)),
         without_extra_mb=filled(np.clip(found.without_extra_mb + moves_mb, 0.0, 1.0)),
         count_b=filled(scores.count_b),
     )
-    joint_mb = draw_pooled(scores.right_b[bins], scores.count_b[bins], rng, N_DRAWS)
-    return per_value, np.clip(joint_mb + moves_mb[:, bins], 0.0, 1.0)
+    right_b, count_b = scores.right_b[bins], scores.count_b[bins]
+    joint_mb = draw_pooled(right_b, count_b, rng, N_DRAWS) + moves_mb[:, bins]
+    return DrawsOfR(sums, np.clip(joint_mb, 0.0, 1.0), right_b, count_b)
 
 
 def unequilibrated(coarse: Density, scores: BinScores) -> BoolArray:
@@ -358,60 +360,3 @@ def _too_few_scores(
         f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
         "--fewest-inputs and --fewest-lanes"
     )
-
-
-def _areas(draws: Trace, ends: tuple[float, float], asked: bool) -> FloatArray:
-    """Return the AUPR of every draw [M] over one range of log recall.
-
-    Where the range was asked for, each is over all of it, continued beyond its own ends. Else a
-    draw that shares nothing with the range is over its own, and one with right inputs in fewer than
-    two bins has none: its precision in the end counts.
-    """
-    if asked:
-        return curves.areas(draws.precision_t, draws.log_recall_t, ends, continued=True)
-    area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
-    for m in np.flatnonzero(np.isnan(area_m)):
-        area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
-    return np.where(np.isnan(area_m), draws.precision_t[:, -1], area_m)
-
-
-def _errors_of_draws(
-    found: tuple[Trace, float], bands: curves.Bands, draws: Trace, aupr_m: FloatArray, count: float
-) -> curves.CurveErrors:
-    """Return a curve's errors; where the density's are not known, [0, 1] is the AUPR's interval.
-
-    `found` holds the curve's values and its AUPR, `aupr_m` that of each draw over the same range.
-    Where none of `count` scores was right, or none wrong, the AUPR has one bound, and it is no
-    closer than the rule of three's.
-    """
-    if not np.isfinite(aupr_m).all():
-        return curves.CurveErrors(bands, draws, np.inf, 0.0, 1.0)
-    values, aupr = found
-    low, high = np.quantile(aupr_m, TAILS)
-    if np.isneginf(values.log_recall_t[-1]):
-        low, high = 0.0, max(high, mid_p.rule_of_three(count))
-    elif np.isneginf(values.log_wrong_t[-1]):
-        low, high = min(low, 1.0 - mid_p.rule_of_three(count)), 1.0
-    low, high = float(np.fmin(low, aupr)), float(np.fmax(high, aupr))
-    return curves.CurveErrors(bands, draws, float(np.std(aupr_m)), low, high)
-
-
-def bands_of_draws(curve: Trace, draws: Trace) -> curves.Bands:
-    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
-    low, high = {}, {}
-    for name, value in vars(curve).items():
-        ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
-        low[name], high[name] = _ends(value, getattr(draws, name), *ends)
-    return curves.Bands(Trace(**low), Trace(**high))
-
-
-def _ends(
-    value_t: FloatArray, value_mt: FloatArray, least: float, most: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
-    unknown = np.isnan(value_mt).any(axis=0)
-    # -inf (no right input in a draw) has its place in the order, but no distance from others
-    drawn = np.where(unknown, 0.0, value_mt)
-    low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
-    low, high = np.fmin(low, value_t), np.fmax(high, value_t)
-    return np.where(unknown, least, low), np.where(unknown, most, high)

@@ -9,7 +9,6 @@ from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.models import (
-    _on_grid,
     compare_models,
     describe,
     ranges,
@@ -95,15 +94,20 @@ def test_a_range_that_is_asked_for_is_that_of_all_that_is_compared():
         compare_models(a, b, asked=(whole.lower - 3.0, middle))
 
 
-def test_draws_of_an_asked_range_are_over_all_of_it():
-    """By hand: precision 0.5 from ln recall 1 to 2; a draw that ends there goes on to 4."""
-    x, t = np.linspace(0.0, 4.0, 5), np.array([1.0, 2.0])
-    p_mt, t_mt = np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([t, t])
-    _, _, p_mx, whole_m = _on_grid((p_mt[0], t), (p_mt, t_mt), x, continued=True)
-    np.testing.assert_allclose(whole_m, [0.5, (0.0 + 0.5 + 2.0) / 4])
-    np.testing.assert_allclose(p_mx[1], [0.0, 0.0, 1.0, 1.0, 1.0])
-    _, _, _, cut_m = _on_grid((p_mt[0], t), (p_mt, t_mt), x, continued=False)
-    np.testing.assert_allclose(cut_m, [0.5, 0.5])
+def test_over_one_range_a_comparison_has_the_curves_own_interval():
+    """The same number and the same ends as `precision-recall`; only the common range may differ."""
+    a, b = curve_of("good", 1), curve_of("worse", 2)
+    both = compare_models(a, b)
+    run = draw("good", ABSOLUTE, 1, moves=8)
+    density = density_of_run(run)
+    sums = sum_scores(run, density, model_pair.is_right)
+    asked = (0.5 * (both.lower + both.upper), both.upper)
+    part = compare_models(a, b, asked=asked).aupr_a
+    own = rule_curve(density, sums, whole=True, recall_range=asked)
+    assert (float(part.value), float(part.low)) == (own.aupr, own.aupr_low)
+    assert (float(part.high), float(part.error)) == (own.aupr_high, own.aupr_error)
+    same = compare_models(a, a).aupr_a
+    assert (float(same.low), float(same.high)) == (a.aupr_low, a.aupr_high)
 
 
 def test_one_model_twice_cannot_be_told_apart():

@@ -12,7 +12,6 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     curve_range,
     trace,
 )
-from omniinput_hpc.estimators.precision_recall.from_scores import bands_of_draws
 
 LOG_G_B, R_B = np.log([2.0, 6.0, 8.0]), np.array([1.0, 0.5, 0.25])
 
@@ -68,22 +67,6 @@ def test_cumulative_ratio():
     assert ratio[0] == pytest.approx(np.interp(x[0], a[1], a[0]) / np.interp(x[0], b[1], b[0]))
     nothing = cumulative_ratio(a, (b[0], b[1] + 100.0))
     assert nothing[0].size == nothing[1].size == 0
-
-
-def test_bands_hold_the_curve_and_are_widest_where_nothing_is_known():
-    rng = np.random.default_rng(5)
-    log_g_mb = LOG_G_B + 0.1 * rng.normal(size=(500, 3))
-    r_mb = np.clip(R_B + 0.1 * rng.normal(size=(500, 3)) - 0.4, 0, 1)  # far from the curve
-    curve = trace(LOG_G_B, R_B, "low")
-    got = bands_of_draws(curve, trace(log_g_mb, r_mb, "low"))
-    for name, value in vars(curve).items():
-        low, high = getattr(got.low, name), getattr(got.high, name)
-        assert (low <= value).all() and (value <= high).all(), name
-    unknown = bands_of_draws(curve, trace(np.full_like(log_g_mb, np.nan), r_mb, "low"))
-    assert (unknown.low.precision_t == 0).all() and (unknown.high.precision_t == 1).all()
-    assert (
-        np.isneginf(unknown.low.log_wrong_t).all() and np.isposinf(unknown.high.log_wrong_t).all()
-    )
 
 
 def test_areas_of_many_curves_are_those_one_by_one():

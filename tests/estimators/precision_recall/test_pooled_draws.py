@@ -51,16 +51,21 @@ def test_a_bin_without_scores_takes_its_neighbours_and_is_less_sure():
     assert drawn[:, 2].std() > 1.2 * drawn[:, [1, 3]].std(axis=0).max()
 
 
+def uniform(n_grid):
+    return pooled_draws._Grid(np.linspace(0.0, np.pi / 2, n_grid + 1))
+
+
 def exact_means(right_b, count_b, monkeypatch, n_grid):
     """Return the posterior means of r and of r_1 r_2, summed over all paths and steps."""
-    monkeypatch.setattr(pooled_draws, "GRIDS", (n_grid,))
+    grid = uniform(n_grid)
+    monkeypatch.setattr(pooled_draws, "_edges", lambda *_: grid.edges)
     theta = (np.arange(n_grid) + 0.5) * np.pi / 2 / n_grid
     like = np.sin(theta) ** (2 * right_b[:, None]) * np.cos(theta) ** (2 * (count_b - right_b))[
         :, None
     ]  # fmt: skip
     total, mean, both = 0.0, np.zeros(3), 0.0
     cell = np.sin(np.pi / 2 / n_grid * (np.arange(n_grid)[:, None] + np.linspace(0, 1, 2001))) ** 2
-    for t in pooled_draws._transitions(n_grid):
+    for t in pooled_draws._transitions(grid, pooled_draws._steps(count_b)):
         for a, b, c in product(range(n_grid), repeat=3):
             weight = 1 / n_grid * like[0, a] * t[a, b] * like[1, b] * t[b, c] * like[2, c]
             total += weight
@@ -85,12 +90,33 @@ def test_the_posterior_is_exact(monkeypatch):
 
 @pytest.mark.parametrize("n_grid", [8, 128])
 def test_transitions_keep_the_uniform_law(n_grid):
-    transitions = pooled_draws._transitions(n_grid)
+    transitions = pooled_draws._transitions(uniform(n_grid), pooled_draws._steps(np.ones(1)))
     assert (transitions >= 0).all()
     np.testing.assert_allclose(transitions.sum(axis=2), 1.0)
-    np.testing.assert_allclose(transitions, transitions.swapaxes(1, 2), atol=2e-3)
+    np.testing.assert_allclose(transitions.sum(axis=1), 1.0, atol=0.01)
     # reflected: the mean of theta moves away from the nearest end
     theta = (np.arange(n_grid) + 0.5) * np.pi / 2 / n_grid
     assert (transitions[:, 0] @ theta > theta[0]).all() and (
         transitions[:, -1] @ theta < theta[-1]
     ).all()
+
+
+@pytest.mark.parametrize("r", [2e-5, 0.2, 0.9999])
+def test_a_million_scores_are_told_as_finely_as_dozens(r):
+    """A rule's samples: bins alike share one r, known to the error of all of them together."""
+    count_b = np.full(24, 1e5)
+    right_b = np.random.default_rng(7).binomial(100_000, r, 24).astype(float)
+    mean_m = draws(right_b, count_b, 2000).mean(axis=1)
+    share, n = right_b.sum() / count_b.sum(), count_b.sum()
+    error = np.sqrt(r * (1 - r) / n)
+    assert abs(mean_m.mean() - share) < 0.4 * error
+    assert 0.8 * error < mean_m.std() < 1.3 * error
+
+
+def test_bins_of_many_scores_that_differ_have_their_own_draws():
+    count_b = np.full(60, 1e6)
+    right_b = np.round(count_b * np.linspace(0.9, 0.1, 60))
+    drawn = draws(right_b, count_b, 500)
+    expected_b = np.sqrt(right_b * (count_b - right_b) / count_b**3)
+    np.testing.assert_allclose(drawn.std(axis=0), expected_b, rtol=0.25)
+    assert (np.abs(drawn.mean(axis=0) - right_b / count_b) < 0.5 * expected_b).all()

@@ -1,0 +1,184 @@
+"""The one law of 95% intervals of a curve: from effective right-or-wrong scores and draws of log g.
+
+A rule's samples (`rule_worth`) and people's scores (`from_scores`) count as effective right and
+wrong scores of each bin. From these, and from draws of the density with its joint error, `mid_p`
+makes the intervals of r, precision and recall, and `pooled_draws` the joint draws of the curve,
+whose areas give the AUPR's interval over any range of recall. No interval is widened or cut to hold
+an estimate.
+
+No draw of a posterior is quite 1, or 0, but r may be. An AUPR's lower end comes from the draws, its
+upper one from the same draws "at best": r = 1 in bins where nothing wrong was seen, and r = 0 from
+where on nothing right was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
+from omniinput_hpc.estimators.precision_recall import curves, mid_p
+from omniinput_hpc.estimators.precision_recall.curves import JointDraws, Range, Side, Trace
+
+HARDLY = 0.05
+"""Of what an AUPR may be below 1: if the wrong inputs that were seen make less, only its lower end
+is a bound."""
+
+
+@dataclass(frozen=True)
+class DrawsOfR:
+    """Draws of the mean scores of a curve's bins, in ascending z.
+
+    Attributes
+    ----------
+    sums : of bins in sums, for single values of the curve
+    joint_mb : float64 [M, B], of all bins together
+    right_b, count_b : float64 [B], the effective scores that the joint draws come from
+    """
+
+    sums: mid_p.MidPDraws
+    joint_mb: FloatArray
+    right_b: FloatArray
+    count_b: FloatArray
+
+    def at_best(self, side: Side) -> FloatArray | None:
+        """Return the joint draws with the best r that scores of one kind allow; None without such.
+
+        That is 1 in bins where nothing wrong was seen, and 0 in those after the last right score.
+        """
+        right_b, scored_b = self.right_b > 0, self.count_b > 0
+        all_right_b = scored_b & (self.right_b == self.count_b)
+        order = slice(None) if side == "low" else slice(None, None, -1)
+        later_b = np.cumsum(right_b[order][::-1])[::-1][order] == 0
+        none_right_b = scored_b & later_b & right_b.any()
+        if not (all_right_b | none_right_b).any():
+            return None
+        return np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, self.joint_mb))
+
+
+def curve_errors(
+    values: Trace, log_g_b: FloatArray, log_g_mb: FloatArray, r: DrawsOfR, side: Side,
+    asked: Range | None,
+) -> curves.CurveErrors:  # fmt: skip
+    """Return a curve's bands, joint draws, and the error and interval of its AUPR.
+
+    Parameters
+    ----------
+    values : of the curve
+    log_g_b, log_g_mb : float64 [B] and [M, B], of its bins, and draws of it
+    r : draws of their mean scores
+    side : "low" or "high"
+    asked : range of log recall that was asked for (default: the curve's own ends)
+    """
+    best_mb = r.at_best(side)
+    order = slice(None) if side == "low" else slice(None, None, -1)
+    draws = JointDraws(
+        values=curves.trace(log_g_mb, r.joint_mb, side),
+        best=None if best_mb is None else curves.trace(log_g_mb, best_mb, side),
+        bound=_bound(log_g_b[order], r.right_b[order], r.count_b[order]),
+    )
+    bands = bands_of_draws(mid_p.trace_mid_p(log_g_b, log_g_mb, r.sums, side))
+    ends = curves.asked_range(values.precision_t, values.log_recall_t, asked)
+    found, one_sided = aupr_interval(values, draws, ends, asked is not None)
+    return curves.CurveErrors(
+        bands, draws, float(found.error), float(found.low), float(found.high), one_sided
+    )
+
+
+def _bound(log_g_b: FloatArray, right_b: FloatArray, count_b: FloatArray) -> float:
+    """Return what a mean over ln recall is away from 0, or 1, with 5% at most if all are alike.
+
+    The rule of three for unequal weights: a score of bin b counts by its share v / n, v the share
+    of the ln recall that the bin adds. All bins in the order of counting.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_b = np.where(count_b > 0, right_b / count_b, 0.5)
+        added_b = added_recall(log_g_b, r_b, count_b)
+        share_b = np.where(count_b > 0, added_b / (added_b.sum() * count_b), 0.0)
+    return mid_p.rule_of_three(1.0 / max(float(share_b.max(initial=0.0)), 1e-300))
+
+
+def added_recall(log_g_b: FloatArray, r_b: FloatArray, count_b: FloatArray) -> FloatArray:
+    """Return about the ln recall that each bin adds [B], the first as much as the second.
+
+    The bins in the order of counting. Half a right and half a wrong score are added to each.
+    """
+    smooth_b = (count_b * r_b + 0.5) / (count_b + 1.0)
+    log_right_b = np.logaddexp.accumulate(log_g_b + np.log(smooth_b))
+    with np.errstate(invalid="ignore"):
+        added_b = np.diff(log_right_b, prepend=-np.inf)
+    later_b = np.isfinite(added_b)
+    return np.where(later_b, added_b, added_b[later_b][0] if later_b.any() else 1.0)
+
+
+def aupr_interval(
+    values: Trace, draws: JointDraws, ends: Range, continued: bool
+) -> tuple[Interval, int]:
+    """Return the AUPR of a curve over a range of log recall with its 95% interval.
+
+    Beside it: 1 where the upper end alone is a bound (nothing right was seen), -1 where the lower
+    one alone is (nothing wrong was seen, or so little that it hardly counts), else 0.
+
+    Parameters
+    ----------
+    values, draws : of the curve
+    ends : the range; NaN for a curve of no width
+    continued : whether draws that do not reach an end go on to it (see `curves.areas`)
+    """
+    aupr = np.asarray(curves.area(values.precision_t, values.log_recall_t, *ends))
+    area_m, best_m = areas_of(draws, ends, continued)
+    if not np.isfinite(area_m).all():
+        return Interval(aupr, np.asarray(0.0), np.asarray(1.0), np.asarray(np.inf)), 0
+    low, high = float(np.quantile(area_m, TAILS[0])), float(np.quantile(best_m, TAILS[1]))
+    one_sided = 0
+    if np.isneginf(values.log_recall_t[-1]):
+        low, high, one_sided = 0.0, max(high, draws.bound), 1
+    elif np.isneginf(values.log_wrong_t[-1]):
+        low, high, one_sided = min(low, 1.0 - draws.bound), 1.0, -1
+    elif 1.0 - aupr < HARDLY * (1.0 - low):
+        high, one_sided = 1.0, -1
+    error = np.std(area_m)
+    return Interval(aupr, np.asarray(low), np.asarray(high), np.asarray(error)), one_sided
+
+
+def areas_of(
+    draws: JointDraws, ends: Range, continued: bool
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Return the AUPR of every draw over one range of log recall, and at best, [M] each."""
+    area_m = _areas(draws.values, ends, continued)
+    return area_m, area_m if draws.best is None else _areas(draws.best, ends, continued)
+
+
+def _areas(draws: Trace, ends: Range, continued: bool) -> FloatArray:
+    """Return the AUPR of every draw [M] over one range of log recall.
+
+    Where draws are `continued`, each is over all of it. Else a draw that shares nothing with the
+    range is over its own, and one with right inputs in fewer than two bins has none: its precision
+    in the end counts.
+    """
+    if continued:
+        return curves.areas(draws.precision_t, draws.log_recall_t, ends, continued=True)
+    area_m = curves.areas(draws.precision_t, draws.log_recall_t, ends)
+    for m in np.flatnonzero(np.isnan(area_m)):
+        area_m[m] = curves.area(draws.precision_t[m], draws.log_recall_t[m])
+    return np.where(np.isnan(area_m), draws.precision_t[:, -1], area_m)
+
+
+def bands_of_draws(draws: Trace) -> curves.Bands:
+    """Return the 95% band of each of a curve's values [T] from its draws [M, T]."""
+    low, high = {}, {}
+    for name, value_mt in vars(draws).items():
+        ends = (0.0, 1.0) if "precision" in name else (-np.inf, np.inf)
+        low[name], high[name] = _ends(value_mt, *ends)
+    return curves.Bands(Trace(**low), Trace(**high))
+
+
+def _ends(value_mt: FloatArray, least: float, most: float) -> tuple[FloatArray, FloatArray]:
+    """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
+    unknown = np.isnan(value_mt).any(axis=0)
+    # -inf (no right input in a draw) has its place in the order, but no distance from others
+    drawn = np.where(unknown, 0.0, value_mt)
+    low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
+    return np.where(unknown, least, low), np.where(unknown, most, high)

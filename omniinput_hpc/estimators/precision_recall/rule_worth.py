@@ -1,0 +1,126 @@
+"""How many independent right-or-wrong scores a rule's mean scores are worth.
+
+Recorded samples of one lane are alike: chains move slowly, and keep what makes an input right while
+z changes. So a bin's samples count as Kish's number of their weights over a *design effect*, what
+the scatter between groups of lanes is to that of independent samples. Few right (or wrong) ones say
+little of it. It is pooled over neighbouring bins, and begins with what the bins' counts say (see
+`observations.dispersion`). In a sum over bins lanes may be alike in all of them: sums have a
+further factor, for the thresholds from the sums up to those near them, for the whole curve from one
+sum in which every bin counts by the ln recall that it adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.estimators.precision_recall.intervals import added_recall
+
+NEIGHBOURS = 5
+"""Bins, or thresholds, on either side that a design effect is pooled over."""
+PRIOR_SCORES = 4.0
+"""Right-or-wrong scores of the rarer kind that the first guess of a design effect counts as."""
+_NORMAL = 1.959964  # half the width of a 95% interval, in errors that are known
+
+
+@dataclass(frozen=True)
+class LaneSums:
+    """Weighted sums over a rule's samples, per group of lanes and bin, in bins of one curve.
+
+    Attributes
+    ----------
+    weight_gb, score_gb : float64 [G, B], sums of w and w r
+    square_b : float64 [B], sum of w^2
+    score2_b : float64 [B], sum of w r^2
+    inefficiency_b : float64 [B], recorded samples over what the bin's counts are worth (1 or more)
+    """
+
+    weight_gb: FloatArray
+    score_gb: FloatArray
+    square_b: FloatArray
+    score2_b: FloatArray
+    inefficiency_b: FloatArray
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Effective numbers of right-or-wrong scores, float64 [B]; 0 in bins without samples.
+
+    Attributes
+    ----------
+    alone_b : of a bin by itself
+    summed_b : of a bin in the sums that end near it: precision, numbers of right and wrong inputs
+    curve_b : of a bin in the area under the whole curve
+    """
+
+    alone_b: FloatArray
+    summed_b: FloatArray
+    curve_b: FloatArray
+
+
+def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
+    """Return what the mean scores of a curve's bins are worth, the bins in the curve's order."""
+    total_b = sums.weight_gb.sum(axis=0)
+    seen_b = total_b > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_b = np.where(seen_b, np.clip(sums.score_gb.sum(axis=0) / total_b, 0.0, 1.0), 0.0)
+        kish_b = np.where(seen_b, total_b**2 / sums.square_b, 0.0)
+        inner_b = np.where(seen_b, sums.score2_b / total_b - r_b**2, 0.0)
+        deviation_gb = np.where(seen_b, (sums.score_gb - r_b * sums.weight_gb) / total_b, 0.0)
+    # scores between 0 and 1 spread less than right-or-wrong ones: 1/4 as in `from_scores`
+    tossed_b = kish_b * r_b * (1.0 - r_b)
+    graded_b = np.maximum(1.0, (tossed_b + 0.25) / (kish_b * np.maximum(inner_b, 0.0) + 0.25))
+    count_b = kish_b * graded_b
+    alone_b = count_b / _design_effects(sums, deviation_gb, count_b, r_b)
+    log_g = np.where(seen_b, log_g_b, -np.inf)
+    shares_tb = np.tril(np.exp(log_g - np.logaddexp.accumulate(log_g)[:, None]))
+    summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
+    curve = _sums_over_bins(deviation_gb, added_recall(log_g, r_b, alone_b)[None], 0)
+    return Worth(alone_b, alone_b / summed_t, alone_b / curve)
+
+
+def _design_effects(
+    sums: LaneSums, deviation_gb: FloatArray, count_b: FloatArray, r_b: FloatArray
+) -> FloatArray:
+    """Return each bin's variance between lanes over that of independent scores [B], 1 or more."""
+    lanes_b = (sums.weight_gb > 0).sum(axis=0)
+    use_b = lanes_b >= 2
+    factor_b = np.where(use_b, lanes_b / np.maximum(lanes_b - 1.0, 1.0), 0.0)
+    found_b = factor_b * (deviation_gb**2).sum(axis=0) * count_b**2
+    expected_b = np.where(use_b, sums.inefficiency_b * r_b * (1.0 - r_b) * count_b, 0.0)
+    everywhere = (found_b.sum() + PRIOR_SCORES) / (expected_b.sum() + PRIOR_SCORES)
+    here_b = (_windows(found_b, NEIGHBOURS) + PRIOR_SCORES * everywhere) / (
+        _windows(expected_b, NEIGHBOURS) + PRIOR_SCORES
+    )
+    return np.asarray(np.maximum(1.0, here_b * sums.inefficiency_b))
+
+
+def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) -> FloatArray:
+    """Return the variance between lanes of sums over bins, over that of bins apart [T], 1 or more.
+
+    Both are pooled over `half` sums on either side. What exceeds 1 is known from so few groups of
+    lanes that the normal distribution's intervals would be too narrow.
+    """
+    n_groups = len(deviation_gb)
+    found_t = ((deviation_gb @ part_tb.T) ** 2).sum(axis=0)
+    apart_t = part_tb**2 @ (deviation_gb**2).sum(axis=0)
+    top_t, bottom_t = _windows(found_t, half), _windows(apart_t, half)
+    ratio_t = np.where(bottom_t > 0, top_t / np.maximum(bottom_t, 1e-300), 1.0)
+    return np.asarray(1.0 + np.maximum(ratio_t - 1.0, 0.0) * _few_groups(n_groups))
+
+
+def _few_groups(n_groups: int) -> float:
+    """Return the squared width of Student's interval over the normal one's; 1 for one group."""
+    return (t_quantile(n_groups) / _NORMAL) ** 2 if n_groups > 1 else 1.0
+
+
+def _windows(value_b: NDArray[np.float64] | IntArray, half: int) -> FloatArray:
+    """Return sums over `half` neighbours on either side [B]."""
+    upto = np.concatenate([[0.0], np.cumsum(value_b)])
+    place = np.arange(len(value_b))
+    ends = np.minimum(place + half + 1, len(value_b)), np.maximum(place - half, 0)
+    return np.asarray(upto[ends[0]] - upto[ends[1]])
