@@ -148,9 +148,12 @@ def worlds():
         "hardly wrong": np.full(N_LEVELS, 0.9998),
     }
     found = {name: RuleWorld(r_l) for name, r_l in rows.items()}
-    for name in ("r 0.001", "r 0.02", "r 0.2", "r 0.98", "r rises"):
+    for name in ("r 0.02", "r 0.2", "r 0.98", "r rises"):
+        found[f"{name}, short"] = RuleWorld(rows[name], moves=6)
         found[f"{name}, kept"] = RuleWorld(rows[name], keep_right=0.9)
         found[f"{name}, both kept"] = RuleWorld(rows[name], keep_right=0.9, keep_z=0.8)
+    # of right inputs that come in one or two bursts nothing tells how alike they are
+    found["r 0.001, kept"] = RuleWorld(rows["r 0.001"], keep_right=0.5)
     for name in ("r 0.02", "r 0.2"):
         found[f"{name}, few a lane"] = RuleWorld(rows[name], keep_right=0.97)
         found[f"{name}, 4 lanes"] = RuleWorld(rows[name], moves=600, walkers=4, keep_right=0.9)
@@ -177,7 +180,7 @@ def held(world, density, sums):
         share(pair[0].log_recall_t, right.log_recall_t[at], pair[1].log_recall_t),
         share(curve.aupr_low, aupr, curve.aupr_high),
     ]
-    known = np.isfinite(curve.aupr)
+    known = (curve.r_b[b] > 0).sum() > 1
     old = old_laws(density, sums, curve) if known else ((-1.0, -1.0), (-1.0, -1.0))
     return np.array(
         [*found, *(share(low, aupr, high) for low, high in old), float(curve.aupr_one_sided != 0)]

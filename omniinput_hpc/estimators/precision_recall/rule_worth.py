@@ -5,8 +5,8 @@ z changes. So a bin's samples count as Kish's number of their weights over a *de
 the scatter between groups of lanes is to that of independent samples. Few right (or wrong) ones say
 little of it. It is pooled over neighbouring bins, and begins with what the bins' counts say (see
 `observations.dispersion`). In a sum over bins lanes may be alike in all of them: sums have a
-further factor, for the thresholds from the sums up to those near them, for the whole curve from one
-sum in which every bin counts by the ln recall that it adds.
+further factor, for precision and numbers of inputs from the sums up to thresholds nearby, for the
+whole curve from one sum in which every bin counts by the ln recall that it adds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.intervals import added_recall
 
 NEIGHBOURS = 5
 """Bins, or thresholds, on either side that a design effect is pooled over."""
 PRIOR_SCORES = 4.0
 """Right-or-wrong scores of the rarer kind that the first guess of a design effect counts as."""
+COUNTS = 0.25
+"""Of the largest share of a bin in a sum: bins of smaller shares do not count in it."""
 _NORMAL = 1.959964  # half the width of a 95% interval, in errors that are known
 
 
@@ -53,7 +56,7 @@ class Worth:
     Attributes
     ----------
     alone_b : of a bin by itself
-    summed_b : of a bin in the sums that end near it: precision, numbers of right and wrong inputs
+    summed_b : of a bin in the sums in which it counts: precision, numbers of right and wrong inputs
     curve_b : of a bin in the area under the whole curve
     """
 
@@ -79,8 +82,9 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
     log_g = np.where(seen_b, log_g_b, -np.inf)
     shares_tb = np.tril(np.exp(log_g - np.logaddexp.accumulate(log_g)[:, None]))
     summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
+    summed_b = _largest_after(summed_t, shares_tb)
     curve = _sums_over_bins(deviation_gb, added_recall(log_g, r_b, alone_b)[None], 0)
-    return Worth(alone_b, alone_b / summed_t, alone_b / curve)
+    return Worth(alone_b, alone_b / summed_b, alone_b / curve)
 
 
 def _design_effects(
@@ -103,19 +107,39 @@ def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) ->
     """Return the variance between lanes of sums over bins, over that of bins apart [T], 1 or more.
 
     Both are pooled over `half` sums on either side. What exceeds 1 is known from so few groups of
-    lanes that the normal distribution's intervals would be too narrow.
+    lanes that the normal distribution's intervals would be too narrow: it is multiplied by the
+    squared width of Student's interval over the normal one's.
     """
     n_groups = len(deviation_gb)
-    found_t = ((deviation_gb @ part_tb.T) ** 2).sum(axis=0)
+    square_gt = (deviation_gb @ part_tb.T) ** 2
     apart_t = part_tb**2 @ (deviation_gb**2).sum(axis=0)
-    top_t, bottom_t = _windows(found_t, half), _windows(apart_t, half)
+    top_t, bottom_t = _windows(square_gt.sum(axis=0), half), _windows(apart_t, half)
     ratio_t = np.where(bottom_t > 0, top_t / np.maximum(bottom_t, 1e-300), 1.0)
-    return np.asarray(1.0 + np.maximum(ratio_t - 1.0, 0.0) * _few_groups(n_groups))
+    if n_groups < 2:
+        return np.ones(len(part_tb))
+    wider_t = (stdtrit(_degrees(square_gt), 0.5 + 0.5 * LEVEL) / _NORMAL) ** 2
+    return np.asarray(1.0 + np.maximum(ratio_t - 1.0, 0.0) * wider_t)
 
 
-def _few_groups(n_groups: int) -> float:
-    """Return the squared width of Student's interval over the normal one's; 1 for one group."""
-    return (t_quantile(n_groups) / _NORMAL) ** 2 if n_groups > 1 else 1.0
+def _degrees(square_gt: FloatArray) -> FloatArray:
+    """Return the degrees of freedom of a variance between groups, from their squares [G, T].
+
+    The variance of a mean of squares is theirs: 2 G / (kurtosis - 1) degrees, which is G for normal
+    deviations, and fewer where a few groups make all of it; G - 1 at most.
+    """
+    n_groups = len(square_gt)
+    fourth_t = (square_gt**2).mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kurtosis_t = fourth_t / square_gt.mean(axis=0) ** 2
+        degrees_t = 2.0 * n_groups / (kurtosis_t - 1.0)
+    degrees_t = np.nan_to_num(degrees_t, nan=1e9, posinf=1e9)
+    return np.asarray(np.clip(degrees_t, 1.0, n_groups - 1.0))
+
+
+def _largest_after(effect_t: FloatArray, part_tb: FloatArray) -> FloatArray:
+    """Return for each bin the largest effect of the sums in which it counts [B]."""
+    counts_tb = part_tb >= COUNTS * part_tb.max(axis=1, keepdims=True)
+    return np.asarray(np.where(counts_tb, effect_t[:, None], 1.0).max(axis=0))
 
 
 def _windows(value_b: NDArray[np.float64] | IntArray, half: int) -> FloatArray:
