@@ -23,7 +23,25 @@ N_RECALL_POINTS = 201
 
 
 @dataclass(frozen=True)
-class ModelComparison:
+class Auprs:
+    """Two curves' AUPRs over one range of log recall.
+
+    Attributes
+    ----------
+    aupr_a, aupr_b, aupr_difference, aupr_ratio : Interval
+    one_sided_a, one_sided_b : of `intervals.aupr_interval`: which end of an AUPR alone is a bound
+    """
+
+    aupr_a: Interval
+    aupr_b: Interval
+    aupr_difference: Interval
+    aupr_ratio: Interval
+    one_sided_a: int
+    one_sided_b: int
+
+
+@dataclass(frozen=True)
+class ModelComparison(Auprs):
     """Two models' curves over the log recall that both reach, a minus b and a over b.
 
     Attributes
@@ -33,8 +51,6 @@ class ModelComparison:
     precision_ax, precision_bx : float64 [201]
     difference_x : Interval of [201], precision of a minus that of b
     cumulative_x : Interval of [201], ratio of the areas from `lower` up to there
-    aupr_a, aupr_b, aupr_difference, aupr_ratio : Interval, over the common range
-    one_sided_a, one_sided_b : of `intervals.aupr_interval`: which end of an AUPR alone is a bound
     """
 
     lower: float
@@ -44,12 +60,6 @@ class ModelComparison:
     precision_bx: FloatArray
     difference_x: Interval
     cumulative_x: Interval
-    aupr_a: Interval
-    aupr_b: Interval
-    aupr_difference: Interval
-    aupr_ratio: Interval
-    one_sided_a: int
-    one_sided_b: int
 
 
 def _interval(
@@ -142,29 +152,42 @@ def compare_models(
     draws_a = _moved(a.draws, np.arange(n), np.zeros(n))
     draws_b = _moved(b.draws, take_b, shift_m)
     moved_b = replace(b.trace, log_recall_t=curve_b[1])
-    aupr_a, one_sided_a = aupr_interval(a.trace, draws_a, ends, continued)
-    aupr_b, one_sided_b = aupr_interval(moved_b, draws_b, ends, continued)
-    (area_am, best_am), (area_bm, best_bm) = (
-        areas_of(draws, ends, continued) for draws in (draws_a, draws_b)
-    )
     p_ax, p_bx = _at(x, *curve_a), _at(x, *curve_b)
     p_amx, p_bmx = _precisions(draws_a.values, x), _precisions(draws_b.values, x)
-    area_a, area_b = float(aupr_a.value), float(aupr_b.value)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
         _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)
-        ratio_ends = area_am / best_bm, best_am / area_bm
-        ratio_m, ratio = area_am / area_bm, np.divide(area_a, area_b)
     return ModelComparison(
-        *ends,
-        x,
-        p_ax,
-        p_bx,
-        _interval(p_ax - p_bx, p_amx - p_bmx),
-        _interval(ratio_x, growing_mx),
+        **vars(_auprs((a.trace, draws_a), (moved_b, draws_b), ends, continued)),
+        lower=ends[0],
+        upper=ends[1],
+        log_recall_x=x,
+        precision_ax=p_ax,
+        precision_bx=p_bx,
+        difference_x=_interval(p_ax - p_bx, p_amx - p_bmx),
+        cumulative_x=_interval(ratio_x, growing_mx),
+    )
+
+
+def _auprs(
+    a: tuple[Trace, JointDraws], b: tuple[Trace, JointDraws], ends: Range, continued: bool
+) -> Auprs:
+    """Return both curves' AUPRs over a range, their difference and their ratio.
+
+    `a` and `b` are curves on one scale of recall, with their draws in the order of their pairs.
+    """
+    (aupr_a, one_sided_a), (aupr_b, one_sided_b) = (
+        aupr_interval(*curve, ends, continued) for curve in (a, b)
+    )
+    (area_am, best_am), (area_bm, best_bm) = (areas_of(d, ends, continued) for _, d in (a, b))
+    difference_ends = area_am - best_bm, best_am - area_bm
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio_ends = area_am / best_bm, best_am / area_bm
+        ratio_m, ratio = area_am / area_bm, np.divide(aupr_a.value, aupr_b.value)
+    return Auprs(
         aupr_a,
         aupr_b,
-        _interval(area_a - area_b, area_am - area_bm, (area_am - best_bm, best_am - area_bm)),
+        _interval(aupr_a.value - aupr_b.value, area_am - area_bm, difference_ends),
         _interval(ratio, ratio_m, ratio_ends),
         one_sided_a,
         one_sided_b,
