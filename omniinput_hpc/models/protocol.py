@@ -107,6 +107,8 @@ class Offers:
     Attributes
     ----------
     output_and_gradient : returns (z, g) of x: g = dz / d one_hot(x), float32 [W, D, n_values]
+    without_gradient : returns why a model that has ``output_and_gradient`` cannot be differentiated
+        (its own code fails, or gives another z); "" if it can
     factors : the same gradient without building it (``output_and_factors``, ``target_rows``,
         ``embedding``)
     change : (x, site, value) returns z of x with one site of each input set to a value, less z of
@@ -134,6 +136,7 @@ class Offers:
     """
 
     output_and_gradient: OutputAndMore | None
+    without_gradient: Callable[[], str]
     factors: Factors | None
     change: Change | None
     compiled_change: CompiledChange | None
@@ -174,6 +177,7 @@ def offers_of(model: Any) -> Offers:
         prefixes = Prefixes(*map(method, ("begin", "extend", "branch", "select")))
     return Offers(
         output_and_gradient=method("output_and_gradient"),
+        without_gradient=lambda: str(getattr(model, "without_gradient", "")),
         factors=factors,
         change=method("change"),
         compiled_change=getattr(model, "compiled_change", None),

@@ -240,7 +240,8 @@ def kernel_table(built_model: Any) -> dict[str, Any]:
     offers = models.offers_of(built_model)
     if offers.conditional_logits is not None:
         return {"name": "lm-conditional"}
-    if offers.output_and_gradient is not None or offers.factors is not None:
+    has_gradient = offers.output_and_gradient is not None or offers.factors is not None
+    if has_gradient and not offers.without_gradient():
         return {"name": "gibbs-with-gradients"}
     return {"name": "metropolis"}
 

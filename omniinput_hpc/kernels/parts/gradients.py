@@ -113,6 +113,12 @@ class Differentiable:
                 f'kernel.name = "{kernel}" needs a model with output_and_gradient, which this one '
                 'lacks; choose "metropolis"'
             )
+        why = offers.without_gradient()
+        if why:
+            raise UserError(
+                f'kernel.name = "{kernel}" needs the gradient of z, which this model does not '
+                f'offer: {why}; choose "metropolis"'
+            )
         self._output_and_gradient, self._factors = offers.output_and_gradient, offers.factors
         self._model, self._n_sites, self._n_values = model, model.n_sites, model.n_values
 

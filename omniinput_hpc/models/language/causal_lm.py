@@ -9,6 +9,7 @@ is an index into the allowed tokens; probabilities are still those among all tok
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -20,12 +21,31 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
+from omniinput_hpc.models.language.embedding_leaf import (
+    EmbeddingLeaf,
+    gradient_problem,
+    table_of,
+)
+from omniinput_hpc.models.language.foreign_code import (
+    ForeignError,
+    foreign_code,
+    special_tokens,
+    trial_inputs,
+)
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
-from omniinput_hpc.models.language.prefix_cache import PrefixCache, PrefixDecoder
+from omniinput_hpc.models.language.prefix_cache import (
+    PrefixCache,
+    PrefixDecoder,
+    WholePrefixes,
+    cache_argument,
+    prefix_problem,
+)
 from omniinput_hpc.models.language.trial import check_length
 from omniinput_hpc.models.protocol import Draws
+
+log = logging.getLogger("omniinput_hpc")
 
 Rest = tuple[torch.Tensor, torch.Tensor]
 
@@ -60,7 +80,9 @@ class CausalLanguageModel:
         self.predicted_from = 0 if before else 1
         self._all_tokens = len(tokens) == n_vocab
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
-        self._prefix_decoder = PrefixDecoder(self.lm, self.token_ids, self._before)
+        self._special = special_tokens(self.lm, words)
+        self._mask_needed = False
+        self._mask_needed = self._differs_by_mask(f"model.path = {folder}")
         self._kv_cache: KVCache | None = None
         self._scratch: KVCache | None = None
         self._drawing: KVCache | None = None
@@ -102,25 +124,33 @@ class CausalLanguageModel:
         part, at predicted sites, -log p / m.
         """
         tokens = self._tokens(x)
-        with torch.enable_grad():
-            embedded = self._embed(tokens)  # [W, P + D, E]
-            logits = self.lm(inputs_embeds=embedded[:, :-1], **self._no_prefix()).logits
+        with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
+            with foreign_code():
+                logits = self.lm(**self._given(tokens[:, :-1]), **self._no_prefix()).logits
             log_p = self._predicting(logits).float().log_softmax(-1)  # [W, m, V]
             z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
-            (e,) = torch.autograd.grad(z.sum(), embedded)
+            e = embedded.gradient(z.sum())  # [W, P + D - 1, E]
         with torch.no_grad():
             g = self._of_inputs(e) @ self._embedding.T  # [W, D, n_values]
             g[:, self.predicted_from :] -= log_p.detach()[..., self.token_ids] / log_p.shape[1]
         return z.detach(), g
 
     @cached_property
+    def without_gradient(self) -> str:
+        """Why the model has no gradient, "" if it has one; tried when it is first asked for."""
+        return gradient_problem(self, self._trial(), lambda x: self._tokens(x)[:, :-1])
+
+    @cached_property
     def embedding(self) -> torch.Tensor | None:
         """Float32 [n_values, E]; None where the head is not linear in the last hidden state."""
         probe = torch.arange(4, device=self.device)[None] % self.n_values
-        with torch.no_grad():
-            logits = self.lm(input_ids=probe, use_cache=False).logits
-            hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
-            linear = self.lm.get_output_embeddings()(hidden)
+        try:
+            with torch.no_grad(), foreign_code():
+                logits = self.lm(input_ids=probe, use_cache=False).logits
+                hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
+                linear = self.lm.get_output_embeddings()(hidden)
+        except ForeignError:  # the gradient is then built whole
+            return None
         return self._embedding if torch.equal(logits, linear) else None
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
@@ -130,9 +160,9 @@ class CausalLanguageModel:
         """
         tokens = self._tokens(x)
         weight = self.lm.get_output_embeddings().weight  # [V, H]
-        with torch.enable_grad():
-            embedded = self._embed(tokens)
-            states = self.lm.base_model(inputs_embeds=embedded[:, :-1], **self._no_prefix())
+        with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
+            with foreign_code():
+                states = self.lm.base_model(**self._given(tokens[:, :-1]), **self._no_prefix())
             hidden = self._predicting(states.last_hidden_state)  # [W, m, H]
         h = hidden.detach()
         slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)
@@ -148,7 +178,7 @@ class CausalLanguageModel:
                 # dz/dh = (sum over v of p_v U_v - U_x) / m
                 p.scatter_add_(2, target[some], torch.full_like(p[..., :1], -1.0))
                 slope[some] = (p.to(weight.dtype) @ weight) / h.shape[1]
-        (e,) = torch.autograd.grad(hidden, embedded, slope)
+        e = embedded.gradient(hidden, slope)
         z = (log_norm - chosen).mean(dim=1)
         return z, self._of_inputs(e), (h, log_norm)
 
@@ -165,22 +195,35 @@ class CausalLanguageModel:
     @torch.no_grad()
     def begin(self, x: torch.Tensor) -> PrefixCache:
         """Evaluate the first t values of inputs, int64 [n, t]; t = 0 is allowed."""
-        return self._prefix_decoder.begin(x)
+        return self._prefixes.begin(x)
 
     @torch.no_grad()
     def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
         """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
-        return self._prefix_decoder.extend(prefixes, values)
+        return self._prefixes.extend(prefixes, values)
 
     @torch.no_grad()
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
         """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
-        return self._prefix_decoder.branch(prefixes)
+        return self._prefixes.branch(prefixes)
 
     @torch.no_grad()
     def select(self, prefixes: PrefixCache, rows: torch.Tensor) -> PrefixCache:
         """Return some of the prefixes, int64 [k], in that order; `prefixes` may still be used."""
-        return self._prefix_decoder.select(prefixes, rows)
+        return self._prefixes.select(prefixes, rows)
+
+    @cached_property
+    def _prefixes(self) -> PrefixDecoder | WholePrefixes:
+        """What extends prefixes: with the model's cache if that gives its own rows."""
+        cached = PrefixDecoder(self.lm, self.token_ids, self._before)
+        why = "without a mask it masks some tokens itself" if self._mask_needed else ""
+        for x in [] if why else self._trial():
+            why = why or prefix_problem(cached, x, self.conditional_logits(x)[1], self.lm.dtype)
+        if not why:
+            return cached
+        what = type(self.lm).__name__
+        log.warning("%s: prefixes are evaluated whole, which is slower: %s", what, why)
+        return WholePrefixes(self._all_logits, self.token_ids, self._before)
 
     @property
     def kv_cache(self) -> Callable[[int], KVCache] | None:
@@ -273,7 +316,10 @@ class CausalLanguageModel:
             return None
         if is_gpt2(self.lm):
             return Gpt2Decoder(self.lm, n_positions)
-        return hf_decoder.make(self.lm, n_positions)
+        if self._mask_needed:
+            hf_decoder.log_refusal(self.lm, "without a mask it masks some tokens itself")
+            return None
+        return hf_decoder.make(self.lm, n_positions, self._special)
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input, the prefix in front; token ids without a tokenizer."""
@@ -293,12 +339,48 @@ class CausalLanguageModel:
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of the predicted tokens, float32 [W, m, V]."""
         # The last position predicts a token beyond x, so it is never evaluated
-        logits = self.lm(input_ids=tokens[:, :-1], use_cache=False).logits
-        return self._predicting(logits).float()
+        return self._predicting(self._all_logits(tokens[:, :-1])).float()
 
-    def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens).detach()
-        return embedded.requires_grad_()
+    def _all_logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.lm(**self._given(tokens), use_cache=False).logits
+        return logits
+
+    def _given(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the arguments by which the decoder is given tokens."""
+        # Without a mask transformers does not look whether it is of ones, and wait for the device
+        mask = {"attention_mask": torch.ones_like(tokens)} if self._mask_needed else {}
+        return {"input_ids": tokens, **mask}
+
+    @torch.no_grad()
+    def _differs_by_mask(self, where: str) -> bool:
+        """Whether the decoder needs a mask of ones, because without one it masks some tokens.
+
+        A `UserError` says that it does not evaluate inputs with every special token.
+        """
+        if not len(self._before) + self.n_sites - 1:
+            return False
+        for x in self._trial():
+            tokens = self._tokens(x)[:, :-1]
+            mask = torch.ones_like(tokens)
+            try:
+                with foreign_code():
+                    found = self.lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+            except ForeignError as error:
+                what = f"this {type(self.lm).__name__} cannot evaluate every input"
+                raise UserError(f"{where}: {what} of {self.n_sites} tokens: {error}") from None
+            try:
+                with foreign_code():
+                    if not torch.equal(self._all_logits(tokens), found):
+                        return True
+            except ForeignError:
+                return True
+        return False
+
+    def _trial(self) -> list[torch.Tensor]:
+        """Return batches of inputs [n, D] that hold every special token."""
+        special = torch.tensor(self._special, dtype=torch.int64, device=self.device)
+        values = torch.isin(self.token_ids, special).nonzero()[:, 0].tolist()
+        return trial_inputs(values, self.n_values, self.n_sites, self.device)
 
     def _no_prefix(self) -> dict[str, Any]:
         """Return the arguments that tell a decoder that its input has no prefix."""
@@ -306,20 +388,22 @@ class CausalLanguageModel:
             return {"use_cache": False}
         # Without an (empty) cache transformers looks for packed sequences, which synchronizes
         cache = DynamicCache(config=self.lm.config)
-        return {self._prefix_decoder.cache_argument: cache, "use_cache": True}
+        return {cache_argument(self.lm): cache, "use_cache": True}
 
     @cached_property
     def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:
         return output_head.head_of(self.lm)
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
-        """Return the sites' part of a gradient at the embeddings, float32 [W, D, E]."""
-        return e[:, len(self._before) :].float()
+        """Return the sites' part of a gradient at the embeddings, float32 [W, D, E].
+
+        That of the last site, which is only predicted, is zero.
+        """
+        return torch.nn.functional.pad(e, (0, 0, 0, 1))[:, len(self._before) :].float()
 
     @cached_property
     def _embedding(self) -> torch.Tensor:
-        table: torch.Tensor = self.lm.get_input_embeddings().weight[self.token_ids].float()
-        return table
+        return table_of(self.lm, self.token_ids)
 
 
 def build(options: CausalLm, device: str, allowed: Allowed = None) -> CausalLanguageModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,22 +23,19 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from omniinput_hpc.models.device import multiplies_in_tf32
 from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
+from omniinput_hpc.models.language.foreign_code import (
+    N_TRIAL_INPUTS,
+    ForeignError,
+    foreign_code,
+    trial_inputs,
+)
 from omniinput_hpc.models.language.prefix_cache import cache_argument
 
 log = logging.getLogger("omniinput_hpc")
 
-N_TRIAL_INPUTS = 3
-"""Inputs of the trial."""
 MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far a pass in pieces may be from a whole pass, by `distance`. 32 layers of random weights
 were 0.002 and 0.017 apart in half precision."""
-
-FOREIGN_ERRORS = (TypeError, ValueError, AttributeError, LookupError, NotImplementedError)
-"""What the code of a model that is not ours raises, in its own ways, when it is tried with a cache
-of another kind: these classes are all that can be told. They are caught in that one trial before a
-run (`make`), not in its moves. The fallback, full forward passes, is as correct and some ten times
-slower: `make` warns of it. Our own faults would end there, too: so the tests require a decoder of
-each architecture known to fit."""
 
 
 class UnsupportedDecoder(Exception):
@@ -149,6 +146,7 @@ class HfDecoder:
     n_positions : T, of every sequence
     own_masks : gives the model `CausalMasks`; else, and where a layer looks back over fewer than T
         positions, it makes its own
+    special : tokens that inputs of the trial hold
     """
 
     walker_dim = 1
@@ -212,7 +210,8 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
         raise UnsupportedDecoder("it takes no keys and values")
     cache = DynamicCache(config=lm.config)
     tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
-    done = lm.base_model(input_ids=tokens, use_cache=True, **{name: cache})
+    with foreign_code():
+        hidden = lm.base_model(input_ids=tokens, use_cache=True, **{name: cache}).last_hidden_state
     heads, layers = [], list[Any](cache.layers)
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
@@ -220,31 +219,46 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
                 f"a layer caches other things than keys and values ({type(layer).__name__})"
             )
         keys, values = layer.keys, layer.values
+        if keys.dim() != 4 or values.dim() != 4:
+            raise UnsupportedDecoder("it caches keys and values of another shape")
         heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
     if not heads:
         raise UnsupportedDecoder("it caches no keys and values")
-    return done.last_hidden_state, layers[0].keys, heads, narrowest_window(layers)
+    return hidden, layers[0].keys, heads, narrowest_window(layers)
 
 
 def try_out(decoder: HfDecoder, lm: Any) -> None:
-    """Evaluate a few random inputs in pieces, one over the other as moves do, and as a whole.
+    """Evaluate random inputs in pieces, one over the other as moves do, and as a whole.
 
-    It raises `UnsupportedDecoder` if they differ or need more than the last hidden state.
+    They hold every special token. It raises `UnsupportedDecoder` if they differ or need more than
+    the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
+    for tokens in trial_inputs(decoder.special, decoder.n_vocab, len(hidden), kv.device):
+        _compare(decoder, lm, tokens.T, kv, hidden)
+
+
+def _compare(
+    decoder: HfDecoder, lm: Any, x: torch.Tensor, kv: torch.Tensor, hidden: torch.Tensor
+) -> None:
+    """Compare pieces of inputs x, int64 [T, N_TRIAL_INPUTS], and of others alike, with the whole.
+
+    Given are keys, values and hidden states to be written into; see `try_out`.
+    """
     t = len(hidden)
     first, second = t // 3, 2 * t // 3
-    random = torch.Generator().manual_seed(1)
-    x, y, v = torch.randint(decoder.n_vocab, (3, t, N_TRIAL_INPUTS), generator=random).to(kv.device)
+    y, v = (x.roll((shift, shift), (0, 1)) for shift in (1, 2))
     y[:first], v[:second] = x[:first], y[:second]
     whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 N_TRIAL_INPUTS, V]
     pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
     for tokens, begin, end in pieces:
-        if begin < end:
-            hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
+        with foreign_code():
+            if begin < end:
+                hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
+            logits = decoder.head(hidden)
         if end == t:
             expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
-            found = decoder.head(hidden).float().log_softmax(-1)
+            found = logits.float().log_softmax(-1)
             # TF32 keeps as many bits as float16
             dtype = torch.float16 if multiplies_in_tf32(kv) else kv.dtype
             apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
@@ -261,14 +275,18 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
     Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
     It raises `UnsupportedDecoder` if the logits depend on more than that.
     """
-    logits = lm(input_ids=tokens.T, use_cache=False).logits
-    states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
-    if not torch.equal(logits, decoder.head(states)):
-        decoder.use_full_head(lm)
-        if not torch.equal(logits, decoder.head(states)):
-            raise UnsupportedDecoder("its logits depend on more than the last hidden state")
-    else:
+    with foreign_code():
+        logits = lm(input_ids=tokens.T, use_cache=False).logits
+        states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
+        linear = decoder.head(states)
+    if torch.equal(logits, linear):
         decoder.use_float32_head(lm)
+    else:
+        decoder.use_full_head(lm)
+        with foreign_code():
+            again = decoder.head(states)
+        if not torch.equal(logits, again):
+            raise UnsupportedDecoder("its logits depend on more than the last hidden state")
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
 
@@ -287,25 +305,28 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 
 @torch.no_grad()
-def make(lm: Any, n_positions: int) -> HfDecoder | None:
+def make(lm: Any, n_positions: int, special: Sequence[int] = ()) -> HfDecoder | None:
     """Return the model's decoder if its outputs are the model's own; else None, and log why.
 
-    Some models take their positions from the mask, or combine it with another: these make their
-    own.
+    The fallback, full forward passes, is as correct and some ten times slower. `special` are the
+    tokens that the model may treat in its own way. Some models take their positions from the mask,
+    or combine it with another: these make their own.
     """
-    refusals = (UnsupportedDecoder, *FOREIGN_ERRORS)
-    # a mask that a model cannot add to its own is a RuntimeError
-    for own_masks, errors in ((True, (*refusals, RuntimeError)), (False, refusals)):
+    for own_masks in (True, False):
         try:
-            decoder = HfDecoder(lm, n_positions, own_masks)
+            decoder = HfDecoder(lm, n_positions, own_masks, special)
             try_out(decoder, lm)
             return decoder
-        except torch.OutOfMemoryError:
-            raise
-        except errors as error:
+        except (UnsupportedDecoder, ForeignError) as error:
             reason = error
     # An error that the model raised may as well be a change of its library's
-    level = logging.INFO if isinstance(reason, UnsupportedDecoder) else logging.WARNING
+    log_refusal(
+        lm, reason, logging.INFO if isinstance(reason, UnsupportedDecoder) else logging.WARNING
+    )
+    return None
+
+
+def log_refusal(lm: Any, reason: object, level: int = logging.INFO) -> None:
+    """Log why a model has no decoder over cached keys and values."""
     what = type(lm).__name__
     log.log(level, "%s: whole inputs are evaluated in every move: %s", what, reason)
-    return None

@@ -1,12 +1,16 @@
 """Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
 
 The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
-[PAD] too (see ``space.allowed``), and there is no attention mask: each token counts.
+[PAD] too (see ``space.allowed``), and no token is masked: each counts. The model is given token
+ids, since some classifiers make another output of embeddings alone (RoBERTa takes positions from
+padding), or none.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +18,24 @@ from transformers import AutoModelForSequenceClassification
 
 from omniinput_hpc.config import Allowed
 from omniinput_hpc.config import SequenceClassifier as Options
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.embedding_leaf import (
+    EmbeddingLeaf,
+    gradient_problem,
+    table_of,
+)
+from omniinput_hpc.models.language.foreign_code import (
+    ForeignError,
+    as_close,
+    foreign_code,
+    special_tokens,
+    trial_inputs,
+)
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.trial import check_length
+
+log = logging.getLogger("omniinput_hpc")
 
 
 class SequenceClassifier:
@@ -28,26 +47,30 @@ class SequenceClassifier:
         hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
         settings = self.lm.config.get_text_config()
         if settings.pad_token_id is None:
-            # A decoder's head refuses batches without one; of embeddings it looks at none.
-            settings.pad_token_id = 0
-        self._options = options
+            # A decoder's head refuses batches without one. No token is this one, so that it reads
+            # the last token, as it does of a single input.
+            settings.pad_token_id = -1
+        self._options, self._device = options, torch.device(device)
         self.n_sites = options.length - 2
-        self._table = self.lm.get_input_embeddings().weight  # [V, E]
+        n_vocab = len(self.lm.get_input_embeddings().weight)
         words = tokenizer.read(folder)
-        self.space = hf_folder.space_of(options, folder, len(self._table), words, allowed)
+        self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
         self.n_values = self.space.n_values
         tokens = self.space.to_ids(np.arange(self.n_values))
         self._token_ids = None if allowed is None else torch.from_numpy(tokens).to(device)
-        first, last = hf_folder.fixed_ids(folder, len(self._table), words)
+        first, last = hf_folder.fixed_ids(folder, n_vocab, words)
         check_length(self.lm, options.length, str(folder), (first, last))
         self._first = torch.tensor([first], device=device)
         self._last = torch.tensor([last], device=device)
         self._text = tokenizer.Text(words, tokens, [first], [last])
+        self._mask_needed = self._one_by_one = False
+        self._special = special_tokens(self.lm, words)
+        self._try_out(f"model.path = {folder}")
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
-        return self._z(self._embed(x))
+        return self._z(self._logits(self._tokens(x)))
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values]."""
@@ -55,18 +78,20 @@ class SequenceClassifier:
         return z, e @ self.embedding.T
 
     @cached_property
+    def without_gradient(self) -> str:
+        """Why the model has no gradient, "" if it has one; tried when it is first asked for."""
+        return gradient_problem(self, self._trial(), self._tokens)
+
+    @cached_property
     def embedding(self) -> torch.Tensor:
         """Float32 [n_values, E]."""
-        ids = self._token_ids
-        table: torch.Tensor = (self._table if ids is None else self._table[ids]).float()
-        return table
+        return table_of(self.lm, self._ids_of(torch.arange(self.n_values, device=self._device)))
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
         """Return z [W] and e, float32 [W, D, E]: there is no target part."""
-        with torch.enable_grad():
-            embedded = self._embed(x).requires_grad_()
-            z = self._z(embedded)
-            (e,) = torch.autograd.grad(z.sum(), embedded)
+        with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
+            z = self._z(self._logits(self._tokens(x)))
+            e = embedded.gradient(z.sum())
         return z.detach(), e[:, 1:-1].float(), ()
 
     def target_rows(self, rest: tuple[()], site: torch.Tensor) -> torch.Tensor:
@@ -77,16 +102,30 @@ class SequenceClassifier:
         """Return the text of each input with [CLS] and [SEP]."""
         return self._text.render(x.cpu().numpy())
 
-    def _embed(self, x: torch.Tensor) -> torch.Tensor:
+    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
         n = len(x)
-        x = x if self._token_ids is None else self._token_ids[x]
-        tokens = torch.cat([self._first.expand(n, 1), x, self._last.expand(n, 1)], dim=1)
-        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens)
-        return embedded.detach()
+        ids = self._ids_of(x)
+        return torch.cat([self._first.expand(n, 1), ids, self._last.expand(n, 1)], dim=1)
 
-    def _z(self, embedded: torch.Tensor) -> torch.Tensor:
-        # No mask is a mask of ones, which transformers would look at, and so wait for the device
-        logits = self.lm(inputs_embeds=embedded).logits.float()  # [W, C]
+    def _ids_of(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self._token_ids is None else self._token_ids[x]
+
+    def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of all classes, float32 [W, C]."""
+        if self._one_by_one:
+            return torch.cat([self._evaluate(one[None]) for one in tokens])
+        return self._evaluate(tokens)
+
+    def _evaluate(self, tokens: torch.Tensor) -> torch.Tensor:
+        # Without a mask transformers does not look whether it is of ones, and wait for the device
+        mask: dict[str, Any] = {}
+        if self._mask_needed:
+            mask = {"attention_mask": torch.ones_like(tokens)}
+        with foreign_code():
+            logits: torch.Tensor = self.lm(input_ids=tokens, **mask).logits
+        return logits.float()
+
+    def _z(self, logits: torch.Tensor) -> torch.Tensor:
         target = self._options.target
         if self._options.output == "log-softmax":
             logits = logits.log_softmax(-1)
@@ -94,6 +133,47 @@ class SequenceClassifier:
             logits = logits - logits.flip(1)
         z: torch.Tensor = self._options.sign * logits[:, target]
         return z
+
+    def _trial(self) -> list[torch.Tensor]:
+        special = torch.tensor(self._special, dtype=torch.int64, device=self._device)
+        ids = self._ids_of(torch.arange(self.n_values, device=self._device))
+        values = torch.isin(ids, special).nonzero()[:, 0].tolist()
+        return trial_inputs(values, self.n_values, self.n_sites, self._device)
+
+    @torch.no_grad()
+    def _try_out(self, where: str) -> None:
+        """Find out how the model is to be evaluated, on inputs that hold every special token.
+
+        Of each input alone, with a mask of ones, it gives its own output. It is given no mask, and
+        whole batches, if that makes no difference. A `UserError` says that it evaluates nothing.
+        """
+        self._mask_needed, why = True, ""
+        trial = [self._tokens(x) for x in self._trial()]
+        try:
+            alone = [torch.cat([self._evaluate(one[None]) for one in x]) for x in trial]
+        except ForeignError as error:
+            raise UserError(
+                f"{where}: this {type(self.lm).__name__} cannot evaluate every input of "
+                f"{self._options.length} tokens: {error}"
+            ) from None
+        try:
+            together = [self._evaluate(x) for x in trial]
+            same = (as_close(*two, self.lm.dtype) for two in zip(together, alone, strict=True))
+            if not all(same):
+                why = "in a batch its outputs depend on the other inputs"
+        except ForeignError as error:
+            why = f"it does not take every batch ({error})"
+        if why:
+            self._one_by_one = True
+            what = type(self.lm).__name__
+            log.warning("%s: each input is evaluated by itself, which is slower: %s", what, why)
+        with_mask = [self._logits(x) for x in trial]
+        self._mask_needed = False
+        try:
+            without = [self._logits(x) for x in trial]
+            self._mask_needed = not all(map(torch.equal, without, with_mask))
+        except ForeignError:
+            self._mask_needed = True
 
 
 def build(options: Options, device: str, allowed: Allowed = None) -> SequenceClassifier:

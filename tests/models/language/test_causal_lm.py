@@ -1,12 +1,17 @@
 """Language models: z is Hugging Face's loss, and every faster form agrees with it."""
 
+import itertools
+
 import pytest
 import torch
-from language_folders import DECODERS, POSITIONS, V, save_decoder
+from language_folders import DECODERS, LLAMA_LIKE, POSITIONS, V, save_decoder
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
 from omniinput_hpc.config import CausalLm
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import gradients
 from omniinput_hpc.models.language import causal_lm, kv_cache
+from omniinput_hpc.models.language.prefix_cache import WholePrefixes
 
 D = 7
 
@@ -202,3 +207,122 @@ def test_kernels_see_the_same_gradient_in_factors(model, monkeypatch):
     mixed = factored.where(torch.arange(len(x)) < 4, elsewhere)
     torch.testing.assert_close(mixed.at(site)[:4], factored.at(site)[:4])
     torch.testing.assert_close(mixed.at(site)[4:], elsewhere.at(site)[4:])
+
+
+ENCODER = {
+    "vocab_size": V, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "max_position_embeddings": 24, "is_decoder": True,
+}  # fmt: skip
+TREATS_SPECIAL = {
+    "roberta": {**ENCODER, "pad_token_id": 1},
+    "xlm-roberta": {**ENCODER, "pad_token_id": 1},
+    "roberta-prelayernorm": {**ENCODER, "pad_token_id": 3},
+    "bert": {**ENCODER, "pad_token_id": 0},
+    "xlm": {
+        "vocab_size": V, "emb_dim": 16, "n_layers": 2, "n_heads": 2, "causal": True,
+        "pad_index": 2, "use_lang_emb": False, "n_langs": 1, "max_position_embeddings": 24,
+    },
+    "gemma3_text": {
+        **LLAMA_LIKE, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0,
+        "sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"],
+    },
+}  # fmt: skip
+SPECIAL = [0, 1, 2, 3]
+
+
+def special_model(kind, folder, **keys):
+    """Write a decoder that treats padding in its own way, or scales embeddings; build it."""
+    torch.manual_seed(4)
+    lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TREATS_SPECIAL[kind]))
+    for parameter in lm.parameters():
+        parameter.data *= 3
+    lm.save_pretrained(folder)
+    return build(folder, **keys), lm.eval()
+
+
+@pytest.mark.parametrize("kind", TREATS_SPECIAL)
+def test_every_form_of_z_is_that_of_the_tokens(kind, tmp_path):
+    """Positions, masks and scales that embeddings alone, or pieces, do not show."""
+    model, lm = special_model(kind, tmp_path)
+    x = torch.tensor([*itertools.permutations(SPECIAL)])[:, :3]
+    x = torch.cat([x, inputs(model, len(x))[:, 3:]], dim=1)
+    x[::2, -1], x[1::3, 4] = 1, torch.tensor(SPECIAL * 2)
+    expected = []
+    with torch.no_grad():
+        for row in x[:, None]:
+            logits = lm(input_ids=row, attention_mask=torch.ones_like(row)).logits[0, :-1]
+            expected.append(torch.nn.functional.cross_entropy(logits, row[0, 1:]))
+    expected = torch.stack(expected)
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)
+    z, log_p = model.conditional_logits(x)
+    torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
+    prefixes = model.begin(x[:, :2])
+    for t in range(2, D):
+        torch.testing.assert_close(prefixes.log_p, log_p[:, t], atol=1e-4, rtol=1e-4)
+        if t + 1 < D:
+            prefixes = model.extend(prefixes, x[:, t])
+    assert model.without_gradient == ""
+    z, g = model.output_and_gradient(x)
+    torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
+    assert g.shape == (len(x), D, V)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "gemma3_text"])
+def test_a_gradient_is_the_derivative_whatever_the_embedding_does(kind, tmp_path):
+    """Positions by the tokens, and embeddings that are multiplied by a scale."""
+    model, _ = special_model(kind, tmp_path)
+    x, h = inputs(model, 4), 1e-3
+    x[:, 2] = 1
+    _, g = model.output_and_gradient(x)
+    for site, value in ((0, 5), (3, 7)):
+        log_p = model.conditional_logits(x)[1][:, site, value] / (D - 1) if site else 0.0
+        z = [z_moved(model, x, site, sign * h * model._embedding[value]) for sign in (1, -1)]
+        slope = (z[0] - z[1]) / (2 * h) - log_p
+        torch.testing.assert_close(g[:, site, value], slope, atol=1e-2, rtol=2e-2)
+
+
+def z_moved(model, x, site, step):
+    """Return z where what is embedded of a site is moved by a step, [E]."""
+
+    def move(layer, inputs, embedded):
+        moved = embedded.clone()
+        moved[:, site] += step
+        return moved
+
+    hook = model.lm.get_input_embeddings().register_forward_hook(move)
+    z = -model._logits(x).log_softmax(-1).gather(2, x[:, 1:, None]).squeeze(2).mean(1)
+    hook.remove()
+    return z
+
+
+def test_branches_and_choices_of_whole_prefixes(tmp_path):
+    """As where the cache of a model fails, or gives other rows."""
+    model, _ = special_model("roberta", tmp_path)
+    assert isinstance(model._prefixes, WholePrefixes)
+    x = torch.tensor([[1, 5], [7, 1]])
+    children = model.branch(model.begin(x[:, :1]))
+    assert children.log_p.shape == (2 * V, V)
+    whole = model.begin(torch.cartesian_prod(x[:, 0], torch.arange(V)))
+    torch.testing.assert_close(children.log_p, whole.log_p)
+    some = torch.tensor([5, 40, 5])
+    torch.testing.assert_close(model.select(children, some).log_p, whole.log_p[some])
+    assert torch.equal(model.begin(x[:, :0]).log_p, torch.full((2, V), 1 / V).log())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes"), AssertionError(), KeyError("x")])
+def test_what_a_models_own_code_raises_is_one_sentence(tmp_path, monkeypatch, error):
+    forward = LlamaForCausalLM.forward
+
+    def fails(self, input_ids=None, **given):
+        if self.fails and torch.is_grad_enabled():
+            raise error
+        return forward(self, input_ids=input_ids, **given)
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", fails)
+    monkeypatch.setattr(LlamaForCausalLM, "fails", True, raising=False)
+    model = build(save_decoder("llama", tmp_path))
+    with pytest.raises(UserError, match=f"own code cannot compute it .{type(error).__name__}"):
+        gradients.Differentiable(model, "a kernel")
+    monkeypatch.setattr(torch, "is_grad_enabled", lambda: True)
+    with pytest.raises(UserError, match=f"{type(error).__name__}"):
+        build(tmp_path)

@@ -23,6 +23,7 @@ from transformers import (
     MambaModel,
     MistralConfig,
     MixtralConfig,
+    RobertaConfig,
 )
 
 from omniinput_hpc.cli import run
@@ -149,17 +150,46 @@ def test_models_that_do_not_fit_say_so(what, caplog):
     assert reason in record.message and record.levelno == logging.INFO
 
 
-def test_an_error_of_the_models_own_is_a_warning(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    "error", [TypeError("got an unexpected keyword"), RuntimeError("sizes"), AssertionError("no")]
+)
+def test_an_error_of_the_models_own_is_a_warning(monkeypatch, caplog, error):
     """As a library's change would be: nothing is wrong with the outputs, but runs get slower."""
 
     def changed(self, *_):
-        raise TypeError("got an unexpected keyword")
+        raise error
 
     monkeypatch.setattr(HfDecoder, "run", changed)
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
         assert hf_decoder.make(random_model(FITS["experts"]), T) is None
     (record,) = [r for r in caplog.records if r.name == "omniinput_hpc"]
-    assert "unexpected keyword" in record.message and record.levelno == logging.WARNING
+    assert str(error) in record.message and record.levelno == logging.WARNING
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("run", torch.OutOfMemoryError("CUDA")), ("allocate", RuntimeError("a fault of ours"))],
+)
+def test_a_lack_of_memory_and_our_own_faults_are_not_swallowed(monkeypatch, where, error):
+    def fails(self, *_):
+        raise error
+
+    monkeypatch.setattr(HfDecoder, where, fails)
+    with pytest.raises(type(error), match=str(error)):
+        hf_decoder.make(random_model(FITS["experts"]), T)
+
+
+def test_special_tokens_are_in_the_trial(caplog):
+    """One that a model counts no position for shows only where it stands."""
+    sizes = {k: v for k, v in LLAMA_LIKE.items() if k not in ("vocab_size", "pad_token_id")}
+    config = RobertaConfig(**sizes, vocab_size=4000, pad_token_id=1, is_decoder=True)
+    lm = AutoModelForCausalLM.from_config(config).eval()
+    for parameter in lm.parameters():
+        parameter.data *= 3
+    with caplog.at_level(logging.INFO, "omniinput_hpc"):
+        assert hf_decoder.make(lm, T) is not None  # which is wrong
+        assert hf_decoder.make(lm, T, special=[1]) is None
+    assert "other outputs than as a whole" in caplog.text
 
 
 def test_keys_and_values_go_by_the_name_that_a_model_has_for_them():

@@ -4,11 +4,18 @@ import shutil
 
 import pytest
 import torch
-from language_folders import V, save_classifier
-from transformers import GPT2Config, GPT2ForSequenceClassification
+from language_folders import V, save_classifier, save_tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.gradients import Differentiable
 from omniinput_hpc.models.language import sequence_classifier
 
 
@@ -52,18 +59,29 @@ def test_the_gradient_is_the_derivative_by_one_hot(folder):
     z, g = model.output_and_gradient(x)
     torch.testing.assert_close(z, model.output(x), atol=1e-6, rtol=0)
     assert g.shape == (6, 6, V)
-    embedded = model._embed(x)
     h = 1e-3
     for site, value in ((0, 4), (5, 11)):
-        step = torch.zeros_like(embedded)
-        step[:, site + 1] = h * model.embedding[value]
-        with torch.no_grad():
-            slope = (model._z(embedded + step) - model._z(embedded - step)) / (2 * h)
-        torch.testing.assert_close(g[:, site, value], slope, atol=1e-2, rtol=2e-2)
+        step = h * model.embedding[value]
+        up, down = (z_moved(model, x, site, sign * step) for sign in (1, -1))
+        torch.testing.assert_close(g[:, site, value], (up - down) / (2 * h), atol=1e-2, rtol=2e-2)
     z_too, e, rest = model.output_and_factors(x)
     rows = model.target_rows(rest, torch.zeros(6, dtype=torch.int64))
     torch.testing.assert_close(e[:, 0] @ model.embedding.T + rows, g[:, 0], atol=1e-6, rtol=0)
     assert torch.equal(z_too, z)
+
+
+def z_moved(model, x, site, step):
+    """Return z where what is embedded of a site is moved by a step, [E]."""
+
+    def move(layer, inputs, embedded):
+        moved = embedded.clone()
+        moved[:, site + 1] += step
+        return moved
+
+    hook = model.lm.get_input_embeddings().register_forward_hook(move)
+    z = model.output(x)
+    hook.remove()
+    return z
 
 
 def test_what_a_person_sees(folder):
@@ -87,6 +105,97 @@ def test_what_is_refused(folder, tmp_path):
     assert "has no cls_token '[CLS]'" in refused(three)
     (three / "vocab.txt").unlink()
     assert "needs a tokenizer" in refused(three)
+
+
+PAD, FIRST, LAST = 1, 0, 2
+SMALL = {
+    "vocab_size": V, "num_labels": 3, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 24,
+    "pad_token_id": PAD, "bos_token_id": FIRST, "eos_token_id": LAST,
+}  # fmt: skip
+HALVES = {
+    f"{half}_{key}": n for half in ("encoder", "decoder")
+    for key, n in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 24))
+}  # fmt: skip
+BY_TOKENS = {
+    "roberta": {}, "xlm-roberta": {}, "mpnet": {}, "camembert": {},
+    "longformer": {"attention_window": 4}, "esm": {"position_embedding_type": "absolute"},
+    "bart": {"d_model": 16, "decoder_start_token_id": LAST, **HALVES},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_heads": 2, "decoder_start_token_id": PAD},
+}  # fmt: skip
+ONE_BY_ONE, NO_GRADIENT = {"bart", "t5"}, {"bart", "t5"}
+
+
+@pytest.mark.parametrize("kind", BY_TOKENS)
+def test_z_is_that_of_the_tokens(kind, tmp_path, caplog):
+    """Positions and heads may depend on <pad> and </s>, which embeddings alone do not show."""
+    truth = save_by_tokens(kind, tmp_path)
+    x = inputs(8)
+    x[:4, 2], x[2:6, 3], x[6, :3], x[7, 4] = PAD, LAST, PAD, FIRST
+    with caplog.at_level("WARNING", "omniinput_hpc"):
+        model = sequence_classifier.build(options(tmp_path, length=8), "cpu")
+    assert ("each input is evaluated by itself" in caplog.text) == (kind in ONE_BY_ONE)
+    tokens = torch.cat([torch.full((8, 1), FIRST), x, torch.full((8, 1), LAST)], dim=1)
+    with torch.no_grad():
+        alone = [truth(input_ids=t, attention_mask=torch.ones_like(t)) for t in tokens[:, None]]
+    expected = torch.cat([one.logits[:, 1] for one in alone])
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 0.01
+    assert bool(model.without_gradient) == (kind in NO_GRADIENT)
+    if kind in NO_GRADIENT:
+        with pytest.raises(UserError, match=r'"a kernel" needs the gradient of z, which .* by its'):
+            Differentiable(model, "a kernel")
+    else:
+        z, _ = model.output_and_gradient(x)
+        torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
+
+
+def save_by_tokens(kind, folder):
+    """Write a small classifier whose frame is <s> and </s>; return it."""
+    torch.manual_seed(7)
+    settings = AutoConfig.for_model(kind, **{**SMALL, **BY_TOKENS[kind]})
+    truth = AutoModelForSequenceClassification.from_config(settings).eval()
+    for parameter in truth.parameters():
+        parameter.data *= 4
+    truth.save_pretrained(folder)
+    save_tokenizer(folder, ["<s>", "<pad>", "</s>", *"abcdefghijklmnopqrstuvwx"])
+    (folder / "tokenizer_config.json").write_text('{"cls_token": "<s>", "sep_token": "</s>"}')
+    return truth
+
+
+def test_embeddings_alone_would_be_another_model(tmp_path):
+    """The wrong variant, which the test above would find."""
+    truth = save_by_tokens("roberta", tmp_path)
+    tokens = torch.tensor([[FIRST, 5, PAD, 7, LAST]])
+    with torch.no_grad():
+        apart = truth(inputs_embeds=truth.get_input_embeddings()(tokens)).logits
+        apart -= truth(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+    assert apart.abs().max() > 0.01
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes"), AssertionError(), KeyError("cpm")])
+def test_what_a_models_own_code_raises_is_a_sentence(folder, monkeypatch, error):
+    forward = DistilBertForSequenceClassification.forward
+
+    def fails(self, input_ids=None, **given):
+        if (input_ids == 0).any():  # [PAD]
+            raise error
+        return forward(self, input_ids=input_ids, **given)
+
+    monkeypatch.setattr(DistilBertForSequenceClassification, "forward", fails)
+    with pytest.raises(UserError, match=f"cannot evaluate .*({type(error).__name__}|shapes)"):
+        sequence_classifier.build(options(folder), "cpu")
+
+
+def test_a_lack_of_memory_is_not_swallowed(folder, monkeypatch):
+    def fails(self, **given):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(sequence_classifier, "load", lambda *given: loaded)
+    loaded = DistilBertForSequenceClassification.from_pretrained(folder)
+    monkeypatch.setattr(DistilBertForSequenceClassification, "forward", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        sequence_classifier.build(options(folder), "cpu")
 
 
 def test_a_language_model_is_no_classifier(tmp_path):

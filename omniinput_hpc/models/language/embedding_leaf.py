@@ -1,0 +1,134 @@
+"""The gradient at a model's embedding of its tokens, while the model is given the tokens.
+
+Of embeddings alone some models make other outputs than of tokens: they find padding, look rows up
+in further tables, or take no embeddings. So the output of the embedding layer is replaced, in the
+model's own forward, by itself as a leaf of autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, foreign_code
+
+
+class EmbeddingLeaf:
+    """A block in which a model's embeddings of tokens become leaves of autograd."""
+
+    def __init__(self, lm: Any) -> None:
+        self._layer: nn.Module = lm.get_input_embeddings()
+        self._leaves: list[torch.Tensor] = []
+
+    def __enter__(self) -> EmbeddingLeaf:
+        """Begin to replace the layer's output."""
+        self._hook = self._layer.register_forward_hook(self._replace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the layer as it was."""
+        self._hook.remove()
+
+    def _replace(self, layer: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        leaf = output.detach().requires_grad_()
+        self._leaves.append(leaf)
+        return leaf.clone()  # a leaf may not be changed in place, as some models do
+
+    def gradient(self, of: torch.Tensor, slope: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the gradient at what was embedded, [W, T, E], of a number, or of slope . of."""
+        with foreign_code():
+            return torch.cat(torch.autograd.grad(of, self._leaves, slope))
+
+
+class Lookups:
+    """A block that sees which tables a model looks tokens up in.
+
+    The gradient is complete where `problem` finds that the input embedding is the only one.
+    """
+
+    def __init__(self, lm: Any) -> None:
+        self._layer: nn.Module = lm.get_input_embeddings()
+        tables = {m: name for name, m in lm.named_modules() if isinstance(m, nn.Embedding)}
+        self._names = {**tables, self._layer: tables.get(self._layer, "the input embedding")}
+        self._seen: list[tuple[nn.Module, Any]] = []
+
+    def __enter__(self) -> Lookups:
+        """Begin to look."""
+        self._hooks = [m.register_forward_pre_hook(self._see) for m in self._names]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _see(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._seen.append((layer, inputs[0] if inputs else None))
+
+    def problem(self, tokens: torch.Tensor) -> str:
+        """Return why the gradient is not that of tokens, int64 [W, T]; "" where it is."""
+        own = [ids for layer, ids in self._seen if layer is self._layer]
+        if not _together_are(own, tokens):
+            return "it does not embed its tokens, and nothing else, by its input embedding"
+        for layer, ids in self._seen:
+            if layer is not self._layer and _follows(ids, tokens):
+                return f"it looks its tokens up in a second table ({self._names[layer]})"
+        return ""
+
+
+def _together_are(ids: list[Any], tokens: torch.Tensor) -> bool:
+    """Whether what was looked up, in one or more parts of the batch, are the tokens."""
+    like = [isinstance(some, torch.Tensor) and some.shape[1:] == tokens.shape[1:] for some in ids]
+    return bool(ids) and all(like) and torch.equal(torch.cat(ids), tokens)
+
+
+def _follows(ids: Any, tokens: torch.Tensor) -> bool:
+    """Whether what is looked up are the tokens, or the tokens a position further on or back."""
+    if not isinstance(ids, torch.Tensor) or ids.shape != tokens.shape:
+        return False
+    return (
+        torch.equal(ids, tokens)
+        or torch.equal(ids[:, 1:], tokens[:, :-1])
+        or torch.equal(ids[:, :-1], tokens[:, 1:])
+    )
+
+
+def table_of(lm: Any, values: torch.Tensor) -> torch.Tensor:
+    """Return the embeddings of tokens, float32 [n, E], as the model's layer gives them (scaled)."""
+    with torch.no_grad():
+        # `forward`, since this is no lookup of an input that hooks should see
+        table: torch.Tensor = lm.get_input_embeddings().forward(values[None])[0]
+    return table.float()
+
+
+def gradient_problem(
+    model: Any,
+    trial: Iterable[torch.Tensor],
+    tokens_of: Callable[[torch.Tensor], torch.Tensor],
+) -> str:
+    """Return why a model has no gradient, "" if it has one.
+
+    Parameters
+    ----------
+    model : with `lm`, `output`, `output_and_gradient` and its factors (see `models.protocol`)
+    trial : inputs that hold every special token, int64 [W, D]
+    tokens_of : the tokens that the model embeds of them, int64 [W, T]
+    """
+    try:
+        for x in trial:
+            with Lookups(model.lm) as lookups:
+                z, g = model.output_and_gradient(x)
+            problem = lookups.problem(tokens_of(x))
+            if problem:
+                return problem
+            if not bool(g.isfinite().all()):
+                return "it is not finite everywhere"
+            found = [z] if model.embedding is None else [z, model.output_and_factors(x)[0]]
+            if not all(as_close(one, model.output(x), model.lm.dtype) for one in found):
+                return "z is another one if it is computed with it"
+    except ForeignError as error:
+        return f"the model's own code cannot compute it ({error})"
+    return ""

@@ -1,0 +1,92 @@
+"""Trying a model's own code, which is not ours, before a run: what it raises, and special tokens.
+
+A model may treat some tokens in its own way (RoBERTa counts positions without padding), so trials
+evaluate inputs that hold all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language.tokenizer import Vocabulary
+from omniinput_hpc.text import first_line
+
+N_TRIAL_INPUTS = 4
+"""Inputs of a batch of a trial."""
+_NAMES_A_TOKEN = re.compile(r"(_token_ids?|_index|_idx|_id)$")
+
+
+class ForeignError(Exception):
+    """What a model's own code raised; the text is its class and its first line."""
+
+
+@contextlib.contextmanager
+def foreign_code() -> Iterator[None]:
+    """Raise a `ForeignError` for whatever the model's code in this block raises.
+
+    A lack of memory is passed on as it is.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, UserError):
+        raise
+    except Exception as error:  # a model's code may raise anything
+        if "allocate memory" in str(error):  # torch has no class for a lack of the host's
+            raise
+        said = first_line(error) if str(error).strip() else "without a message"
+        raise ForeignError(f"{type(error).__name__}: {said}") from error
+
+
+def special_tokens(lm: Any, words: Vocabulary | None) -> list[int]:
+    """Return the ids that a model may treat in its own way, ascending.
+
+    They are those that its settings name, the padding of its tables, and the special tokens of
+    the folder's vocabulary.
+    """
+    found = set(words.special) if words is not None else set()
+    for config in (lm.config, lm.config.get_text_config()):
+        for key, value in config.to_dict().items():
+            if _NAMES_A_TOKEN.search(key):
+                found.update(value if isinstance(value, list) else [value])
+    found.update(getattr(module, "padding_idx", None) for module in lm.modules())
+    return sorted(i for i in found if type(i) is int and i >= 0)
+
+
+def trial_inputs(
+    special: Sequence[int], n_values: int, n_sites: int, device: torch.device
+) -> list[torch.Tensor]:
+    """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites]; half of the sites special.
+
+    Each special value, of those below n_values, is in one of the inputs at least. There are none on
+    torch's device "meta", which computes no numbers that could be compared.
+    """
+    if device.type == "meta":
+        return []
+    special = [value for value in special if value < n_values]
+    n_special = max(1, n_sites // 2)
+    n_batches = max(1, -(-len(special) // (N_TRIAL_INPUTS * n_special)))
+    shape = (n_batches, N_TRIAL_INPUTS, n_sites)
+    random = torch.Generator().manual_seed(1)
+    x = torch.randint(n_values, shape, generator=random)
+    if special:
+        sites = torch.rand(shape, generator=random).argsort(-1)[..., :n_special]
+        values = torch.tensor(special)[torch.arange(sites.numel()) % len(special)]
+        x.scatter_(2, sites, values.view(sites.shape))
+    return list(x.to(device))
+
+
+def as_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether numbers of two evaluations differ by no more than rounding, by the weights' type.
+
+    Numbers that are not finite are another's to judge.
+    """
+    found, expected = (t.float().nan_to_num(0.0, 0.0, 0.0) for t in (found, expected))
+    rounding = 1e-4 if dtype == torch.float32 else 0.1
+    tolerance = rounding * (1 + float(expected.abs().max()))
+    return float((found - expected).abs().max()) <= tolerance
