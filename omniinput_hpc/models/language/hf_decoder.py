@@ -151,7 +151,10 @@ class HfDecoder:
 
     walker_dim = 1
 
-    def __init__(self, lm: Any, n_positions: int, own_masks: bool = True) -> None:
+    def __init__(
+        self, lm: Any, n_positions: int, own_masks: bool = True, special: Sequence[int] = ()
+    ) -> None:
+        self.special = special
         self._body, self._n_positions = lm.base_model, n_positions
         self._cache_argument = cache_argument(lm.base_model)
         self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
