@@ -124,9 +124,10 @@ class CausalLanguageModel:
         part, at predicted sites, -log p / m.
         """
         tokens = self._tokens(x)
+        given = {**self._given(tokens[:, :-1]), **self._no_prefix()}
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             with foreign_code():
-                logits = self.lm(**self._given(tokens[:, :-1]), **self._no_prefix()).logits
+                logits = self.lm(**given).logits
             log_p = self._predicting(logits).float().log_softmax(-1)  # [W, m, V]
             z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
             e = embedded.gradient(z.sum())  # [W, P + D - 1, E]
@@ -160,9 +161,10 @@ class CausalLanguageModel:
         """
         tokens = self._tokens(x)
         weight = self.lm.get_output_embeddings().weight  # [V, H]
+        given = {**self._given(tokens[:, :-1]), **self._no_prefix()}
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             with foreign_code():
-                states = self.lm.base_model(**self._given(tokens[:, :-1]), **self._no_prefix())
+                states = self.lm.base_model(**given)
             hidden = self._predicting(states.last_hidden_state)  # [W, m, H]
         h = hidden.detach()
         slope, log_norm = torch.empty_like(h), torch.empty(h.shape[:2], device=self.device)

@@ -15,6 +15,8 @@ from torch import nn
 
 from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, foreign_code
 
+NOT_BY_IT = "it does not embed its tokens, and nothing else, by its input embedding"
+
 
 class EmbeddingLeaf:
     """A block in which a model's embeddings of tokens become leaves of autograd."""
@@ -39,8 +41,13 @@ class EmbeddingLeaf:
 
     def gradient(self, of: torch.Tensor, slope: torch.Tensor | None = None) -> torch.Tensor:
         """Return the gradient at what was embedded, [W, T, E], of a number, or of slope . of."""
+        if not self._leaves:
+            raise ForeignError(NOT_BY_IT)
         with foreign_code():
-            return torch.cat(torch.autograd.grad(of, self._leaves, slope))
+            parts = torch.autograd.grad(of, self._leaves, slope, allow_unused=True)
+        if any(part is None for part in parts):
+            raise ForeignError(NOT_BY_IT)
+        return torch.cat(parts)
 
 
 class Lookups:
@@ -72,7 +79,7 @@ class Lookups:
         """Return why the gradient is not that of tokens, int64 [W, T]; "" where it is."""
         own = [ids for layer, ids in self._seen if layer is self._layer]
         if not _together_are(own, tokens):
-            return "it does not embed its tokens, and nothing else, by its input embedding"
+            return NOT_BY_IT
         for layer, ids in self._seen:
             if layer is not self._layer and _follows(ids, tokens):
                 return f"it looks its tokens up in a second table ({self._names[layer]})"
@@ -130,5 +137,7 @@ def gradient_problem(
             if not all(as_close(one, model.output(x), model.lm.dtype) for one in found):
                 return "z is another one if it is computed with it"
     except ForeignError as error:
+        if str(error) == NOT_BY_IT:
+            return NOT_BY_IT
         return f"the model's own code cannot compute it ({error})"
     return ""

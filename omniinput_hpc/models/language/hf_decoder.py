@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from omniinput_hpc.models.device import multiplies_in_tf32
 from omniinput_hpc.models.language import output_head
@@ -112,9 +112,11 @@ class FixedCacheLayer(CacheLayerMixin):
 class GivenHiddenStates(nn.Module):
     """Replaces a decoder's body, and returns the hidden states that it is given."""
 
-    def forward(self, inputs_embeds: torch.Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
+    def forward(
+        self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Return them as a decoder's output."""
-        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)
 
 
 class FullHead:

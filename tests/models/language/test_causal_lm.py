@@ -324,5 +324,5 @@ def test_what_a_models_own_code_raises_is_one_sentence(tmp_path, monkeypatch, er
     with pytest.raises(UserError, match=f"own code cannot compute it .{type(error).__name__}"):
         gradients.Differentiable(model, "a kernel")
     monkeypatch.setattr(torch, "is_grad_enabled", lambda: True)
-    with pytest.raises(UserError, match=f"{type(error).__name__}"):
+    with pytest.raises(UserError, match=f"cannot evaluate .*({type(error).__name__}|shapes)"):
         build(tmp_path)

@@ -143,7 +143,9 @@ def test_z_is_that_of_the_tokens(kind, tmp_path, caplog):
     assert expected.std() > 0.01
     assert bool(model.without_gradient) == (kind in NO_GRADIENT)
     if kind in NO_GRADIENT:
-        with pytest.raises(UserError, match=r'"a kernel" needs the gradient of z, which .* by its'):
+        with pytest.raises(
+            UserError, match=r'"a kernel" needs the gradient of z, which .* by its input'
+        ):
             Differentiable(model, "a kernel")
     else:
         z, _ = model.output_and_gradient(x)
@@ -170,7 +172,7 @@ def test_embeddings_alone_would_be_another_model(tmp_path):
     with torch.no_grad():
         apart = truth(inputs_embeds=truth.get_input_embeddings()(tokens)).logits
         apart -= truth(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
-    assert apart.abs().max() > 0.01
+    assert apart.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes"), AssertionError(), KeyError("cpm")])
