@@ -6,7 +6,7 @@ the scatter between groups of lanes is to that of independent samples. Few right
 little of it. It is pooled over neighbouring bins, and begins with what the bins' counts say (see
 `observations.dispersion`). In a sum over bins lanes may be alike in all of them: sums have a
 further factor, for precision and numbers of inputs from the sums up to thresholds nearby, for the
-whole curve from one sum in which every bin counts by the ln recall that it adds.
+whole curve the larger one of two sums: every bin by the ln recall that it adds, and by its scores.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
     shares_tb = np.tril(np.exp(log_g - np.logaddexp.accumulate(log_g)[:, None]))
     summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
     summed_b = _largest_after(summed_t, shares_tb)
-    curve = _sums_over_bins(deviation_gb, added_recall(log_g, r_b, alone_b)[None], 0)
+    # an area counts a bin by the ln recall that it adds; what bins share, by their scores
+    whole_2b = np.stack([added_recall(log_g, r_b, alone_b), alone_b])
+    curve = float(_sums_over_bins(deviation_gb, whole_2b, 0).max())
     return Worth(alone_b, alone_b / summed_b, alone_b / curve)
 
 
