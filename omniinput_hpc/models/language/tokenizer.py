@@ -247,12 +247,14 @@ def _by_transformers(file: Path) -> Any:
         _read(folder / name)
     # The folder's own class; code in the folder is never run
     how = {"local_files_only": True, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **how)
-    listed = _tokens_of_files(folder) if file.name in LISTS else None
-    if listed is not None and listed.isdisjoint(tokenizer.get_vocab()):  # it read no such file
-        kind = getattr(transformers, LISTS[file.name])
-        tokenizer = kind.from_pretrained(str(folder), **how)
-    return tokenizer
+    if os.path.exists(folder / "config.json") or "tokenizer_class" in _read(folder / SETTINGS[0]):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **how)
+        listed = _tokens_of_files(folder)
+        if listed is None or not listed.isdisjoint(tokenizer.get_vocab()):
+            return tokenizer
+    # The folder does not say whose tokens these are, or its kind of model usually has other files
+    kind = getattr(transformers, LISTS.get(file.name, "AutoTokenizer"))
+    return kind.from_pretrained(str(folder), **how)
 
 
 def beginning(words: Vocabulary) -> list[int]:
