@@ -14,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import omniinput_hpc
-from omniinput_hpc.cli import common, omniinput
+from omniinput_hpc.cli import omniinput
 from omniinput_hpc.cli.omniinput import VERBS
 from omniinput_hpc.parallel import signals
 from omniinput_hpc.parallel.comm import World
@@ -163,7 +163,6 @@ def call(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("install", "ignore"):
         monkeypatch.setattr(signals.request, name, lambda: None)
-    monkeypatch.setattr(common, "leave_at_once_when_aborted", lambda: None)
 
     def abort(_, error):
         raise error
