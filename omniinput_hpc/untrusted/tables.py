@@ -155,7 +155,8 @@ def read_table(
     ------
     UserError
         It lacks a column that is needed, has a name twice, or a row has other cells than the first:
-        it ends before a column of `needed` and `optional`, or goes on behind the last name.
+        it ends before a column of `needed` and `optional` (before the last, if neither names any),
+        or goes on behind the last name.
     """
     sheet = read_sheet(path, what, limit, needed)
     names = [folded(name) for name in sheet.rows[0][1]] if sheet.rows else []
@@ -167,7 +168,7 @@ def read_table(
     if twice is not None:
         raise UserError(f"{path} has several columns {twice}; leave one")
     read = {*needed, *optional}
-    reach = max(i for i, name in enumerate(names) if name in read) + 1
+    reach = max((i + 1 for i, name in enumerate(names) if name in read), default=len(names))
     rows = []
     for line, cells in sheet.rows[1:]:
         more = any(cell.strip() for cell in cells[len(names) :])
