@@ -10,7 +10,7 @@ import numpy as np
 
 from omniinput_hpc.annotation.join import Joined, join_scores, scores_of_model
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
@@ -189,8 +189,14 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
     Raises
     ------
     UserError, EstimateError
-        As `curve_by_scores`; or a rule that cannot be imported or gives no scores.
+        As `curve_by_scores`; or a rule that cannot be imported or gives no scores; or a density
+        of which no bin is believed.
     """
+    if not density.believed_b.any():
+        raise EstimateError(
+            "there is no curve: the run has not equilibrated at any output that it has met; raise "
+            "run.rounds, or count its bins all the same by --trust-unequilibrated"
+        )
     side = joint_side(runs, options.side)
     if options.rule:
         sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])

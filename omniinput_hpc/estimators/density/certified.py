@@ -97,6 +97,8 @@ def certify(
         No ancestral run, or draws less likely than the model's probabilities allow.
     """
     log_q_jkk, z_jk = _groups_of_draws(run)
+    if len(z_jk) < 2:
+        raise EstimateError(f"{run.path}: one draw at each beta bounds nothing; raise run.rounds")
     b_k = run.beta_k / n_predicted
     n_free = run.n_sites - n_predicted
     log_v_jk = np.log(log_q_jkk.shape[2]) - logsumexp(log_q_jkk, axis=2)
