@@ -74,7 +74,7 @@ CASES = {
     "one bin": ONE_BIN,
     "one site": {"sites": 1, "values": 4},
     "one sample a round": {"every": 8},
-    "one sample": {"every": 8, "walkers": 1, "rounds": 1},
+    "one sample": {"every": 8, "walkers": 1, "rounds": 1, "width": 8.5},
     "no burn-in, one step, one exchange": {"burn_in": 0, "steps": 1, "exchanges": 1},
     "tuned, one of each": {
         "walkers": 1, "steps": 1, "exchanges": 1, "tune": True, "betas": "[0.0, 0.5, 1.0]",
