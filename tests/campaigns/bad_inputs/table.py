@@ -85,7 +85,7 @@ CHANGES = {
     # the command line itself
     "rounds=3": "--set rounds=3",
     "run.rounds": "--set run.rounds",
-    "run.seed.x=3": "--set run.seed.x=3",
+    "run.seed.x=3": "--set run.seed.x: seed is not a table",
 }
 """``--set`` of the lattice model's input file, each alone; "{...}" names a place (see `places`)."""
 
