@@ -28,6 +28,7 @@ from omniinput_hpc.models.language.embedding_leaf import (
 )
 from omniinput_hpc.models.language.foreign_code import (
     ForeignError,
+    as_close,
     foreign_code,
     special_tokens,
     trial_inputs,
@@ -82,7 +83,7 @@ class CausalLanguageModel:
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._special = special_tokens(self.lm, words)
         self._mask_needed = False
-        self._mask_needed = self._differs_by_mask(f"model.path = {folder}")
+        self._mask_needed = self._try_out(f"model.path = {folder}")
         self._kv_cache: KVCache | None = None
         self._scratch: KVCache | None = None
         self._drawing: KVCache | None = None
@@ -354,29 +355,36 @@ class CausalLanguageModel:
         return {"input_ids": tokens, **mask}
 
     @torch.no_grad()
-    def _differs_by_mask(self, where: str) -> bool:
-        """Whether the decoder needs a mask of ones, because without one it masks some tokens.
+    def _try_out(self, where: str) -> bool:
+        """Return whether the decoder needs a mask of ones, since it masks some tokens without one.
 
-        A `UserError` says that it does not evaluate inputs with every special token.
+        A `UserError` says that it does not evaluate inputs with every special token, or that what
+        it predicts of one depends on later tokens (where it counts padding, say).
         """
-        if not len(self._before) + self.n_sites - 1:
-            return False
-        for x in self._trial():
+        needed, what = False, f"this {type(self.lm).__name__}"
+        for x in self._trial() if len(self._before) + self.n_sites > 1 else []:
             tokens = self._tokens(x)[:, :-1]
-            mask = torch.ones_like(tokens)
+            half, other = tokens.shape[1] // 2, tokens.clone()
+            other[:, half:] = tokens.roll(1, 0)[:, half:]
+            ones = {"attention_mask": torch.ones_like(tokens), "use_cache": False}
             try:
                 with foreign_code():
-                    found = self.lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+                    found, ahead = (self.lm(input_ids=t, **ones).logits for t in (tokens, other))
             except ForeignError as error:
-                what = f"this {type(self.lm).__name__} cannot evaluate every input"
-                raise UserError(f"{where}: {what} of {self.n_sites} tokens: {error}") from None
+                many = f"cannot evaluate every input of {self.n_sites} tokens"
+                raise UserError(f"{where}: {what} {many}: {error}") from None
+            if not as_close(ahead[:, :half], found[:, :half], self.lm.dtype):
+                raise UserError(
+                    f"{where}: its predictions depend on later tokens, so that {what} is not a "
+                    "causal language model; if that is so of special tokens alone (padding that "
+                    'it masks), model.tokens = "no-special" leaves them out'
+                )
             try:
                 with foreign_code():
-                    if not torch.equal(self._all_logits(tokens), found):
-                        return True
+                    needed = needed or not torch.equal(self._all_logits(tokens), found)
             except ForeignError:
-                return True
-        return False
+                needed = True
+        return needed
 
     def _trial(self) -> list[torch.Tensor]:
         """Return batches of inputs [n, D] that hold every special token."""

@@ -61,22 +61,25 @@ def special_tokens(lm: Any, words: Vocabulary | None) -> list[int]:
 def trial_inputs(
     special: Sequence[int], n_values: int, n_sites: int, device: torch.device
 ) -> list[torch.Tensor]:
-    """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites]; half of the sites special.
+    """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites].
 
-    Each special value, of those below n_values, is in one of the inputs at least. There are none on
-    torch's device "meta", which computes no numbers that could be compared.
+    Half of the sites of all but the last input of a batch hold special values, of those below
+    n_values, and each of these is in one at least; the last input has none, if there are others.
+    There are no batches on torch's device "meta", which computes no numbers to be compared.
     """
     if device.type == "meta":
         return []
     special = [value for value in special if value < n_values]
-    n_special = max(1, n_sites // 2)
-    n_batches = max(1, -(-len(special) // (N_TRIAL_INPUTS * n_special)))
-    shape = (n_batches, N_TRIAL_INPUTS, n_sites)
+    ordinary = sorted(set(range(n_values)) - set(special)) or special
+    n_rows, n_special = N_TRIAL_INPUTS - 1, max(1, n_sites // 2)
+    n_batches = max(1, -(-len(special) // (n_rows * n_special)))
     random = torch.Generator().manual_seed(1)
-    x = torch.randint(n_values, shape, generator=random)
+    shape = (n_batches, N_TRIAL_INPUTS, n_sites)
+    x = torch.tensor(ordinary)[torch.randint(len(ordinary), shape, generator=random)]
     if special:
-        sites = torch.rand(shape, generator=random).argsort(-1)[..., :n_special]
+        sites = torch.rand(shape, generator=random).argsort(-1)[:, :n_rows, :n_special]
         values = torch.tensor(special)[torch.arange(sites.numel()) % len(special)]
+        values = values[torch.randperm(len(values), generator=random)]  # not as many in each input
         x.scatter_(2, sites, values.view(sites.shape))
     return list(x.to(device))
 

@@ -230,10 +230,19 @@ TREATS_SPECIAL = {
 SPECIAL = [0, 1, 2, 3]
 
 
-def special_model(kind, folder, **keys):
+LOOKS_AHEAD = {
+    "xlm": {**TREATS_SPECIAL["xlm"], "causal": False, "pad_index": 0},
+    "cpmant": {
+        "vocab_size": V, "hidden_size": 16, "num_attention_heads": 2, "dim_head": 8, "dim_ff": 24,
+        "num_hidden_layers": 1, "prompt_length": 4, "pad_token_id": 0,
+    },
+}  # fmt: skip
+
+
+def special_model(kind, folder, of=TREATS_SPECIAL, **keys):
     """Write a decoder that treats padding in its own way, or scales embeddings; build it."""
     torch.manual_seed(4)
-    lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TREATS_SPECIAL[kind]))
+    lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **of[kind]))
     for parameter in lm.parameters():
         parameter.data *= 3
     lm.save_pretrained(folder)
@@ -293,6 +302,13 @@ def z_moved(model, x, site, step):
     z = -model._logits(x).log_softmax(-1).gather(2, x[:, 1:, None]).squeeze(2).mean(1)
     hook.remove()
     return z
+
+
+@pytest.mark.parametrize("kind", LOOKS_AHEAD)
+def test_predictions_that_depend_on_later_padding_are_refused(kind, tmp_path):
+    """Both mask as many tokens as there is padding, wherever it stands."""
+    with pytest.raises(UserError, match="its predictions depend on later tokens"):
+        special_model(kind, tmp_path, LOOKS_AHEAD)
 
 
 def test_branches_and_choices_of_whole_prefixes(tmp_path):

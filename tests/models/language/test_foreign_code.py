@@ -68,8 +68,22 @@ def test_every_special_value_is_tried_between_others(n_sites, n_special):
     x = torch.cat(batches)
     assert {len(batch) for batch in batches} == {N_TRIAL_INPUTS} and x.shape[1] == n_sites
     assert set(special) <= set(x.flatten().tolist()) and int(x.max()) < 1000
-    if n_sites == 7 and n_special == 5:  # and other values beside them
-        assert ((x >= 8).sum(1) >= 3).all()
+    for batch in batches:  # a last one with none, and others beside them
+        assert not set(special) & set(batch[-1].tolist())
+        if n_sites == 7 and special:
+            assert ((batch < 3) | (batch >= 3 + n_special)).any(1).all()
+
+
+def test_inputs_of_special_values_only():
+    x = torch.cat(trial_inputs([0, 1, 2], 3, 5, CPU))
+    assert set(x.flatten().tolist()) == {0, 1, 2}
+
+
+def test_inputs_differ_in_how_many_of_a_value_they_hold():
+    """Some heads require as many </s> in each input of a batch."""
+    for special in ([0, 1, 2, 3], [5], [1, 2]):
+        x = torch.cat(trial_inputs(special, 30, 8, CPU))
+        assert all(len(set((x == value).sum(1).tolist())) > 1 for value in special)
 
 
 def test_nothing_is_tried_where_nothing_is_computed():
