@@ -42,8 +42,9 @@ import numpy as np
 import torch
 from architectures import folders
 
-PATIENCE = 150
-"""Seconds for a type, from the making of its folder to the last comparison."""
+PATIENCE = 150.0
+"""Seconds for a type, from the making of its folder to the last comparison; of a machine that does
+nothing else."""
 MOST_APART = 2e-3
 N_COMPARED = 60
 RIGHT, REFUSED, UNMAKEABLE = "right", "refused", "unmakeable"
@@ -169,7 +170,7 @@ def gradient_of(task, folder, x):
     else:
         model = sequence_classifier.build(SequenceClassifier.model_validate(options), "cpu")
     offers = offers_of(model)
-    why = getattr(offers, "without_gradient", lambda: "")()
+    why = offers.without_gradient()
     if why:
         return f"not offered: {why}"[:300], 0.0
     z, (z_too, g) = model.output(x), offers.output_and_gradient(x)
@@ -188,8 +189,8 @@ def import_all():
         folders.make("llama", "causal", Path(folder))
 
 
-def outcome(task, model_type, work):
-    """Return the row of a type, found in a forked process that is stopped after `PATIENCE`."""
+def outcome(task, model_type, work, patience=PATIENCE):
+    """Return the row of a type, found in a forked process that is stopped after some seconds."""
     work.mkdir(parents=True)
     begin = time.monotonic()
     ours, theirs = os.pipe()
@@ -207,7 +208,7 @@ def outcome(task, model_type, work):
     os.close(theirs)
     data = b""
     while True:
-        left = PATIENCE - (time.monotonic() - begin)
+        left = patience - (time.monotonic() - begin)
         if not select.select([ours], [], [], max(left, 0))[0]:
             os.killpg(child, signal.SIGKILL)
             break
@@ -217,8 +218,13 @@ def outcome(task, model_type, work):
         data += part
     os.waitpid(child, 0)
     os.close(ours)
-    hung = {"class": "HUNG" if time.monotonic() - begin >= PATIENCE else "FAILED", "why": "died"}
-    row = json.loads(data) if data else hung
+    if data:
+        row = json.loads(data)
+    else:  # stopped above, or ended by MPI_Abort
+        log = (work / "log").read_text().splitlines() if (work / "log").exists() else []
+        why = next((line for line in reversed(log) if "Error" in line or "models." in line), "")
+        hung = time.monotonic() - begin >= patience
+        row = {"class": "HUNG" if hung else "FAILED", "why": why[:400]}
     return {"task": task, "type": model_type, "seconds": round(time.monotonic() - begin, 1), **row}
 
 
@@ -240,6 +246,7 @@ def main(arguments=None):
     parser.add_argument("names", nargs="*", metavar="TASK[/TYPE]")
     parser.add_argument("--rows", type=Path, help="append rows as JSON lines; skip what it holds")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no type after so many")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a type")
     parser.add_argument("--keep", type=Path, help="keep the folders of what went wrong here")
     options = parser.parse_args(arguments)
     rows, begin = [], time.monotonic()
@@ -252,7 +259,7 @@ def main(arguments=None):
         if (task, model_type) in done or time.monotonic() - begin > options.seconds:
             continue
         work = root / task / model_type
-        row = outcome(task, model_type, work)
+        row = outcome(task, model_type, work, options.patience)
         rows.append(row)
         if options.rows:
             with options.rows.open("a") as file:

@@ -59,6 +59,7 @@ LATENT = {
 RECURRENT = {
     "state_size": 8, "conv_kernel": 4, "time_step_rank": 4, "mamba_d_state": 8,
     "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2, "mamba_n_groups": 1,
+    "mamba_chunk_size": 8, "chunk_size": 8,
 }  # fmt: skip
 SIZES = {
     "vocab_size": V, "num_key_value_heads": 2, "multi_query_group_num": 2, "sliding_window": 4,

@@ -9,9 +9,9 @@ from architectures import campaign
 from run_tools import ROOT
 
 FEW = [
-    "causal/gpt2", "causal/llama", "causal/mistral", "causal/gemma2", "causal/mamba",
-    "causal/opt", "causal/xglm", "classifier/bert", "classifier/distilbert",
-    "classifier/electra", "classifier/mistral", "classifier/gpt2",
+    "causal/gpt2", "causal/llama", "causal/gemma2", "causal/mamba", "causal/bloom",
+    "causal/roberta", "causal/dory", "classifier/bert", "classifier/roberta", "classifier/bart",
+    "classifier/t5", "classifier/deberta-v2",
 ]  # fmt: skip
 
 
