@@ -59,7 +59,9 @@ LATENT = {
 RECURRENT = {
     "state_size": 8, "conv_kernel": 4, "time_step_rank": 4, "mamba_d_state": 8,
     "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2, "mamba_n_groups": 1,
-    "mamba_chunk_size": 8, "chunk_size": 8,
+    "mamba_chunk_size": 8, "chunk_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 16,
+    "ssm_state_size": 8, "mamba_d_ssm": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 8,
 }  # fmt: skip
 SIZES = {
     "vocab_size": V, "num_key_value_heads": 2, "multi_query_group_num": 2, "sliding_window": 4,
@@ -101,6 +103,7 @@ OWN: dict[str, dict[str, object]] = {
     "lilt": {"max_2d_position_embeddings": 64, "channel_shrink_ratio": 4, "hidden_size": 48},
     "luke": {"entity_vocab_size": V},
     "mt5": {"decoder_start_token_id": PAD},
+    "nemotron_h": {"n_groups": 1},
     "perceiver": {
         "num_latents": 8, "d_latents": 32, "num_blocks": 1, "num_self_attends_per_block": 2,
         "num_self_attention_heads": 4, "num_cross_attention_heads": 4,
