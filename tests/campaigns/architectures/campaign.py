@@ -53,12 +53,12 @@ INPUT = """
 [run]
 output = "{out}"
 seed = 1
-rounds = 2
+rounds = 1
 burn_in = 1
 [model]
 {model}
 [sampler]
-walkers = 16
+walkers = 8
 steps = 4
 exchanges = 2
 [ladder]
