@@ -56,9 +56,9 @@ def loaded_first(monkeypatch):
         waited.append(loading.wait(200))
         return take(files)
 
-    def told(options, device):
+    def told(options, device, **more):
         loading.set()
-        return build(options, device)
+        return build(options, device, **more)
 
     monkeypatch.setattr(hf_folder, "fingerprint", late)
     monkeypatch.setattr(causal_lm, "build", told)
