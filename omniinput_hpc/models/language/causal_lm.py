@@ -388,6 +388,8 @@ class CausalLanguageModel:
 
     def _trial(self) -> list[torch.Tensor]:
         """Return batches of inputs [n, D] that hold every special token."""
+        if self.token_ids.is_meta:  # it holds no numbers
+            return []
         special = torch.tensor(self._special, dtype=torch.int64, device=self.device)
         values = torch.isin(self.token_ids, special).nonzero()[:, 0].tolist()
         return trial_inputs(values, self.n_values, self.n_sites, self.device)

@@ -137,6 +137,8 @@ class SequenceClassifier:
     def _trial(self) -> list[torch.Tensor]:
         special = torch.tensor(self._special, dtype=torch.int64, device=self._device)
         ids = self._ids_of(torch.arange(self.n_values, device=self._device))
+        if ids.is_meta:  # it holds no numbers
+            return []
         values = torch.isin(ids, special).nonzero()[:, 0].tolist()
         return trial_inputs(values, self.n_values, self.n_sites, self._device)
 
