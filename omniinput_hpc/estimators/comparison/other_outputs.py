@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
+from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
     Range,
@@ -53,7 +54,7 @@ class WithOutputs:
     Raises
     ------
     EstimateError
-        The run holds chains, or not every draw was recorded.
+        The run holds chains or populations, or not every draw was recorded.
     """
 
     rounds_per_block = 1
@@ -61,9 +62,10 @@ class WithOutputs:
     def __init__(
         self, run: RunData, z_rks: NDArray[np.float32], config: dict[str, Any], fingerprint: str
     ) -> None:
-        if run.samples_log_q() is None:
+        if run.samples_log_q() is None or is_annealed(run):
+            held = "populations" if is_annealed(run) else "chains"
             raise EstimateError(
-                f"{run.path} holds chains, whose samples have no known probabilities: only the "
+                f"{run.path} holds {held}, whose samples have no known probabilities: only the "
                 'draws of an ancestral run (sampler.method = "ancestral") can be given another '
                 "model's outputs; compare.py and normalize.py compare two runs"
             )
