@@ -26,6 +26,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.text import shown
 
 if TYPE_CHECKING:
     from omniinput_hpc.estimators.run_data import RunData
@@ -163,8 +164,8 @@ def describe(run: RunData) -> list[str]:
     found = constants_of(run)
     n = len(found.log_z_nk)
     return [
-        f"beta = {beta:.6g}: ln Z = {log_z:.4f} +- {error:.4f} (standard error; {n:,} populations, "
-        f"worth {worth:.3g} equal ones)"
+        f"beta = {beta:.6g}: ln Z = {log_z:.4f} +- {shown(error, '.4f', '(not known)')} (standard "
+        f"error; {n:,} populations, worth {worth:.3g} equal ones)"
         for beta, log_z, error, worth in zip(
             run.beta_k, found.log_z_k, found.error_k, found.worth_k, strict=True
         )

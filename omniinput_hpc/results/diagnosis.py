@@ -229,7 +229,7 @@ def table(d: Diagnosis) -> list[str]:
     moves = "  ".join(f"{name[:12]:>12}" for name in d.part_names)
     lines = [f"rung        beta   mean z     sd z      ESS  R-hat  swap up  moves: {moves}"]
     for k, beta in enumerate(d.beta_k):
-        swap = f"{d.swapped_k[k]:8.1%}" if k < len(d.swapped_k) else "        "
+        swap = f"{_share(d.swapped_k[k]) if k < len(d.swapped_k) else '':>8}"
         shares = "  ".join(f"{_share(a):>12}" for a in d.accepted_kn[k])
         label = "flat" if np.isnan(beta) else f"{beta:.5g}{'*' if d.drawn_k[k] else ''}"
         lines.append(

@@ -17,6 +17,7 @@ from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantil
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.text import shown
 
 
 def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
@@ -77,6 +78,6 @@ def describe(run: RunData) -> list[str]:
     within = "inside" if abs(value - exact) <= interval else "NOT inside"
     return [
         f"by the draws, without bins: log Z(0) - log Z({m:g}) = {value:.4f}, 95% interval "
-        f"+- {interval:.4f}; exact {m:g} ln {run.n_values} = {exact:.4f}, {within} the "
+        f"+- {shown(interval, '.4f', '(not known)')}; exact {m:g} ln {run.n_values} = {exact:.4f}, {within} the "
         "interval"
     ]

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.text import shown
 
 if TYPE_CHECKING:
     from omniinput_hpc.estimators.density.density import Density
@@ -145,6 +146,7 @@ def describe(density: Density) -> list[str]:
     within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
     used = "; the density is scaled by both" if density.pinned else ""
     return [
-        f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- {interval:.4f}; "
+        f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- "
+        f"{shown(interval, '.4f', '(not known)')}; "
         f"exact {ends.beta:g} ln {ends.n_values} = {ends.exact:.4f}, {within} the interval{used}"
     ]
