@@ -78,6 +78,6 @@ def describe(run: RunData) -> list[str]:
     within = "inside" if abs(value - exact) <= interval else "NOT inside"
     return [
         f"by the draws, without bins: log Z(0) - log Z({m:g}) = {value:.4f}, 95% interval "
-        f"+- {shown(interval, '.4f', '(not known)')}; exact {m:g} ln {run.n_values} = {exact:.4f}, {within} the "
-        "interval"
+        f"+- {shown(interval, '.4f', '(not known)')}; exact {m:g} ln {run.n_values} = "
+        f"{exact:.4f}, {within} the interval"
     ]
