@@ -64,23 +64,29 @@ def trial_inputs(
     """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites].
 
     Half of the sites of all but the last input of a batch hold special values, of those below
-    n_values, and each of these is in one at least; the last input has none, if there are others.
-    There are no batches on torch's device "meta", which computes no numbers to be compared.
+    n_values: the first third of the sites, where each of them is in one input at least, and some
+    further sites. What follows a special value is so evaluated in pieces, too. The last input has
+    none, if there are other values. There are no batches on torch's device "meta", which computes
+    no numbers to be compared.
     """
     if device.type == "meta":
         return []
     special = [value for value in special if value < n_values]
     ordinary = sorted(set(range(n_values)) - set(special)) or special
-    n_rows, n_special = N_TRIAL_INPUTS - 1, max(1, n_sites // 2)
-    n_batches = max(1, -(-len(special) // (n_rows * n_special)))
+    n_rows, n_first = N_TRIAL_INPUTS - 1, max(1, n_sites // 3)
+    n_batches = max(1, -(-len(special) // (n_rows * n_first)))
     random = torch.Generator().manual_seed(1)
     shape = (n_batches, N_TRIAL_INPUTS, n_sites)
     x = torch.tensor(ordinary)[torch.randint(len(ordinary), shape, generator=random)]
     if special:
-        sites = torch.rand(shape, generator=random).argsort(-1)[:, :n_rows, :n_special]
-        values = torch.tensor(special)[torch.arange(sites.numel()) % len(special)]
-        values = values[torch.randperm(len(values), generator=random)]  # not as many in each input
-        x.scatter_(2, sites, values.view(sites.shape))
+        order = torch.rand((n_batches, n_rows, n_sites), generator=random)
+        order[..., :n_first] -= 1.0
+        sites = order.argsort(-1)[..., : max(n_first, n_sites // 2)]
+        values = torch.randint(len(special), sites.shape, generator=random)
+        n_slots = n_batches * n_rows * n_first
+        every = torch.arange(n_slots)[torch.randperm(n_slots, generator=random)] % len(special)
+        values[..., :n_first] = every.view(n_batches, n_rows, n_first)
+        x[:, :n_rows].scatter_(2, sites, torch.tensor(special)[values])
     return list(x.to(device))
 
 

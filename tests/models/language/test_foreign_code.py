@@ -95,3 +95,11 @@ def test_rounding():
     assert as_close(one, one + 5e-5, torch.float32)
     assert not as_close(one, one + 5e-3, torch.float32)
     assert as_close(one, one + 5e-3, torch.bfloat16)
+
+
+@pytest.mark.parametrize("special", [[0], list(range(6)), list(range(40))])
+def test_every_special_value_is_in_the_first_third_of_an_input(special):
+    """There a decoder's cached positions go wrong where it counts padding (RoBERTa)."""
+    x = torch.cat(trial_inputs(special, 64, 10, torch.device("cpu")))
+    assert set(special) <= set(x[:, :3].unique().tolist())
+    assert (x >= len(special)).any()
