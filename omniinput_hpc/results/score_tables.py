@@ -172,5 +172,5 @@ def allocation_lines(
     ]
     lines.append("".join(f"{name:>13}" for name in columns))
     rows = zip(*columns.values(), strict=True)
-    lines += ["".join(f"{value:13.4g}" for value in row) for row in rows]
+    lines += ["".join(f"{shown(value, '.4g'):>13}" for value in row) for row in rows]
     return lines
