@@ -123,10 +123,13 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
 
 def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: str) -> None:
     """Raise a `UserError` if weights are stored as whole numbers, which were cast to weights."""
-    whole = {name for name, held in model.state_dict().items() if not held.is_floating_point()}
+    held = {n: t for n, t in model.state_dict().items() if not t.is_floating_point()}
+    tables = {(n.rpartition(".")[2], tuple(t.shape)) for n, t in held.items()}  # names may differ
     for name, tensor in sorted(tensors.items()):
         is_real = re.fullmatch(r"B?F\d.*|GGUF", tensor.dtype) or name in left_out
-        if not is_real and not _names(name, model) & whole:
+        is_whole = _names(name, model) & held.keys()
+        is_whole = is_whole or (name.rpartition(".")[2], tuple(tensor.shape)) in tables
+        if not is_real and not is_whole:
             raise UserError(
                 f"{where}: {name} is stored as {tensor.dtype}, and a weight is a real number; "
                 "save the weights as float32, bfloat16 or float16"

@@ -166,7 +166,7 @@ def _too_little_memory(lm: Any, n: int) -> UserError:
 def _ordinary_token(lm: Any) -> int:
     """Return a token that config.json gives no role: padding takes no position in some models."""
     settings = lm.config.get_text_config()
-    roles = {getattr(settings, f"{role}_token_id", None) for role in ("pad", "bos", "eos", "sep")}
+    roles = [getattr(settings, f"{role}_token_id", None) for role in ("pad", "bos", "eos", "sep")]
     flat = {i for role in roles for i in (role if isinstance(role, list) else [role])}
     return next(i for i in range(len(flat) + 1) if i not in flat)
 

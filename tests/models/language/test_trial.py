@@ -39,7 +39,7 @@ DECODERS = {
     "Mpt": ({"vocab_size": V, "d_model": 16, "n_layers": 1, "n_heads": 2,
              "max_seq_len": POSITIONS}, POSITIONS),
     "Bloom": ({"vocab_size": V, "hidden_size": 16, "n_layer": 1, "n_head": 2}, None),
-    "Llama": ({**LLAMA_LIKE}, None),
+    "Llama": ({**LLAMA_LIKE, "eos_token_id": [3, 9]}, None),
 }  # fmt: skip
 CASES = [
     *((name, "ForSequenceClassification", (2, 3), *row) for name, row in ENCODERS.items()),
