@@ -127,8 +127,8 @@ def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: st
     tables = {(n.rpartition(".")[2], tuple(t.shape)) for n, t in held.items()}  # names may differ
     for name, tensor in sorted(tensors.items()):
         is_real = re.fullmatch(r"B?F\d.*|GGUF", tensor.dtype) or name in left_out
-        is_whole = _names(name, model) & held.keys()
-        is_whole = is_whole or (name.rpartition(".")[2], tuple(tensor.shape)) in tables
+        is_table = (name.rpartition(".")[2], tuple(tensor.shape)) in tables
+        is_whole = is_table or not held.keys().isdisjoint(_names(name, model))
         if not is_real and not is_whole:
             raise UserError(
                 f"{where}: {name} is stored as {tensor.dtype}, and a weight is a real number; "
