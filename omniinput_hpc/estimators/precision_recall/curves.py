@@ -102,7 +102,7 @@ class JointDraws:
     ----------
     values : Trace of [M, T]
     best : the same with the best r that scores of one kind allow, for upper ends of AUPRs (see
-        `intervals`); None where that is no other
+        `intervals`); None where only the density is drawn
     bound : how far from 1, or 0, an AUPR may be of which nothing wrong, or nothing right, was seen
     """
 

@@ -7,8 +7,9 @@ whose areas give the AUPR's interval over any range of recall. No interval is wi
 an estimate.
 
 No draw of a posterior is quite 1, or 0, but r may be. An AUPR's lower end comes from the draws, its
-upper one from the same draws "at best": r = 1 in bins where nothing wrong was seen, and r = 0 from
-where on nothing right was.
+upper one from draws "at best": r = 1 in bins where nothing wrong was seen, and r = 0 from where on
+nothing right was. Joint draws also pull a bin's r towards its neighbours', where few scores say
+little against it: where that makes the area smaller, the upper end comes from each bin's own draws.
 """
 
 from __future__ import annotations
@@ -43,19 +44,27 @@ class DrawsOfR:
     right_b: FloatArray
     count_b: FloatArray
 
-    def at_best(self, side: Side) -> FloatArray | None:
-        """Return the joint draws with the best r that scores of one kind allow; None without such.
+    def at_best(self, side: Side) -> list[FloatArray]:
+        """Return the joint draws, and each bin's own, with the best r that scores of one kind allow.
 
         That is 1 in bins where nothing wrong was seen, and 0 in those after the last right score.
+        A bin's own draws know nothing of its neighbours, whose r pull at it where r is steep.
         """
         right_b, scored_b = self.right_b > 0, self.count_b > 0
         all_right_b = scored_b & (self.right_b == self.count_b)
         order = slice(None) if side == "low" else slice(None, None, -1)
         later_b = np.cumsum(right_b[order][::-1])[::-1][order] == 0
         none_right_b = scored_b & later_b & right_b.any()
-        if not (all_right_b | none_right_b).any():
-            return None
-        return np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, self.joint_mb))
+        wrong_b = np.maximum(self.count_b - self.right_b, 0.0)
+        tossed_b = (self.right_b > 0) & (wrong_b > 0)
+        own_mb = self.joint_mb.copy()
+        own_mb[:, tossed_b] = np.random.default_rng(1).beta(
+            self.right_b[tossed_b], wrong_b[tossed_b], size=(len(own_mb), int(tossed_b.sum()))
+        )
+        return [
+            np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, mb))
+            for mb in (self.joint_mb, own_mb)
+        ]
 
 
 def curve_errors(
@@ -72,15 +81,16 @@ def curve_errors(
     side : "low" or "high"
     asked : range of log recall that was asked for (default: the curve's own ends)
     """
-    best_mb = r.at_best(side)
+    ends = curves.asked_range(values.precision_t, values.log_recall_t, asked)
+    best = [curves.trace(log_g_mb, best_mb, side) for best_mb in r.at_best(side)]
+    high = [np.mean(_areas(traces, ends, asked is not None)) for traces in best]
     order = slice(None) if side == "low" else slice(None, None, -1)
     draws = JointDraws(
         values=curves.trace(log_g_mb, r.joint_mb, side),
-        best=None if best_mb is None else curves.trace(log_g_mb, best_mb, side),
+        best=best[int(np.argmax(high))],
         bound=_bound(log_g_b[order], r.right_b[order], r.count_b[order]),
     )
     bands = bands_of_draws(mid_p.trace_mid_p(log_g_b, log_g_mb, r.sums, side))
-    ends = curves.asked_range(values.precision_t, values.log_recall_t, asked)
     found, one_sided = aupr_interval(values, draws, ends, asked is not None)
     return curves.CurveErrors(
         bands, draws, float(found.error), float(found.low), float(found.high), one_sided
