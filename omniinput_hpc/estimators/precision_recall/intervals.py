@@ -45,7 +45,7 @@ class DrawsOfR:
     count_b: FloatArray
 
     def at_best(self, side: Side) -> list[FloatArray]:
-        """Return the joint draws, and each bin's own, with the best r that scores of one kind allow.
+        """Return the joint draws, and bins' own, with the best r that scores of one kind allow.
 
         That is 1 in bins where nothing wrong was seen, and 0 in those after the last right score.
         A bin's own draws know nothing of its neighbours, whose r pull at it where r is steep.
