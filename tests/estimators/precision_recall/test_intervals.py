@@ -75,9 +75,14 @@ def test_scores_of_one_kind_give_one_bound(value):
 def test_the_best_that_scores_allow_is_by_side():
     right_b, count_b = np.array([0.0, 5, 3, 0]), np.array([4.0, 5, 6, 9])
     r = DrawsOfR(None, np.full((2, 4), 0.5), right_b, count_b)
-    np.testing.assert_allclose(r.at_best("low")[0], [0.5, 1.0, 0.5, 0.0])
-    np.testing.assert_allclose(r.at_best("high")[0], [0.0, 1.0, 0.5, 0.5])
-    assert replace(r, right_b=np.array([1.0, 1, 1, 1])).at_best("low") is None
+    for side, best_b in (("low", [0.5, 1.0, 0.5, 0.0]), ("high", [0.0, 1.0, 0.5, 0.5])):
+        joint_mb, own_mb = r.at_best(side)
+        np.testing.assert_allclose(joint_mb, [best_b, best_b])
+        assert (own_mb[:, [0, 1, 3]] == joint_mb[:, [0, 1, 3]]).all()
+        assert (own_mb[:, 2] != 0.5).all()  # three right scores of six, by themselves
+    joint_mb, own_mb = replace(r, right_b=np.array([1.0, 1, 1, 1])).at_best("low")
+    np.testing.assert_array_equal(joint_mb, r.joint_mb)
+    assert ((own_mb > 0.0) & (own_mb < 1.0)).all()
 
 
 def test_added_recall_by_hand():
