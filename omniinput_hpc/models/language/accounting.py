@@ -123,13 +123,16 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
 
 def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: str) -> None:
     """Raise a `UserError` if weights are stored as whole numbers, which were cast to weights."""
-    held = {n: t for n, t in model.state_dict().items() if not t.is_floating_point()}
-    tables = {(n.rpartition(".")[2], tuple(t.shape)) for n, t in held.items()}  # names may differ
+    # transformers may rename what precedes the last dot when it reads a file
+    tables = {
+        (name.rpartition(".")[2], tuple(held.shape))
+        for name, held in model.state_dict().items()
+        if not held.is_floating_point()
+    }
     for name, tensor in sorted(tensors.items()):
         is_real = re.fullmatch(r"B?F\d.*|GGUF", tensor.dtype) or name in left_out
         is_table = (name.rpartition(".")[2], tuple(tensor.shape)) in tables
-        is_whole = is_table or not held.keys().isdisjoint(_names(name, model))
-        if not is_real and not is_whole:
+        if not is_real and not is_table:
             raise UserError(
                 f"{where}: {name} is stored as {tensor.dtype}, and a weight is a real number; "
                 "save the weights as float32, bfloat16 or float16"

@@ -132,7 +132,7 @@ def run(task, work):
         code = command.main([str(work / "in.toml")])
     except SystemExit as leaving:
         code = leaving.code or 0
-    except BaseException:
+    except BaseException:  # whatever ends the command is the row's result: a FAILED one
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
