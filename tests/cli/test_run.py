@@ -351,8 +351,8 @@ def test_a_nan_ends_all_ranks_and_names_the_input(ranks, toml, tmp_path):
     assert done.returncode in (1, 1 | signal.SIGKILL)  # MPICH ors in its own kill of the others
     assert "not finite" in done.stderr
     assert "3-3-3" in done.stderr
-    assert "[rank 0 on " in done.stderr
-    assert "in rung 0 (beta = -20)" in done.stderr
+    assert re.search(r"\[rank \d on ", done.stderr)  # whichever meets it first
+    assert re.search(r"in rung [0-3] \(beta = -?\d+\)", done.stderr)
 
 
 @pytest.mark.slow
