@@ -54,6 +54,9 @@ TESTED_ELSEWHERE = {
         "estimators/comparison/test_normalization.py": ["input_counts"],
         "results/test_tables.py": ["to_exact"],
     },
+    "estimators/density": {
+        "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
+    },
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.api.tables import Columns, Interval, Result
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density import density as estimate
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.results import curve_tables, curves, diagnosis, tables
 
@@ -42,6 +43,11 @@ class Density(Result):
     def reasons(self) -> tuple[str, ...]:
         """Why it has not converged, a sentence each."""
         return self.estimate.verdict.reasons
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What the run was asked, and what was found: name, value, threshold, sentence, remedy."""
+        return self.estimate.verdict.checks
 
     @property
     def absolute(self) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.models.lattice import unit_of
+
 FloatArray = NDArray[np.float64]
 
 REJECTION = 0.5
@@ -36,6 +38,8 @@ LEAST_EXCHANGES = 2
 """Of a round."""
 LONGEST_ROUND = 60.0
 """Seconds of a round, which a kill loses."""
+TRIPS = 3.0
+"""Round trips of a walker, at best, that a run lasts at least: walkers must first get under way."""
 CORRELATION_TIMES = 60.0
 """Autocorrelation times of z that the counted rounds last at least: 4 blocks of 10, and room."""
 EQUILIBRATION = 4
@@ -178,6 +182,17 @@ def bins(
     return BinRange(float(f"{lower:.12g}"), float(f"{upper:.12g}"), width)
 
 
+def off_lattice(found: BinRange, z_n: FloatArray) -> BinRange:
+    """Return bins whose edges lie between outputs that are multiples of a unit, such as z_n [n]."""
+    unit = float(f"{unit_of(z_n):.4g}")
+    place = z_n / found.width - found.lower / found.width
+    if not unit or np.abs(place - np.round(place)).min() > 1e-3:
+        return found
+    shift = 0.5 * min(unit, found.width)
+    lower, upper = found.lower - shift, found.upper + found.width - shift
+    return BinRange(float(f"{lower:.12g}"), float(f"{upper:.12g}"), found.width)
+
+
 @dataclass(frozen=True)
 class Rehearsal:
     """What a short run of the chosen ladder has shown.
@@ -188,12 +203,30 @@ class Rehearsal:
     moves : counted moves of a walker
     tau : longest autocorrelation time of z, in moves; NaN where it is not known
     seconds : that a move of all walkers of all rungs takes on one process, exchanges included
+    trip : exchanges that a walker's round trip takes at best; NaN where it is not known
     """
 
     error: float
     moves: int
     tau: float
     seconds: float
+    trip: float = np.nan
+
+    def least_moves(self, steps: int) -> float:
+        """Return the counted moves of a walker that a verdict needs; 0 where they are not known."""
+        needed = np.array([CORRELATION_TIMES * self.tau, TRIPS * self.trip * steps])
+        return float(np.nan_to_num(needed, nan=0.0, posinf=0.0).max())
+
+
+def trip_time(rejection_k: FloatArray) -> float:
+    """Return the exchanges of a walker's round trip over an ideal ladder of these rejections.
+
+    A lane makes 1 / (2 + 2 sum r / (1 - r)) of them an exchange (Syed et al., J. R. Stat. Soc. B
+    84, 321 (2022)), by any of its K walkers. NaN where a pair never swapped.
+    """
+    if not rejection_k.size or not (rejection_k < 1.0).all():
+        return np.nan
+    return float((len(rejection_k) + 1) * 2.0 * (1.0 + (rejection_k / (1.0 - rejection_k)).sum()))
 
 
 @dataclass(frozen=True)
@@ -228,11 +261,11 @@ def typical_error(error_b: FloatArray, count_b: NDArray[np.int64]) -> float:
 def length_for_errors(aim: float, seen: Rehearsal, steps: int) -> Length:
     """Return a length after which errors of log g are typically `aim`, as 1 / sqrt(moves) says.
 
-    It lasts at least 60 of the longest autocorrelation times, so that errors can be checked.
+    It lasts at least 60 of the longest autocorrelation times, so that errors can be checked, and
+    three of a walker's round trips.
     """
     moves = seen.moves * (seen.error / aim) ** 2 if np.isfinite(seen.error) else 4.0 * seen.moves
-    if np.isfinite(seen.tau):
-        moves = max(moves, CORRELATION_TIMES * seen.tau)
+    moves = max(moves, seen.least_moves(steps))
     return _cut(moves, seen.seconds, steps, ROUNDS)
 
 
@@ -243,12 +276,12 @@ def length_for_time(seconds: float, seen: Rehearsal, steps: int) -> Length:
 
 
 def hours_to_judge(length: Length, seen: Rehearsal) -> float | None:
-    """Return the hours of one process, estimated, after which errors can be checked.
+    """Return the hours of one process, estimated, after which convergence can be judged.
 
-    None where the length is enough, and where the pilot does not know the autocorrelation time.
+    None where the length is enough, and where the pilot does not know what is.
     """
-    moves = CORRELATION_TIMES * seen.tau
-    if not np.isfinite(moves) or length.rounds * length.exchanges * length.steps >= moves:
+    moves = seen.least_moves(length.steps)
+    if length.rounds * length.exchanges * length.steps >= moves:
         return None
     return float(moves * seen.seconds * (1 + 1 / EQUILIBRATION) / 3600)
 

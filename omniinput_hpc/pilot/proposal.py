@@ -107,7 +107,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
     steps = measure.steps_of(kernel["name"], built.geometry.n_sites)
     kept = (0.0,) if m is None else (0.0, m)
-    tree, seen = _input(built, kernel, spread, steps, choose.barrier(spread), kept), None
+    tree, seen = _input(built, kernel, spread, z, steps, choose.barrier(spread), kept), None
     for part in ("first", "second"):
         config = input_file.parse(tomli_w.dumps(tree), "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
@@ -117,7 +117,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
             lambda_k = choose.measured_barrier(seen.spread, seen.rejection_k)
-            tree = _input(built, kernel, spread, steps, lambda_k, kept)
+            tree = _input(built, kernel, spread, z, steps, lambda_k, kept)
     assert seen is not None
     length = (
         choose.length_for_errors(aim.errors, seen.rehearsal, steps)
@@ -159,6 +159,7 @@ def _input(
     built: Built,
     kernel: dict[str, Any],
     spread: Spread,
+    z_n: FloatArray,
     steps: int,
     lambda_i: FloatArray,
     kept: tuple[float, ...],
@@ -168,6 +169,7 @@ def _input(
     model = built.config.model.model_dump(exclude_unset=True)
     floor, ceiling = bounds(model, m_known=built.model_beta is not None)
     found = choose.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
+    found = choose.off_lattice(found, z_n)
     run = built.config.run.model_dump(exclude_unset=True)
     space = built.config.space
     return {

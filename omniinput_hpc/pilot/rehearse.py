@@ -180,7 +180,7 @@ def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     swaps_k2 = run.swaps_k2()
     with np.errstate(invalid="ignore"):
         rejection_k = 1.0 - swaps_k2[:, 1] / swaps_k2[:, 0]
-    _, tau_k = chain_diagnostics(run)
+    _, tau_k, _ = chain_diagnostics(run)
     tau = float(np.nanmax(tau_k)) if np.isfinite(tau_k).any() else np.nan
     error, problem = np.inf, ""
     try:
@@ -189,4 +189,6 @@ def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     except EstimateError as why:
         problem = str(why)
     per_round = config.sampler.moves_per_round
-    return Seen(Rehearsal(error, moves, tau * per_round, per_move), spread, rejection_k, problem)
+    trip = choose.trip_time(rejection_k)
+    found = Rehearsal(error, moves, tau * per_round, per_move, trip)
+    return Seen(found, spread, rejection_k, problem)

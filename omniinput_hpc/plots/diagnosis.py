@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators.errors.chains import MAX_RHAT
+from omniinput_hpc.estimators.errors.chains import rhat_limit
 from omniinput_hpc.plots import style
 from omniinput_hpc.results.diagnosis import Diagnosis
 
@@ -80,9 +80,10 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     right.spines["right"].set_visible(True)
     right.grid(False)
     right.plot(rung_k, d.rhat_k, "s--", color=style.EXACT, ms=4)
-    right.axhline(MAX_RHAT, color=style.FAINT, lw=1)
+    limit = rhat_limit(len(d.beta_k), len(d.trips_v) // len(d.beta_k))
+    right.axhline(limit, color=style.FAINT, lw=1)
     right.annotate(
-        f"limit {MAX_RHAT:g}", (1.0, MAX_RHAT), xycoords=("axes fraction", "data"),
+        f"limit {limit:.3g}", (1.0, limit), xycoords=("axes fraction", "data"),
         xytext=(-4, 3), textcoords="offset points", fontsize=8, color=style.NOTE, ha="right",
     )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=style.EXACT)

@@ -33,7 +33,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     label, verdict = z_label(run.config), content.density.verdict
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if verdict.converged:
-        said = ["Converged: errors from lanes and from blocks of rounds agree, and lanes do."]
+        said = [f"Converged: all {len(verdict.checks)} checks passed (see Diagnostics)."]
     return render(
         "section.html",
         number=number,
@@ -44,6 +44,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
+        checks={"names": tables.CHECKS, "rows": tables.check_rows(verdict.checks)},
         rungs=_rungs(content.diagnosis),
         mixing=_mixing(content.diagnosis, content.density),
         advice=advice(content.diagnosis),

@@ -98,7 +98,7 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
     if rhat_k is None:
-        rhat_k, _ = chain_diagnostics(run)
+        rhat_k, *_ = chain_diagnostics(run)
     ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,
@@ -201,7 +201,7 @@ def advice(d: Diagnosis) -> list[str]:
                 f"{', '.join(map(str, rare[:8]))}{' ...' if rare.size > 8 else ''}: other moves "
                 "would do better there"
             )
-    apart = np.flatnonzero(lanes_disagree(d.rhat_k))
+    apart = np.flatnonzero(lanes_disagree(d.rhat_k, len(d.trips_v) // len(d.beta_k)))
     if apart.size:
         lines.append(
             f"lanes disagree on rungs {', '.join(map(str, apart[:8]))}"

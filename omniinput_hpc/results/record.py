@@ -22,6 +22,7 @@ from scipy.special import logsumexp
 from omniinput_hpc import __version__
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.results.tables import beside, write_table
@@ -35,6 +36,17 @@ SCHEMA = Path(__file__).with_name("results.schema.json")
 MAX_BYTES = 1 << 26
 LEVEL = 0.95
 PACKAGES = ("numpy", "scipy", "h5py", "matplotlib")
+
+
+def _record_of(check: Check) -> dict[str, Any]:
+    """Return a check of a verdict for the record; numbers that are not known are left out."""
+    numbers = {"value": float(check.value), "threshold": float(check.threshold)}
+    words = {"sentence": check.sentence, "remedy": check.remedy}
+    return {
+        "name": check.name, "passed": check.passed,
+        **{key: number for key, number in numbers.items() if np.isfinite(number)},
+        **{key: word for key, word in words.items() if word},
+    }  # fmt: skip
 
 
 @dataclass
@@ -83,8 +95,11 @@ class Record:
         """Add the verdict on a density, and what it says of all its bins."""
         verdict, filled = density.verdict, density.count_b > 0
         self.verdicts.append(
-            {"of": of, "converged": bool(verdict.converged), "reasons": list(verdict.reasons)}
-        )
+            {
+                "of": of, "converged": bool(verdict.converged), "reasons": list(verdict.reasons),
+                "checks": [_record_of(check) for check in verdict.checks],
+            }
+        )  # fmt: skip
         error = density.log_g_error_b[filled & np.isnan(density.log_g_upper_b)]
         known = error[np.isfinite(error)]
         self.values[f"{of}: absolute"] = {"value": bool(density.absolute)}

@@ -18,9 +18,9 @@ from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.certified import Certified
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
-from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS
+from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.text import read_cell, safe_cell, write_atomically
+from omniinput_hpc.text import read_cell, safe_cell, shown, write_atomically
 from omniinput_hpc.untrusted import tables
 
 Columns = dict[str, NDArray[Any]]
@@ -243,6 +243,25 @@ def verdict_lines(density: Density) -> list[str]:
     if density.verdict.converged:
         return ["converged: yes", f"{VISITED} inputs that no walker came near cannot be seen"]
     return ["converged: no"] + [f"not converged: {reason}" for reason in density.verdict.reasons]
+
+
+CHECKS = ("what was asked of the run", "found", "limit", "")
+"""Names of the columns of `check_rows`."""
+
+
+def check_rows(checks: Sequence[Check]) -> list[list[str]]:
+    """Return a row of words for each check of a verdict: what, found, limit, and if it failed."""
+    rows = []
+    for one in checks:
+        found, limit = (shown(number, ".3g", "-") for number in (one.value, one.threshold))
+        rows.append([one.name, found, limit, "" if one.passed else "FAILED"])
+    return rows
+
+
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """Return the checks of a verdict as a table for the terminal."""
+    rows = [list(CHECKS), *check_rows(checks)]
+    return [f"{row[0]:44s}{row[1]:>10}{row[2]:>10}  {row[3]}".rstrip() for row in rows]
 
 
 def density_columns(density: Density) -> dict[str, NDArray]:

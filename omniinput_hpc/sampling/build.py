@@ -87,6 +87,7 @@ def build(world: World, config: Config, folder: str | None) -> Built:
     device = plan.choose_device(world, config)
 
     def make() -> Built:
+        from omniinput_hpc.models import lattice
         from omniinput_hpc.models.checked import try_out
         from omniinput_hpc.sampling import anchors
 
@@ -96,6 +97,8 @@ def build(world: World, config: Config, folder: str | None) -> Built:
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, _name(config))  # before anything else is asked of it
+        if config.model.kind == "python":  # other models' outputs are no multiples of a unit
+            lattice.keep_off_edges(model, config.bins.lower, config.bins.width, batch, device)
         rows = anchors.rows_of(config, model, batch, device)
         mine = _mine(world, config)
         rungs = make_rungs(config, geometry, model, device, mine.rungs, rows, mine.blocks)

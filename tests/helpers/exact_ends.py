@@ -46,7 +46,7 @@ def drawn(model, n, seed, of_the_model):
 
 def thinned(run, k):
     """Return rung k's recorded outputs, float64 [n], so far apart that they are independent."""
-    _, tau_k = chain_diagnostics(run)
+    _, tau_k, _ = chain_diagnostics(run)
     sampler = run.config["sampler"]
     apart = inefficiency(tau_k, sampler["steps"] * sampler["exchanges"])[k]
     stride = max(1, int(np.ceil(apart / run.config["samples"]["every"])))

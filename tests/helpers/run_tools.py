@@ -106,6 +106,7 @@ def loaded(name):
     path = ROOT / name
     spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
     module, before = importlib.util.module_from_spec(spec), list(sys.path)
+    sys.modules[spec.name] = module  # dataclasses look for it there
     spec.loader.exec_module(module)
     sys.path[:] = before
     return module

@@ -165,3 +165,17 @@ def test_bins_are_no_finer_than_float32_and_not_without_number():
     rare = Spread(np.array([0.0, 1e6]), np.array([0.0, 5.0]), np.array([1e-6, 1.0]), 0.0, 10.0)
     found = choose.bins(rare, 1e6)
     assert (found.upper - found.lower) / found.width <= 2 * choose.MOST_BINS
+
+
+def test_a_run_lasts_three_round_trips_of_a_walker():
+    """Three rungs that reject half: a lane makes one in 6 exchanges, each of its walkers in 18."""
+    trip = choose.trip_time(np.array([0.5, 0.5]))
+    assert trip == pytest.approx(18.0)
+    assert np.isnan(choose.trip_time(np.array([0.5, 1.0])))
+    assert np.isnan(choose.trip_time(np.zeros(0)))
+    seen = choose.Rehearsal(0.01, 100, 0.1, 1e-6, 1000.0)
+    length = choose.length_for_errors(0.1, seen, 10)
+    assert 3000 <= length.rounds * length.exchanges < 3200
+    short = choose.length_for_time(1e-3, seen, 10)
+    assert choose.hours_to_judge(short, seen) == pytest.approx(3e4 * 1e-6 * 1.25 / 3600, rel=0.1)
+    assert choose.hours_to_judge(length, seen) is None

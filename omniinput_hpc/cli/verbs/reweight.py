@@ -84,6 +84,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     lines = [source, *tables.summarize_density(density), *constants, *without_bins, *bounds]
     if exact is not None:
         lines += map(str, compared_densities(density, exact))
+    lines += tables.check_lines(density.verdict.checks)
     record.add_density(density, joined.stem)
     record.notes = lines
     record.save()

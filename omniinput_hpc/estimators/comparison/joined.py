@@ -17,6 +17,7 @@ from omniinput_hpc.estimators import BoolArray, EstimateError
 from omniinput_hpc.estimators.comparison.samplers import MIN_P_VALUE, compare_samplers
 from omniinput_hpc.estimators.density.density import Density, density_of_runs
 from omniinput_hpc.estimators.density.known_ratio import log_constants_apart
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import welch_degrees
 from omniinput_hpc.estimators.populations import MIN_POPULATIONS, constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
@@ -35,37 +36,39 @@ def joined_density(runs: Sequence[RunData]) -> Density:
     others = [run for run in runs if not is_annealed(run)]
     if not (annealed and others):
         return density
-    reasons = disagreements(annealed, others)
-    if not reasons:
+    checks = agreement(annealed, others)
+    density = replace(density, verdict=density.verdict.also(*checks))
+    if all(check.passed for check in checks):
         return density
-    verdict = replace(
-        density.verdict, converged=False, reasons=(*density.verdict.reasons, *reasons)
-    )
-    return replace(density, verdict=verdict, log_g_upper_b=np.full(len(density.log_g_b), np.nan))
+    return replace(density, log_g_upper_b=np.full(len(density.log_g_b), np.nan))
 
 
-def disagreements(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[str]:
-    """Return in what annealed runs and others of one model differ by more than chance.
+def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Check]:
+    """Return whether annealed runs and others of one model agree, but for chance.
 
     Each of two tests alarms falsely in 1 of 100 pairs of right runs.
     """
     apart = [density_of_runs(annealed), density_of_runs(others)]
-    reasons = []
     try:
         found = compare_samplers(*apart)
     except EstimateError:
         found = None  # no range of bins that both know: nothing to compare
+    sentence = ""
     if found is not None and found.p < MIN_P_VALUE:
-        reasons.append(
+        sentence = (
             "the annealed populations and the other runs disagree on the density (Hotelling's "
             f"T^2 = {found.t_squared:.1f}, p = {found.p:.2g}): one of them has missed something"
         )
+    p = found.p if found is not None else np.nan
+    checks = [Check("densities of populations and of the rest", p, MIN_P_VALUE, sentence)]
     tests = [test for run in annealed for test in _tests_of_constants(run, apart[1])]
     if tests:
         p, words = min(tests)
-        if p * len(tests) < MIN_P_VALUE:
-            reasons.append(f"the annealed populations and the other runs disagree: {words}")
-    return reasons
+        p, sentence = min(1.0, p * len(tests)), ""
+        if p < MIN_P_VALUE:
+            sentence = f"the annealed populations and the other runs disagree: {words}"
+        checks.append(Check("ln Z of populations and of the rest", p, MIN_P_VALUE, sentence))
+    return checks
 
 
 def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]:

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
@@ -59,19 +60,22 @@ def mixture_slope(
     return np.where(np.isfinite(z_b) & np.isfinite(slope_b), slope_b, 0.0)
 
 
-def too_wide(bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray) -> str:
-    """Return a sentence where log g is further off, by the bins' width, than its error; or "".
+def too_wide(
+    bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray
+) -> Check:
+    """Return whether log g is further off, by the bins' width, than its error.
 
     firm_b, bool [B], marks the bins with enough counts to be looked at.
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
     if not use.any():
-        return ""
+        return Check("bins too wide", 0, 0)
     worst = int(np.argmax(np.where(use, bias_b, -np.inf)))
     width = edges[worst + 1] - edges[worst]
     narrow = width * np.sqrt(max(MIN_BIAS, error_b[worst]) / bias_b[worst])
-    return (
+    return Check(
+        "bins too wide", int(use.sum()), 0,
         f"bins are too wide: weights vary so much inside them that log g is too low by more than "
         f"its error in {use.sum()} bins, by about {bias_b[worst]:.2g} at z = {edges[worst]:.4g} to "
-        f"{edges[worst + 1]:.4g}; a [bins] width of {narrow:.1g} would do"
-    )
+        f"{edges[worst + 1]:.4g}", f"a [bins] width of {narrow:.1g} would do",
+    )  # fmt: skip

@@ -9,24 +9,17 @@ import numpy as np
 from scipy.special import gammaincinv, logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
-from omniinput_hpc.estimators.density import bin_width, equal_visits
-from omniinput_hpc.estimators.density.facts import (
-    LogDensity,
-    broken_facts,
-    ends_that_never_met,
-    gaps,
-    swaps_that_never_happened,
-)
+from omniinput_hpc.estimators.density import bin_width, checks
+from omniinput_hpc.estimators.density.arrivals import from_arrivals
+from omniinput_hpc.estimators.density.facts import LogDensity
 from omniinput_hpc.estimators.density.known_ratio import (
     Ends,
     ends_are_inside,
     exact_difference,
     log_constants_apart,
 )
-from omniinput_hpc.estimators.density.long_stays import long_stays
 from omniinput_hpc.estimators.density.observations import Observations, Observed, observe
 from omniinput_hpc.estimators.density.outside import NOT_KNOWN, Outside, outside_bins
-from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.density.terms import (
     DrawTerms,
     Terms,
@@ -37,6 +30,7 @@ from omniinput_hpc.estimators.density.terms import (
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import (
     WELL_FILLED,
+    Check,
     Mixing,
     Verdict,
     check_convergence,
@@ -101,8 +95,8 @@ class Density(Observed):
         error_b, _ = errors_and_bounds(
             self.log_g_b, self.log_g_jb, self, self.effective_b, nowhere_b
         )
-        reason = f"outputs below z = {self.floor:.3g} are counted all the same, as was asked for"
-        verdict = replace(self.verdict, converged=False, reasons=(*self.verdict.reasons, reason))
+        sentence = f"outputs below z = {self.floor:.3g} are counted all the same, as was asked for"
+        verdict = self.verdict.also(Check("outputs trusted as asked for", sentence=sentence))
         return replace(
             self, log_g_error_b=error_b, verdict=verdict, floor=-np.inf, trusted_below=self.floor
         )
@@ -207,29 +201,28 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     below_b = observed.edges[:-1] < observed.cold.floor
     solved = _solve(runs, observed, below_b)
     log_g_b, log_g_jb, absolute = solved.log_g_b, solved.log_g_jb, solved.problem.absolute
+    effective_b, brought = from_arrivals(runs, observed, log_g_b)
+    observed = replace(observed, effective_b=effective_b)
     log_g_error_b, log_g_upper_b = errors_and_bounds(
         log_g_b, log_g_jb, observed, observed.effective_b, below_b
     )
     block_error_b = _block_errors(solved, observed)
     block_error_b[below_b & np.isfinite(log_g_b)] = np.inf
-    facts = _facts(runs, observed, LogDensity(
+    outside = outside_bins(runs)
+    found = LogDensity(
         observed.edges, log_g_b, log_g_error_b, log_g_upper_b, log_g_jb, observed.lanes_g,
         observed.count_b, observed.log_inputs,
-    ), absolute)  # fmt: skip
-    outside = outside_bins(runs)
-    firm_b = observed.fewest_b >= WELL_FILLED
-    verdict = check_convergence(
-        log_g_error_b[firm_b],
-        block_error_b[firm_b],
-        observed.n_blocks,
-        Mixing(observed.rhat_k, observed.tau_k, all(part.ancestral for part in observed.parts)),
-        observed.rungs_with_outputs(),
-        outside.reasons(observed.edges)
-        + facts
-        + ([solved.ends.problem] if solved.ends and solved.ends.problem else [])
-        + _what_is_missing(log_g_jb, solved.why, observed)
-        + _too_wide(runs, observed, solved.f_k, log_g_error_b),
-    )
+    )  # fmt: skip
+    asked = [
+        *outside.checks(observed.edges),
+        *(checks.of_density(runs, observed, found) if absolute else []),
+        *checks.of_chains(runs, observed, found),
+        *brought,
+        *([solved.ends.check] if solved.ends else []),
+        *checks.of_errors(observed, log_g_jb, solved.why),
+        *_too_wide(runs, observed, solved.f_k, log_g_error_b),
+    ]
+    verdict = _verdict(runs, observed, log_g_error_b, block_error_b, asked)
     return Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
         f_k=observed.rung_f_k(solved.f_k),
@@ -246,6 +239,24 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         ends=solved.ends,
         pinned=solved.pinned,
     )
+
+
+def _verdict(
+    runs: Sequence[RunData],
+    observed: Observations,
+    log_g_error_b: FloatArray,
+    block_error_b: FloatArray,
+    asked: Sequence[Check],
+) -> Verdict:
+    """Return the verdict: `asked`, and whether errors and lanes agree."""
+    firm_b = observed.fewest_b >= WELL_FILLED
+    mixing = Mixing(
+        observed.rhat_k, observed.tau_k, observed.drift_k,
+        min(run.walkers for run in runs), len(observed.lanes_g),
+        all(part.ancestral for part in observed.parts),
+    )  # fmt: skip
+    names, errors = observed.rungs_with_outputs(), (log_g_error_b[firm_b], block_error_b[firm_b])
+    return check_convergence(*errors, observed.n_blocks, mixing, names, asked)
 
 
 @dataclass(frozen=True)
@@ -304,23 +315,6 @@ def _solved(
     return _Solved(problem, use_model, ends, log_g_b, f_k, log_g_jb, plain_log_g_jb, why)
 
 
-def _facts(
-    runs: Sequence[RunData], observed: Observations, found: LogDensity, absolute: bool
-) -> list[str]:
-    """Return what a density contradicts or cannot know, as sentences for the verdict."""
-    reasons = broken_facts(found, runs) if absolute else []
-    if absolute:
-        reasons += equal_visits.of_runs(runs, found.edges, found.highest_b, observed.effective_b)
-    for run in runs:
-        if run.samples_log_q() is None:  # chains
-            reasons += gaps(run.counts_kb(), run.edges)
-            label_k = weights_of_run(run).label_k
-            never = swaps_that_never_happened(run.swaps_k2(), label_k)
-            reasons += never or ends_that_never_met(run, label_k)
-            reasons += long_stays(run)
-    return reasons
-
-
 def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
     """Return the standard errors of log g over blocks of rounds [B]; inf with too few rounds."""
     if not observed.blocks:
@@ -365,42 +359,27 @@ def upper_bounds(
     """Return 95% upper bounds of log_g [B] where fewer than 50 counts are effective; else NaN.
 
     The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
-    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)).
+    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)). A bin
+    whose error is not known was seen by one group of lanes, and counts as seen once.
     """
     few = (effective_b < MIN_EFFECTIVE_COUNT) & np.isfinite(log_g_b)
     upper_b = np.full(len(log_g_b), np.nan)
-    n = np.maximum(effective_b[few], 1e-3)
+    known = np.isfinite(error_b[few])
+    n = np.maximum(np.where(known, effective_b[few], np.minimum(effective_b[few], 1.0)), 1e-3)
     by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
-    factor = t_quantile(n_groups, 0.9)
-    by_lanes = factor * error_b[few] if np.isfinite(factor) else np.full(len(n), np.inf)
-    upper_b[few] = log_g_b[few] + np.maximum(by_count, np.where(np.isfinite(by_lanes), by_lanes, 0))
+    factor = t_quantile(n_groups, 0.9) if n_groups > 1 else 0.0
+    by_lanes = factor * np.where(known, error_b[few], 0.0)
+    upper_b[few] = log_g_b[few] + np.maximum(by_count, by_lanes)
     return upper_b
 
 
 def _too_wide(
     runs: Sequence[RunData], observed: Observations, f_k: FloatArray, log_g_error_b: FloatArray
-) -> list[str]:
-    """Return whether a single run's bins are too wide, as sentences for the verdict."""
+) -> list[Check]:
+    """Return whether a single run's bins are too wide."""
     if observed.rung_weights is None or observed.ancestral:
         return []
     slope_b = bin_width.mixture_slope(observed.rung_weights, observed.n_k, f_k, observed.z_b)
     bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], observed.edges)
     firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT
-    reason = bin_width.too_wide(bias_b, log_g_error_b, firm_b, observed.edges)
-    return [reason] if reason else []
-
-
-def _what_is_missing(log_g_jb: FloatArray, why: str, observed: Observations) -> list[str]:
-    """Return why errors or rungs are missing, as sentences for the verdict.
-
-    why : why the equations could not be solved without one of the groups of lanes, if so
-    """
-    reasons = [observed.cold.reason] if observed.cold.reason else []
-    if len(log_g_jb) < 2:
-        reasons.append("the run has one lane only (walkers = 1), so errors are not known")
-    elif why:
-        reasons.append(f"errors are not known: without one of the groups of lanes, {why}")
-    empty = [observed.rung_label_k[k] for k in np.flatnonzero(observed.inside_k == 0)]
-    if empty:
-        reasons.append(f"every move fell outside the bins at {', '.join(empty)}")
-    return reasons
+    return [bin_width.too_wide(bias_b, log_g_error_b, firm_b, observed.edges)]

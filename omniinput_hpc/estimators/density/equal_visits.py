@@ -17,6 +17,7 @@ from scipy.stats import binom
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
 
 FALSE_ALARMS = 0.001
@@ -29,8 +30,8 @@ MAX_SAMPLES = 1_000_000
 
 def unequal_visits(
     run: RunData, edges: FloatArray, highest_b: FloatArray, effective_b: FloatArray
-) -> list[str]:
-    """Return which input of a run of chains too few lanes have met, as a sentence for the verdict.
+) -> Check:
+    """Return whether too few lanes have met some input of a run of chains.
 
     That an input is met by so few lanes is as likely as 1 in 1,000, over all inputs that are asked
     for. Lanes are independent; visits of a lane are counted as effective ones, and inputs of a
@@ -60,27 +61,32 @@ def unequal_visits(
         p = float(binom.cdf(fewest, len(in_bin_w), p_lane))
         least = min(least, (p, b, len(lanes_i), fewest, p_lane * len(in_bin_w)))
     p, b, n_inputs, fewest, expected = least
+    p_all = min(1.0, p * tested) if tested else np.nan
+    found = ("inputs met by too few lanes", p_all, FALSE_ALARMS)
     if not tested or p * tested >= FALSE_ALARMS:
-        return []
-    return [
+        return Check(*found)
+    return Check(
+        *found,
         f"inputs of one output are equally likely, and one of the {n_inputs:,} recorded at "
         f"z = {edges[b]:g} was met by {fewest} of {run.walkers} lanes, where {expected:.0f} are "
-        "expected: walkers hardly find some kinds of inputs, or hardly leave them; raise "
-        "run.burn_in, in which moves learn, or run.rounds"
-    ]
+        "expected: walkers hardly find some kinds of inputs, or hardly leave them",
+        "raise run.burn_in, in which moves learn, or run.rounds",
+    )
 
 
 def of_runs(
     runs: Sequence[RunData], edges: FloatArray, highest_b: FloatArray, effective_b: FloatArray
-) -> list[str]:
+) -> list[Check]:
     """Return `unequal_visits` of each run of chains; `effective_b` are those of all together."""
     total_b = sum(run.counts_kb().sum(axis=0) for run in runs)
-    reasons: list[str] = []
-    for run in runs:
-        if run.samples_log_q() is None:
-            share_b = run.counts_kb().sum(axis=0) / np.maximum(total_b, 1)
-            reasons += unequal_visits(run, edges, highest_b, effective_b * share_b)
-    return reasons
+    return [
+        unequal_visits(
+            run, edges, highest_b,
+            effective_b * (run.counts_kb().sum(axis=0) / np.maximum(total_b, 1)),
+        )
+        for run in runs
+        if run.samples_log_q() is None
+    ]  # fmt: skip
 
 
 def _lanes_of_inputs(

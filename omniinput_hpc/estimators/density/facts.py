@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
@@ -28,6 +29,7 @@ MIN_TRIP_TIMES = 3
 """Times the ideal round trip before none means anything: walkers must first get under way."""
 MIN_EXPECTED_TRIPS = 50
 """Round trips of an ideal ladder before none means anything; real ladders may make a tenth."""
+TOO_SHORT = "raise run.rounds and run.burn_in"
 MIN_ATTEMPTS = 100
 """Swaps of two rungs that were tried before none accepted means anything: 5 % make 1 in 170."""
 
@@ -75,45 +77,56 @@ class LogDensity:
         return half_b
 
 
-def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[str]:
-    """Return how an absolute density contradicts what is known, as sentences for the verdict."""
+def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[Check]:
+    """Return whether an absolute density contradicts what is known of numbers of inputs."""
     inhabited = np.isfinite(density.log_g_b)
     half_b = density.half_width_b(int(inhabited.sum()))
-    highest_b = density.highest_b
     lowest_b = np.where(inhabited, np.where(inhabited, density.log_g_b, 0.0) - half_b, -np.inf)
     total = float(logsumexp(density.log_g_b))
     error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
-    reasons = []
-    factor = t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS)
-    if np.isfinite(error) and total - factor * error > density.log_inputs + 1e-9:
-        reasons.append(
+    least = total - t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS) * error
+    sentences = []
+    if np.isfinite(error) and least > density.log_inputs + 1e-9:
+        sentences.append(
             f"impossible: the bins hold exp({total:.6g}) inputs, and the whole space has "
             f"exp({density.log_inputs:.6g})"
         )
     too_many_b = lowest_b > density.log_inputs + 1e-9
     if too_many_b.any():
-        reasons.append(
+        sentences.append(
             f"impossible: more inputs than the whole space has in {_bins(too_many_b, density)}"
         )
+    name, most = "ln of all inputs", float(lowest_b.max(initial=-np.inf))
+    if np.isfinite(error):
+        most = max(most, float(least))
+    checks = [Check(name, most, density.log_inputs, said, TOO_SHORT) for said in sentences]
+    return [*(checks or [Check(name, most, density.log_inputs)]), _fewest_inputs(density, runs)]
+
+
+def _fewest_inputs(density: LogDensity, runs: Sequence[RunData]) -> Check:
+    """Return whether bins hold as many inputs as were recorded in them."""
+    inhabited, highest_b = np.isfinite(density.log_g_b), density.highest_b
     # A bin's counts are at least as many as its different inputs: few bins are to be looked at.
     asked_b = inhabited & (highest_b < np.log(np.maximum(density.count_b, 1)))
     asked_b |= inhabited & (highest_b < 0.0)
+    number, sentence = 0, ""
     if asked_b.any():
         different_b = _different_inputs(runs, density.edges, asked_b, highest_b)
         too_few_b = asked_b & (highest_b < np.log(np.maximum(different_b, 1)) - 1e-9)
-        if too_few_b.any():
+        number = int(too_few_b.sum())
+        if number:
             worst = int(np.argmax(np.where(too_few_b, -highest_b, -np.inf)))
-            reasons.append(
+            sentence = (
                 "impossible: fewer inputs than were recorded in "
                 f"{_bins(too_few_b, density)}: ln g = {density.log_g_b[worst]:.4g} at "
                 f"z = {density.edges[worst]:g}, where {different_b[worst]:,} different inputs "
                 "were seen"
             )
-    return reasons
+    return Check("bins of too few inputs", number, 0, sentence, TOO_SHORT if sentence else "")
 
 
-def gaps(counts_kb: IntArray, edges: FloatArray) -> list[str]:
-    """Return between which outputs no rung has been on both sides, as sentences for the verdict.
+def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
+    """Return between which outputs no rung has been on both sides.
 
     counts_kb : int64 [K, B]. Rungs on the two sides of such a gap may still be joined, by
     normalizers that are known; how many inputs lie in the gap is not.
@@ -124,56 +137,70 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[str]:
     last_k = counts_kb.shape[1] - 1 - active_kb[:, ::-1].argmax(axis=1)
     order = np.argsort(first_k, kind="stable")
     reached = np.maximum.accumulate(last_k[order])
-    sentences = []
-    for end, begin in zip(reached[:-1], first_k[order][1:], strict=True):
-        if begin > end + 1:
-            sentences.append(
-                f"no rung has been on both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-                "where no walker was: how many inputs lie there is not known; put rungs between"
-            )
-    return sentences
+    sentences = [
+        f"no rung has been on both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
+        "where no walker was: how many inputs lie there is not known"
+        for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
+        if begin > end + 1
+    ]
+    name, n = "gaps between rungs", len(sentences)
+    if not n:
+        return [Check(name, 0, 0)]
+    return [Check(name, n, 0, said, "put rungs between") for said in sentences]
 
 
-def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> list[str]:
-    """Return which neighbouring rungs never swapped, as a sentence for the verdict.
+def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Check:
+    """Return whether all neighbouring rungs swapped.
 
     swaps_k2 : int64 [K - 1, 2], attempted and accepted
     """
     never = np.flatnonzero((swaps_k2[:, 0] >= MIN_ATTEMPTS) & (swaps_k2[:, 1] == 0))
+    name = "pairs that never swapped"
     if not never.size:
-        return []
+        return Check(name, 0, 0)
     pairs = [f"{label_k[k]} and {label_k[k + 1]}" for k in never[:4]]
     more = f", and {len(never) - 4} more pairs" if len(never) > 4 else ""
-    return [
+    sentence = (
         f"no swap was ever accepted between {'; between '.join(pairs)}{more}, in "
         f"{swaps_k2[never, 0].min():,} attempts or more: what one of them has not found the other "
-        "cannot bring; put rungs between"
-    ]
+        "cannot bring"
+    )
+    return Check(name, len(never), 0, sentence, "put rungs between")
 
 
-def ends_that_never_met(run: RunData, label_k: Sequence[str]) -> list[str]:
-    """Return that no walker went from one end of the ladder to the other and back, as a sentence.
+def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
+    """Return whether walkers could go up and down the ladder in a run, and whether any did.
 
-    It is asked where an ideal ladder of these rejections r, 1 / (2 + 2 sum r / (1 - r)) round trips
-    an exchange (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)), would have made many.
+    An ideal ladder of these rejections r makes 1 / (2 + 2 sum r / (1 - r)) round trips an exchange
+    (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)). No walker can have brought to one end what the
+    other has found in less time than one of its K walkers needs for one; that none did means
+    something where there could have been many.
     """
     attempted_k, accepted_k = run.swaps_k2().T
-    if not attempted_k.size or not attempted_k.all() or run.round_trips_v().any():
-        return []
+    name, trips = "length in ideal round trips", run.round_trips_v()
     a_round = run.config.get("sampler", {}).get("exchanges")
-    if not isinstance(a_round, int) or not accepted_k.all():
-        return []
+    known = attempted_k.size and attempted_k.all() and accepted_k.all()
+    if not known or not isinstance(a_round, int):
+        return Check(name)
     ideal_rate = 0.5 / (1.0 + float((attempted_k / accepted_k - 1.0).sum()))
     exchanges = run.rounds * a_round
-    expected = run.walkers * exchanges * ideal_rate
     trip_times = exchanges * ideal_rate / len(label_k)
-    if trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:
-        return []
-    return [
+    if trip_times < 1.0:
+        return Check(
+            name, trip_times, 1.0,
+            f"the run is shorter than one round trip of its ladder: {exchanges:,} exchanges, and a "
+            f"walker needs about {len(label_k) / ideal_rate:,.0f} at best",
+            f"raise run.rounds to {int(np.ceil(run.rounds / trip_times))} or more",
+        )  # fmt: skip
+    expected = run.walkers * exchanges * ideal_rate
+    if trips.any() or trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:
+        return Check(name, trip_times, 1.0)
+    return Check(
+        name, trip_times, 1.0,
         f"no walker went from {label_k[0]} to {label_k[-1]} and back in {exchanges:,} exchanges, "
         f"where {expected:.0f} round trips could be: what one end of the ladder has found did not "
-        "reach the other; raise sampler.steps, or put rungs where swaps are rare"
-    ]
+        "reach the other", "raise sampler.steps, or put rungs where swaps are rare",
+    )  # fmt: skip
 
 
 def _different_inputs(

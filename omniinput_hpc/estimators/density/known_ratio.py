@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.text import shown
 
@@ -57,13 +58,18 @@ class Ends:
         return bool(np.isfinite(most) and abs(self.value - self.exact) <= most)
 
     @property
-    def problem(self) -> str:
-        """A sentence for the verdict, empty where both agree or the error is not known."""
+    def check(self) -> Check:
+        """Whether both agree, for the verdict; nothing is asked where the error is not known."""
+        apart = abs(self.value - self.exact) / self.error if np.isfinite(self.error) else np.nan
+        most = t_quantile(self.n_groups, 1.0 - FALSE_ALARMS)
+        found = ("log Z of the ladder's ends, in errors", apart, most)
         if self.agree or not np.isfinite(self.error):
-            return ""
-        return (
+            return Check(*found)
+        return Check(
+            *found,
             f"impossible: log Z(0) - log Z({self.beta:g}) = {self.value:.4f} +- {self.error:.4f} "
-            f"(standard error), and it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}"
+            f"(standard error), and it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}",
+            "raise run.rounds and run.burn_in",
         )
 
 

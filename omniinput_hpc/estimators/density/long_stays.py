@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import BoolArray
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData
 
 N_LOOKS = 32
@@ -31,15 +32,16 @@ LANES_PER_FEW = 8
 """One lane in so many is few; one lane always is."""
 
 
-def long_stays(run: RunData) -> list[str]:
-    """Return as a sentence that a walker stayed in a text that few lanes met, or nothing.
+def long_stays(run: RunData) -> Check:
+    """Return whether a walker stayed in a text that few lanes met.
 
     Asked of chains with rungs colder than a language model itself: only there do moves redraw much
     of an input at once, so that half of it stays only where moves are refused.
     """
+    name = "longest stay in one text"
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
     if not cold.any() or run.samples_log_q() is not None or run.rounds < N_LOOKS:
-        return []
+        return Check(name)
     x_lvwd, z_lvw = _of_walkers(run)
     few, of_many, kept = max(1, run.walkers // LANES_PER_FEW), 1, []
     for length, first, v, w in _stays(x_lvwd):
@@ -48,19 +50,22 @@ def long_stays(run: RunData) -> list[str]:
             of_many = max(of_many, length)
         else:
             kept.append((length, n_lanes, v * run.walkers + w, float(z_lvw[first, v, w])))
-    kept = [stay for stay in kept if stay[0] >= max(STAYS, TIMES * of_many)]
+    most = max(STAYS, TIMES * of_many)
+    limit = (most - 1) / (N_LOOKS - 1)
+    kept = [stay for stay in kept if stay[0] >= most]
     if not kept:
-        return []
+        return Check(name, np.nan, limit)
     length, n_lanes, *_ = max(kept)
     share = (length - 1) / (N_LOOKS - 1)
     highest = max(z for *_, z in kept)
     others = len({stay[2] for stay in kept}) - 1
-    return [
+    return Check(
+        name, share, limit,
         f"a walker stayed in one text, or half of its tokens, for {share:.0%} of the run, and "
         f"{n_lanes} of {run.walkers} lanes met it{_others(others)}: moves hardly find or leave "
         f"some kinds of texts of z = {highest:.3g} and below, and more of them may "
-        "be missing; raise run.burn_in, in which moves learn, or run.rounds"
-    ]
+        "be missing", "raise run.burn_in, in which moves learn, or run.rounds",
+    )  # fmt: skip
 
 
 def _others(n: int) -> str:

@@ -38,6 +38,7 @@ class _RunRead:
     outside_k2: IntArray
     rhat_k: FloatArray
     tau_k: FloatArray
+    drift_k: FloatArray
 
     @property
     def total_k(self) -> FloatArray:
@@ -123,7 +124,7 @@ class Observations(Observed):
 
     Attributes
     ----------
-    rhat_k, tau_k : float64 [K], of rungs
+    rhat_k, tau_k, drift_k : float64 [K], of rungs
     inside_k : int64 [K], counts inside the bins
     mean_z_k : float64 [K], mean output of these; 0 without any
     rung_label_k, label_k : names of the rungs, and of the rows
@@ -137,6 +138,7 @@ class Observations(Observed):
 
     rhat_k: FloatArray
     tau_k: FloatArray
+    drift_k: FloatArray
     inside_k: IntArray
     mean_z_k: FloatArray
     rung_label_k: list[str]
@@ -192,6 +194,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
         beta_k=np.concatenate([r.rung_weights.beta_k for r in reads]),
         rhat_k=np.concatenate([r.rhat_k for r in reads]),
         tau_k=np.concatenate([r.tau_k for r in reads]),
+        drift_k=np.concatenate([r.drift_k for r in reads]),
         outside_k2=np.concatenate([r.outside_k2 for r in reads]),
         inside_k=count_kb.sum(axis=1),
         mean_z_k=count_kb @ np.nan_to_num(z_b) / np.maximum(count_kb.sum(axis=1), 1),
@@ -286,15 +289,16 @@ def _read(run: RunData) -> _RunRead:
     return _RunRead(run, weights, ancestral, *counts, *_diagnostics(run))
 
 
-def _diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
-    """Return R-hat and autocorrelation times [K]; those of independence where rounds are that.
+def _diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return `chain_diagnostics` [K]; those of independence where rounds are that.
 
     Lanes of one population depend on each other, and each round has new populations.
     """
     if not is_annealed(run):
         return chain_diagnostics(run)
     n_rungs = len(run.beta_k)
-    return np.ones(n_rungs), np.full(n_rungs, 0.5 * run.walkers / run.samples_per_round)
+    tau = 0.5 * run.walkers / run.samples_per_round
+    return np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
 
 
 def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:

@@ -13,12 +13,15 @@ import numpy as np
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 
 MAX_SHARE_OUTSIDE = 1e-3
+"""Share of all inputs that may lie outside the bins of a run that has converged."""
 SMALL_SIDE = 1e-4
 """A side with less is not spoken of where the other side is."""
-"""Share of all inputs that may lie outside the bins of a run that has converged."""
+ROUNDING = 1e-4
+"""Of a bin's width: outputs so near to the bins' ends lie outside by the rounding of z alone."""
 MAX_SAMPLES = 1_000_000
 """Recorded samples that are looked at for where outputs outside the bins are."""
 
@@ -46,24 +49,35 @@ class Outside:
         many = [(side, share) for side, share in sides if share > SMALL_SIDE]
         return [f"{_percent(share)} of all inputs lie {side} the bins" for side, share in many]
 
-    def reasons(self, edges: FloatArray) -> list[str]:
-        """Return a sentence for each side, with the bound to set; nothing where few lie outside.
+    def checks(self, edges: FloatArray) -> list[Check]:
+        """Return whether the bins hold nearly all inputs, with the bound to set on each side.
 
         edges : float64 [B + 1], of the run's bins
         """
+        name, share = "share outside the bins", self.below + self.above
+        found = (name, share, MAX_SHARE_OUTSIDE)
+        return [Check(*found, *self._said(s, edges)) for s in self.shares()] or [Check(*found)]
+
+    def _said(self, said: str, edges: FloatArray) -> tuple[str, str]:
+        """Return a sentence of one side, and what to set."""
         width = float(edges[1] - edges[0])
-        lower, upper = "lower further down", "upper further up"
-        if np.isfinite(self.lowest):
-            bound = edges[0] - _whole((edges[0] - self.lowest) / width) * width
-            lower = f"lower to about {bound:.6g} (z was seen down to {self.lowest:.4g})"
-        if np.isfinite(self.highest):
-            bound = edges[-1] + _whole((self.highest - edges[-1]) / width) * width
-            upper = f"upper to about {bound:.6g} (z was seen up to {self.highest:.4g})"
-        return [
-            f"{said}, so that no curve and no recall counts them; in a new run, set "
-            f"bins.{lower if 'below' in said else upper}"
-            for said in self.shares()
-        ]
+        below = "below" in said
+        end, seen = (edges[0], self.lowest) if below else (edges[-1], self.highest)
+        key, way = ("bins.lower", "down") if below else ("bins.upper", "up")
+        if np.isfinite(seen) and abs(end - seen) < ROUNDING * width:
+            sentence = (
+                f"{said} by no more than rounding: z was seen {way} to {seen:.9g}, and they "
+                f"{'begin' if below else 'end'} at {end:.9g}"
+            )
+            bound = end + (-0.5 if below else 0.5) * width
+            return sentence, f"in a new run, put edges between outputs: {key} = {bound:.6g}"
+        sentence = f"{said}, so that no curve and no recall counts them"
+        if not np.isfinite(seen):
+            return sentence, f"in a new run, set {key} further {way}"
+        bound = end + (-1.0 if below else 1.0) * _whole(abs(end - seen) / width) * width
+        return sentence, (
+            f"in a new run, set {key} to about {bound:.6g} (z was seen {way} to {seen:.4g})"
+        )
 
 
 NOT_KNOWN = Outside()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
+from scipy.stats import chi2, rankdata
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.run_data import RunData
 
 MAX_RHAT = 1.05
+"""R-hat that lanes may have; the largest of many estimates may be above it (`rhat_limit`)."""
+FALSE_ALARMS = 0.01
+"""How often the largest R-hat is over its limit though no true one is over `MAX_RHAT`."""
 MAX_RHAT_VALUES = 20_000
 """Values of a rung that R-hat ranks, about: longer series are thinned in time."""
 MAX_KEPT = 4096  # values of a lane that are kept; longer series are averaged over neighbours
@@ -59,9 +62,20 @@ def _rhat(x_tc: FloatArray) -> float:
     return float(np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within))
 
 
-def lanes_disagree(rhat_k: FloatArray) -> BoolArray:
+def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:
+    """Return what the largest of so many R-hats may be, if none should be over `most`.
+
+    R-hat^2 - 1 is the variance between half lanes over that within them, of which an estimate from
+    C of them has the distribution of chi^2 / (C - 1) with as many degrees of freedom.
+    """
+    degrees = max(2 * n_lanes - 1, 1)
+    spread = float(chi2.isf(FALSE_ALARMS / max(n_tests, 1), degrees)) / degrees
+    return float(np.sqrt(1.0 + (most**2 - 1.0) * max(spread, 1.0)))
+
+
+def lanes_disagree(rhat_k: FloatArray, n_lanes: int) -> BoolArray:
     """Return on which rungs the lanes sample different distributions [K]; False where NaN."""
-    return np.asarray(rhat_k > MAX_RHAT)
+    return np.asarray(rhat_k > rhat_limit(len(rhat_k), n_lanes))
 
 
 def autocorrelation_time(z_tw: FloatArray) -> float:
@@ -93,8 +107,8 @@ def autocorrelation_time(z_tw: FloatArray) -> float:
     return max(0.5, float(tau_t[closed[0]] if closed.size else tau_t.max()))
 
 
-def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
-    """Return R-hat and the autocorrelation time of z over lanes, per rung.
+def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return R-hat and the autocorrelation time of z over lanes, and its drift, per rung.
 
     A lane's recorded outputs of all rounds are one series of T values. It is read some rounds and
     rungs at a time, so that memory is bounded. R-hat is that of every s-th value, where the rung
@@ -110,13 +124,15 @@ def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
     -------
     rhat_k : float64 [K], see `rank_normalized_rhat`; NaN where T < 4
     tau_k : float64 [K], in rounds, at least that of independent samples; NaN where T < 8
+    drift_k : float64 [K], mean over lanes of z in the second half less that in the first, over its
+        standard error (Student's t); NaN where T < 8 or for one lane
     """
     n_rungs, walkers = len(run.beta_k), run.walkers
-    rhat_k, tau_k = np.full(n_rungs, np.nan), np.full(n_rungs, np.nan)
+    rhat_k, tau_k, drift_k = np.full((3, n_rungs), np.nan)
     per_round = run.samples_per_round // walkers
     length = run.rounds * per_round
     if not length:
-        return rhat_k, tau_k
+        return rhat_k, tau_k, drift_k
     kept_bytes = 8 * (walkers * min(length, MAX_KEPT) + 2 * MAX_RHAT_VALUES)
     at_once = max(1, MAX_BYTES // (2 * kept_bytes))
     for first in range(0, n_rungs, at_once):
@@ -129,7 +145,8 @@ def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray]:
             series.add(z_ktw.astype(np.float64))
         rhat_k[rungs] = series.rhat()
         tau_k[rungs] = series.tau() / per_round
-    return rhat_k, tau_k
+        drift_k[rungs] = series.drift()
+    return rhat_k, tau_k, drift_k
 
 
 class _Series:
@@ -182,6 +199,18 @@ class _Series:
                 ratio = self._m * means_tw.var() / variance
                 tau[k] = max(0.5, ratio * autocorrelation_time(means_tw))
         return tau
+
+    def drift(self) -> FloatArray:
+        """Return Student's t of the second half's means over lanes less the first's [K]."""
+        n, n_lanes = self._means.shape[1:]
+        if self._length < 8 or n_lanes < 2:
+            return np.full(len(self._largest), np.nan)
+        first_kw = self._means[:, : n // 2].mean(axis=1)
+        apart_kw = self._means[:, n - n // 2 :].mean(axis=1) - first_kw
+        least_k = EPS_RELATIVE * self._largest
+        error_k = apart_kw.std(axis=1, ddof=1) / np.sqrt(n_lanes)
+        drift_k = apart_kw.mean(axis=1) / np.maximum(error_k, np.maximum(least_k, 1e-300))
+        return np.asarray(drift_k)
 
 
 def inefficiency(tau_k: FloatArray, moves_per_round: float) -> FloatArray:

@@ -1,8 +1,9 @@
-"""Whether a run has converged, so that its errors can be believed.
+"""Whether a run has converged, so that its errors can be believed: a list of checks.
+
+Each check asks one thing of what the run itself saw; a run has converged if all of them pass.
 
 Errors come from groups of lanes, and a second time from blocks of rounds, which are independent
-only if they are much longer than the autocorrelation time. Where both disagree, or lanes sample
-different distributions (R-hat), the run has not converged.
+only if they are much longer than the autocorrelation time.
 
 A language model's rungs colder than the model itself start in three parts: lanes from the model's
 own sequences, from repetitions of one or two tokens, and from texts that a search found. Swap rates
@@ -12,17 +13,25 @@ cannot show a barrier that no walker crosses; parts that still differ at the end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+from scipy.special import stdtr
+from scipy.stats import f
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
+from omniinput_hpc.estimators.errors.chains import lanes_disagree, rhat_limit
 from omniinput_hpc.histogram import parts_of_groups
 from omniinput_hpc.text import shown
 
 MAX_ERROR_RATIO = 1.5
+INDEPENDENT_BINS = 3
+"""How many independent bins the errors of all bins are worth."""
+FALSE_ALARMS = 0.005
+"""How often the errors of a right run are taken to disagree."""
+DRIFT_ALARMS = 1e-4
+"""How often a run without any drift is taken to drift: of many lanes little is seen, too."""
 LEAST_ERROR = 1e-9
 """What an error of log g counts as at least when two are compared: less is rounding."""
 MAX_BLOCKS = 16
@@ -36,13 +45,41 @@ STARTS = ("the model's own text", "repetitions", "texts found by a search")
 
 
 @dataclass(frozen=True)
+class Check:
+    """One question to what a run saw, and the answer.
+
+    Attributes
+    ----------
+    name : what was asked, in a few words
+    value, threshold : what was found, and its limit; NaN where there is no number to it
+    sentence : what contradicts the result; empty if nothing does
+    remedy : what to do about it; may be empty
+    """
+
+    name: str
+    value: float = np.nan
+    threshold: float = np.nan
+    sentence: str = ""
+    remedy: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing contradicts the result."""
+        return not self.sentence
+
+    @property
+    def reason(self) -> str:
+        """The sentence and what to do."""
+        return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Whether the errors can be believed, and if not, why.
 
     Attributes
     ----------
-    converged : bool
-    reasons : plain sentences, empty if converged
+    checks : all that was asked; a check that failed in several ways is there several times
     ratio : median of lane error / block error over well-filled bins; NaN if not known
     n_bins : number of those bins
     n_blocks : blocks of rounds that were used (0 if too few rounds)
@@ -50,13 +87,26 @@ class Verdict:
     tau_k : float64 [K], autocorrelation time of z, in rounds; NaN if not known
     """
 
-    converged: bool
-    reasons: tuple[str, ...]
+    checks: tuple[Check, ...]
     ratio: float
     n_bins: int
     n_blocks: int
     rhat_k: FloatArray
     tau_k: FloatArray
+
+    @property
+    def converged(self) -> bool:
+        """Whether every check has passed."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run has not converged, a sentence each with what to do; empty if it has."""
+        return tuple(check.reason for check in self.checks if not check.passed)
+
+    def also(self, *checks: Check) -> Verdict:
+        """Return the verdict with further checks."""
+        return replace(self, checks=(*self.checks, *checks))
 
 
 @dataclass(frozen=True)
@@ -66,11 +116,16 @@ class Mixing:
     Attributes
     ----------
     rhat_k, tau_k : float64 [K], see `chain_diagnostics`
+    drift_k : float64 [K], see `chain_diagnostics`
+    n_lanes, n_groups : W, and the groups of lanes that errors are from
     independent : whether all samples are independent draws, by the way that they were made
     """
 
     rhat_k: FloatArray
     tau_k: FloatArray
+    drift_k: FloatArray
+    n_lanes: int
+    n_groups: int
     independent: bool = False
 
     def wanted_rounds(self) -> str:
@@ -102,7 +157,7 @@ def check_convergence(
     n_blocks: int,
     mixing: Mixing,
     label_k: Sequence[str],
-    known_reasons: Sequence[str] = (),
+    other_checks: Sequence[Check] = (),
 ) -> Verdict:
     """Compare both error estimates and the lanes.
 
@@ -112,37 +167,91 @@ def check_convergence(
     n_blocks : int, 0 if there were too few rounds for blocks
     mixing : of the rungs
     label_k : names of the rungs
-    known_reasons : other reasons for which the run has not converged
+    other_checks : what else was asked; it comes first
     """
-    reasons = list(known_reasons)
-    ratio = np.nan
     use = np.isfinite(lane_error_b) & np.isfinite(block_error_b)
-    rhat_k, tau_k = mixing.rhat_k, mixing.tau_k
-    n_bins = int(use.sum())
+    n_bins, ratio = int(use.sum()), np.nan
+    if n_blocks and n_bins:
+        one_b, other_b = (np.maximum(e[use], LEAST_ERROR) for e in (lane_error_b, block_error_b))
+        ratio = float(np.median(one_b / other_b))
+    checks = [
+        *other_checks,
+        _enough_rounds(n_blocks, mixing),
+        _errors_agree(ratio, n_bins, n_blocks, mixing.n_groups),
+        _no_drift(mixing, label_k),
+        _lanes_agree(mixing, label_k),
+    ]
+    return Verdict(tuple(checks), ratio, n_bins, n_blocks, mixing.rhat_k, mixing.tau_k)
+
+
+def _enough_rounds(n_blocks: int, mixing: Mixing) -> Check:
+    sentence = remedy = ""
     if n_blocks == 0:
-        reasons.append(
+        sentence = (
             f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times"
             f"{mixing.wanted_rounds()}, so the errors could not be checked"
         )
-    elif n_bins == 0:
-        reasons.append("no bin is filled well enough to check its error")
-    else:
-        one_b, other_b = (np.maximum(e[use], LEAST_ERROR) for e in (lane_error_b, block_error_b))
-        ratio = float(np.median(one_b / other_b))
-        if not 1.0 / MAX_ERROR_RATIO <= ratio <= MAX_ERROR_RATIO:
-            reasons.append(
+        remedy = "raise run.rounds"
+    return Check("rounds for blocks", n_blocks, MIN_BLOCKS, sentence, remedy)
+
+
+def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Check:
+    """Return whether the errors from G groups of lanes and from n blocks of rounds are alike.
+
+    The ratio of their squares has an F distribution; bins together are worth some independent ones.
+    """
+    sentence, remedy, limit = "", "", MAX_ERROR_RATIO
+    if n_blocks and n_bins == 0:
+        sentence = "no bin is filled well enough to check its error"
+        remedy = "raise run.rounds, or take wider bins"
+    elif n_blocks:
+        degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
+        if ratio < 1.0:
+            degrees = degrees[::-1]
+        limit = max(limit, float(np.sqrt(f.isf(0.5 * FALSE_ALARMS, *degrees))))
+        if max(ratio, 1.0 / ratio) > limit:
+            sentence = (
                 f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
                 f"(median over {n_bins} bins)"
             )
-    each = zip(label_k, rhat_k, lanes_disagree(rhat_k), strict=True)
+            remedy = "raise run.rounds and run.burn_in"
+    return Check("errors of lanes and of blocks", ratio, limit, sentence, remedy)
+
+
+def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
+    """Return whether z is the same in both halves of the run, on every rung (Student's t)."""
+    t_k = np.abs(mixing.drift_k)
+    n, name = int(np.isfinite(t_k).sum()), "drift of z"
+    if not n:
+        return Check(name)
+    worst = int(np.nanargmax(t_k))
+    p = min(1.0, 2.0 * n * float(stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
+    if p >= DRIFT_ALARMS:
+        return Check(name, p, DRIFT_ALARMS)
+    way = "falls" if mixing.drift_k[worst] < 0 else "rises"
+    return Check(
+        name, p, DRIFT_ALARMS,
+        f"z still {way} from the first half of the run to the second, in all lanes alike, at "
+        f"{label_k[worst]} ({t_k[worst]:.1f} standard errors): burn-in was too short",
+        "raise run.burn_in and run.rounds",
+    )  # fmt: skip
+
+
+def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
+    """Return whether lanes sample the same outputs on every rung."""
+    rhat_k, n_lanes = mixing.rhat_k, mixing.n_lanes
+    said, limit = [], rhat_limit(len(rhat_k), n_lanes)
+    each = zip(label_k, rhat_k, lanes_disagree(rhat_k, n_lanes), strict=True)
     bad = [f"{label} ({shown(r, '.2f', 'infinite')})" for label, r, disagree in each if disagree]
     if bad:
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
-        reasons.append(f"lanes disagree (R-hat over {MAX_RHAT}) at {', '.join(bad[:6])}{more}")
+        said.append(f"lanes disagree (R-hat over {limit:.3g}) at {', '.join(bad[:6])}{more}")
     unknown = int(np.isnan(rhat_k).sum())
     if unknown:
-        reasons.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
-    return Verdict(not reasons, tuple(reasons), ratio, n_bins, n_blocks, rhat_k, tau_k)
+        said.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
+    worst = float(np.nanmax(rhat_k)) if unknown < len(rhat_k) else np.nan
+    remedy = "raise run.burn_in and run.rounds" if said else ""
+    return Check("R-hat of z", worst, limit, "; ".join(said), remedy)
 
 
 def part_distances(counts_kgb: IntArray, z_b: FloatArray, n_parts: int) -> FloatArray:

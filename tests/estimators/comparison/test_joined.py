@@ -6,8 +6,9 @@ from lattice import LEVEL_EDGES, MODEL, ArrayRun, independent_run
 from populations import BETA_K, annealed_run
 
 from omniinput_hpc.estimators.comparison import joined
-from omniinput_hpc.estimators.comparison.joined import disagreements, joined_density
+from omniinput_hpc.estimators.comparison.joined import agreement, joined_density
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
+from omniinput_hpc.estimators.errors.convergence import Check
 
 with np.errstate(divide="ignore"):
     EXACT_B = np.log(MODEL.bin_sums(LEVEL_EDGES, MODEL.count_l()))
@@ -38,9 +39,14 @@ def populations(seed, **options):
     return annealed_run(seed, rounds=32, **options)[0]
 
 
+def reasons(annealed, others):
+    """Return in what runs disagree."""
+    return [check.reason for check in agreement(annealed, others) if not check.passed]
+
+
 def test_right_runs_agree_and_join():
     """No false alarm in 5 pairs; two tests of 1 in 100 each."""
-    alarms = [disagreements([populations(seed)], [ladder(seed)]) for seed in range(5)]
+    alarms = [reasons([populations(seed)], [ladder(seed)]) for seed in range(5)]
     assert sum(map(bool, alarms)) <= 1
     both = joined_density([ladder(1), populations(1)])
     assert both.absolute and both.verdict.converged, both.verdict.reasons
@@ -70,7 +76,8 @@ def test_populations_that_missed_something_are_not_converged():
 
 
 def test_runs_of_one_kind_are_not_compared(monkeypatch):
-    monkeypatch.setattr(joined, "disagreements", lambda *_: ["asked"])
+    asked = Check("agreement", sentence="asked")
+    monkeypatch.setattr(joined, "agreement", lambda *_: [asked])
     assert joined_density([ladder(1), ladder(2)]).verdict.converged
     assert joined_density([populations(1)]).verdict.converged
     assert "asked" in joined_density([ladder(1), populations(1)]).verdict.reasons

@@ -74,7 +74,8 @@ def test_a_rung_without_counts_has_no_part_in_the_mixture():
 def test_the_sentence(bias, error, firm, told):
     edges = np.linspace(0.0, 4.0, 5)
     bias_b, error_b = np.array([0.0, bias, 0.0, 0.0]), np.full(4, error)
-    words = too_wide(bias_b, error_b, np.full(4, firm), edges)
-    assert bool(words) == told
+    check = too_wide(bias_b, error_b, np.full(4, firm), edges)
+    assert check.passed is not told
     if told:
-        assert "in 1 bins, by about 0.5 at z = 1 to 2; a [bins] width of 0.4 would do" in words
+        words = "in 1 bins, by about 0.5 at z = 1 to 2; a [bins] width of 0.4 would do"
+        assert words in check.reason

@@ -47,6 +47,7 @@ def test_nothing_is_asked_where_inputs_are_many_or_their_number_is_not_known():
     run = independent_run(MODEL, BETA_K, EDGES, seed=1, **SIZES)
     wrong, n_bins = met_by(run, 1, 1), len(EDGES) - 1
     known = np.full(n_bins, 1.0)
-    assert unequal_visits(wrong, EDGES, known, np.full(n_bins, 1000.0))
-    assert not unequal_visits(wrong, EDGES, np.full(n_bins, np.inf), np.full(n_bins, 1000.0))
-    assert not unequal_visits(wrong, EDGES, known, np.full(n_bins, 5.0))
+    assert not unequal_visits(wrong, EDGES, known, np.full(n_bins, 1000.0)).passed
+    nothing_known = np.full(n_bins, np.inf)
+    assert unequal_visits(wrong, EDGES, nothing_known, np.full(n_bins, 1000.0)).passed
+    assert unequal_visits(wrong, EDGES, known, np.full(n_bins, 5.0)).passed

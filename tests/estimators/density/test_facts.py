@@ -11,8 +11,8 @@ from omniinput_hpc.estimators.density.facts import (
     MIN_ATTEMPTS,
     LogDensity,
     broken_facts,
-    ends_that_never_met,
     gaps,
+    length_in_trips,
     swaps_that_never_happened,
 )
 
@@ -46,39 +46,44 @@ def moved(density, bins, nats):
     return replace(density, log_g_b=log_g_b, log_g_jb=log_g_jb, upper_b=upper_b)
 
 
+def reasons(checks):
+    """Return why checks failed."""
+    return [check.reason for check in checks if not check.passed]
+
+
 def test_right_runs_break_none():
     """The lowest levels hold 1, 9 and 45 inputs, all of which are recorded."""
     for seed in range(12):
         one = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=seed)
         density = density_of_run(one)
         assert not [r for r in density.verdict.reasons if "impossible" in r]
-        assert broken_facts(found(density), [one]) == []
+        assert all(check.passed for check in broken_facts(found(density), [one]))
 
 
 @pytest.mark.parametrize("level", [0, 5])
 def test_an_inhabited_bin_holds_what_was_recorded_in_it(run, right, level):
-    (reason,) = broken_facts(moved(right, slice(level, level + 1), -60.0), [run])
+    (reason,) = reasons(broken_facts(moved(right, slice(level, level + 1), -60.0), [run]))
     assert "fewer inputs than were recorded in 1 bin(s)" in reason
     assert f"z = {EDGES[level]:g}" in reason and "different inputs were seen" in reason
 
 
 def test_a_few_nats_too_low_are_seen_by_different_inputs(run, right):
     """Of level 2's inputs nearly all are seen: 3 nats less are too few for them."""
-    (reason,) = broken_facts(moved(right, slice(2, 3), -3.0), [run])
+    (reason,) = reasons(broken_facts(moved(right, slice(2, 3), -3.0), [run]))
     assert "fewer inputs than were recorded" in reason
-    assert broken_facts(moved(right, slice(10, 11), -1.0), [run]) == []  # not to be known
+    assert not reasons(broken_facts(moved(right, slice(10, 11), -1.0), [run]))  # not to be known
 
 
 def test_no_bin_and_no_density_holds_more_than_the_space(run, right):
-    reasons = broken_facts(moved(right, slice(8, 9), 20.0), [run])
-    assert any("more inputs than the whole space has in 1 bin(s)" in reason for reason in reasons)
-    (reason,) = broken_facts(moved(right, slice(None), 0.5), [run])
+    said = reasons(broken_facts(moved(right, slice(8, 9), 20.0), [run]))
+    assert any("more inputs than the whole space has in 1 bin(s)" in reason for reason in said)
+    (reason,) = reasons(broken_facts(moved(right, slice(None), 0.5), [run]))
     assert "the bins hold exp(" in reason and "the whole space has" in reason
 
 
 def test_bins_without_errors_break_nothing(run, right):
     unknown = replace(right, error_b=np.full(len(right.error_b), np.inf))
-    assert broken_facts(moved(unknown, slice(0, 1), -60.0), [run]) == []
+    assert not reasons(broken_facts(moved(unknown, slice(0, 1), -60.0), [run]))
 
 
 def test_a_wrong_run_is_not_converged_and_has_no_upper_bounds():
@@ -95,21 +100,22 @@ def test_a_wrong_run_is_not_converged_and_has_no_upper_bounds():
 
 def test_gaps_that_no_rung_bridges():
     counts_kb = np.array([[3, 1, 0, 0, 0, 0], [0, 0, 0, 0, 2, 9], [0, 4, 0, 0, 0, 0]])
-    (reason,) = gaps(counts_kb, np.arange(7.0))
+    (reason,) = reasons(gaps(counts_kb, np.arange(7.0)))
     assert "on both sides of z = 2 to 4" in reason
-    assert gaps(counts_kb + np.array([[1, 0, 0, 0, 0, 1], [0] * 6, [0] * 6]), np.arange(7.0)) == []
-    assert gaps(np.array([[5, 2, 0], [0, 0, 4]]), np.arange(4.0)) == []  # neighbours: no bin lost
+    joined_kb = counts_kb + np.array([[1, 0, 0, 0, 0, 1], [0] * 6, [0] * 6])
+    assert not reasons(gaps(joined_kb, np.arange(7.0)))
+    assert not reasons(gaps(np.array([[5, 2, 0], [0, 0, 4]]), np.arange(4.0)))  # neighbours
 
 
 def test_swaps_that_never_happened():
     swaps_k2 = np.array([[MIN_ATTEMPTS, 0], [MIN_ATTEMPTS, 1], [MIN_ATTEMPTS - 1, 0], [0, 0]])
-    (reason,) = swaps_that_never_happened(swaps_k2, ["a", "b", "c", "d", "e"])
+    reason = swaps_that_never_happened(swaps_k2, ["a", "b", "c", "d", "e"]).reason
     assert "between a and b, in 100 attempts" in reason and "c" not in reason.split("accepted")[0]
-    assert swaps_that_never_happened(swaps_k2[1:], ["b", "c", "d", "e"]) == []
+    assert swaps_that_never_happened(swaps_k2[1:], ["b", "c", "d", "e"]).passed
 
 
 class Ladder:
-    """What `ends_that_never_met` asks of a run."""
+    """What `length_in_trips` asks of a run."""
 
     def __init__(self, rounds, accepted=40, trips=0):
         self.rounds, self.walkers = rounds, 8
@@ -126,16 +132,25 @@ class Ladder:
 def test_ends_of_a_ladder_that_never_met():
     """Four rungs that reject 60 %: an ideal lane makes a round trip in 11 exchanges."""
     labels = ["beta = -2", "b", "c", "beta = 4"]
-    (reason,) = ends_that_never_met(Ladder(rounds=14), labels)
+    reason = length_in_trips(Ladder(rounds=14), labels).reason
     assert "from beta = -2 to beta = 4 and back in 140 exchanges" in reason
     assert "102 round trips could be" in reason
-    assert ends_that_never_met(Ladder(rounds=14, trips=1), labels) == []
-    assert ends_that_never_met(Ladder(rounds=13), labels) == []  # 130 of 132 exchanges
-    # with few accepted a round trip takes far longer than the sum of rejections says
-    assert ends_that_never_met(Ladder(rounds=40, accepted=5), labels) == []
+    assert length_in_trips(Ladder(rounds=14, trips=1), labels).passed
+    assert length_in_trips(Ladder(rounds=13), labels).passed  # 130 of 132 exchanges
     foreign = Ladder(rounds=14)
     foreign.config = {"sampler": {"exchanges": "many"}}
-    assert ends_that_never_met(foreign, labels) == []
+    assert length_in_trips(foreign, labels).passed
     untried = Ladder(rounds=700)
     untried._swaps_k2[1] = 0
-    assert ends_that_never_met(untried, labels) == []
+    assert length_in_trips(untried, labels).passed
+
+
+def test_a_run_is_longer_than_one_ideal_round_trip():
+    """A walker of four rungs that reject 60 % needs 44 exchanges, of ones that reject 95 % 464."""
+    labels = ["beta = -2", "b", "c", "beta = 4"]
+    assert length_in_trips(Ladder(rounds=5, trips=1), labels).passed
+    short = length_in_trips(Ladder(rounds=4, trips=1), labels)
+    assert short.value == pytest.approx(40 / 44) and "shorter than one round trip" in short.sentence
+    assert short.remedy == "raise run.rounds to 5 or more"
+    assert not length_in_trips(Ladder(rounds=40, accepted=5, trips=1), labels).passed
+    assert length_in_trips(Ladder(rounds=47, accepted=5, trips=1), labels).passed

@@ -53,9 +53,9 @@ def test_the_named_bounds_hold_all_that_was_seen(cut):
     """A run in the bins that the message names has nothing outside, and converges."""
     first = run_of(CUTS[cut])
     lower, upper = CUTS[cut][0], CUTS[cut][-1]
-    for reason in outside_bins([first]).reasons(CUTS[cut]):
-        bound = float(reason.split("to about ")[1].split()[0])
-        lower, upper = (bound, upper) if "bins.lower" in reason else (lower, bound)
+    for reason in outside_bins([first]).checks(CUTS[cut]):
+        bound = float(reason.remedy.split("to about ")[1].split()[0])
+        lower, upper = (bound, upper) if "bins.lower" in reason.remedy else (lower, bound)
     edges = np.arange(round((upper - lower) / MODEL.unit) + 1) * MODEL.unit + lower
     again = density_of_run(run_of(edges, seed=9))
     assert again.outside.below + again.outside.above < 1e-3 and again.outside.shares() == []
@@ -85,7 +85,7 @@ def test_runs_of_one_model_are_counted_together():
 def test_without_a_uniform_rung_nothing_is_known():
     run = independent_run(MODEL, BETA_K[BETA_K != 0], CUTS["both"], walkers=16)
     found = outside_bins([run])
-    assert np.isnan(found.below) and found.shares() == [] == found.reasons(run.edges)
+    assert np.isnan(found.below) and found.shares() == [] and found.checks(run.edges)[0].passed
 
 
 def test_uniform_draws_of_an_ancestral_run_count_too():
@@ -98,7 +98,8 @@ def test_uniform_draws_of_an_ancestral_run_count_too():
 
 
 def test_a_bound_without_a_recorded_sample_says_the_direction():
-    (said,) = Outside(below=0.02, above=0.0).reasons(EDGES)
+    (check,) = Outside(below=0.02, above=0.0).checks(EDGES)
+    said = check.reason
     assert said.endswith("set bins.lower further down")
     (all_,) = Outside(below=0.99999, above=0.0).shares()
     assert all_ == "99.999 % of all inputs lie below the bins"
@@ -107,5 +108,5 @@ def test_a_bound_without_a_recorded_sample_says_the_direction():
 def test_a_side_with_next_to_nothing_is_not_spoken_of():
     found = Outside(2e-3, 1e-7, -1.0, 9.0)
     assert found.shares() == ["0.2 % of all inputs lie below the bins"]
-    assert len(found.reasons(np.arange(5.0))) == 1
+    assert len(found.checks(np.arange(5.0))) == 1
     assert Outside(1.0 - 1e-9, 0.0).shares()[0].startswith("99.9999 %")

@@ -7,11 +7,13 @@ from autoregressive_chains import autoregressive
 
 from omniinput_hpc.estimators.errors import chains
 from omniinput_hpc.estimators.errors.chains import (
+    MAX_RHAT,
     autocorrelation_time,
     chain_diagnostics,
     inefficiency,
     lanes_disagree,
     rank_normalized_rhat,
+    rhat_limit,
 )
 
 
@@ -33,7 +35,7 @@ def test_diagnostics_read_time_major_samples():
     """Lane = index % walkers: two stuck lanes must not be mixed with the others."""
     rng = np.random.default_rng(5)
     z_tw = rng.standard_normal((200, 4)) + np.array([0.0, 0.0, 3.0, 3.0])
-    rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 10))
+    rhat_k, tau_k, _ = chain_diagnostics(Series(z_tw[None], 10))
     assert rhat_k[0] == rank_normalized_rhat(z_tw.astype(np.float32)) and rhat_k[0] > 1.5
     assert tau_k[0] > 2.0  # rounds: stays apart for the whole run
     free = Series(rng.standard_normal((1, 200, 4)), 10)
@@ -68,7 +70,13 @@ def test_rhat_accepts_good_chains_and_sees_lanes_that_differ():
     assert rank_normalized_rhat(spread) > 1.05  # equal means, which the classical R-hat accepts
     assert rank_normalized_rhat(np.tile([0.0, 1.0], (10, 1))) == np.inf
     assert np.isnan(rank_normalized_rhat(np.ones((3, 3))))
-    assert lanes_disagree(np.array([1.05, 1.051, np.inf, np.nan])).tolist() == [0, 1, 1, 0]
+    many = rhat_limit(4, 1000)
+    assert lanes_disagree(np.array([many, many + 1e-9, np.inf, np.nan]), 1000).tolist() == [
+        0,
+        1,
+        1,
+        0,
+    ]
 
 
 def test_rounding_of_a_constant_is_no_difference_between_lanes():
@@ -102,7 +110,7 @@ def test_in_pieces_they_are_those_of_the_whole_series(monkeypatch, length):
     rounds = {41: 41, 200: 20}[length]
     for budget in (1, 20_000, 1 << 27):
         monkeypatch.setattr(chains, "MAX_BYTES", budget)
-        rhat_k, tau_k = chain_diagnostics(Series(z_ktw, rounds))
+        rhat_k, tau_k, _ = chain_diagnostics(Series(z_ktw, rounds))
         np.testing.assert_allclose(rhat_k, [r for r, _ in whole], rtol=1e-12)
         np.testing.assert_allclose(tau_k, [t * rounds / length for _, t in whole], rtol=1e-4)
 
@@ -113,7 +121,7 @@ def test_means_over_neighbours_have_the_same_time(monkeypatch, rho):
     z_tw = autoregressive(16_000, 8, rho, np.random.default_rng(3))
     exact = 0.5 * (1 + rho) / (1 - rho)
     monkeypatch.setattr(chains, "MAX_KEPT", 1000)
-    rhat_k, tau_k = chain_diagnostics(Series(z_tw[None], 100))
+    rhat_k, tau_k, _ = chain_diagnostics(Series(z_tw[None], 100))
     coarse = max(exact, 8.0)  # the window is five times this at least
     sigma = exact * np.sqrt(2 * (2 * 5 * coarse + 1) / z_tw.size)
     assert abs(tau_k[0] * 160 - exact) < 4 * sigma + 0.02 * exact
@@ -124,10 +132,12 @@ def test_means_over_neighbours_have_the_same_time(monkeypatch, rho):
 
 def test_constants_and_short_series():
     stuck = np.tile([0.0, 1.0], (1, 50, 1))
-    rhat_k, tau_k = chain_diagnostics(Series(np.concatenate([np.full((1, 50, 2), 2.3), stuck]), 5))
+    rhat_k, tau_k, _ = chain_diagnostics(
+        Series(np.concatenate([np.full((1, 50, 2), 2.3), stuck]), 5)
+    )
     assert rhat_k[0] == 1.0 and rhat_k[1] == np.inf
     assert tau_k[0] == 0.05 and tau_k[1] > 2.0
-    rhat_k, tau_k = chain_diagnostics(Series(np.zeros((1, 3, 2)), 3))
+    rhat_k, tau_k, _ = chain_diagnostics(Series(np.zeros((1, 3, 2)), 3))
     assert np.isnan([rhat_k[0], tau_k[0]]).all()
 
 
@@ -136,3 +146,28 @@ def test_inefficiency_of_an_autoregressive_process_weighs_rungs():
     g_k = inefficiency(np.array([0.5, 9.5]) / 30.0, 30.0)
     np.testing.assert_allclose(g_k, [1.0, 19.0])
     assert (inefficiency(np.array([0.5, np.nan]), 30.0) == 1.0).all()
+
+
+def test_the_largest_of_many_rhats_is_over_its_limit_in_one_of_a_hundred():
+    """Half lanes of n independent values have R-hat^2 - 1 of about 1 / n: n = 10 is the limit."""
+    n = 11
+    rng = np.random.default_rng(3)
+    z_rkcn = rng.normal(size=(400, 10, 32, n))  # 400 runs of 10 rungs, each value for a long time
+    between_rk = z_rkcn.mean(axis=3).var(axis=2, ddof=1)
+    rhat_nk = np.sqrt(1.0 + between_rk / z_rkcn.var(axis=3).mean(axis=2))
+    alarms = np.mean([lanes_disagree(rhat_k, 16).any() for rhat_k in rhat_nk])
+    assert alarms <= 0.03
+    assert np.mean((rhat_nk > MAX_RHAT).any(axis=1)) > 0.2  # by one limit for any number
+    assert rhat_limit(1, 10**6) == pytest.approx(MAX_RHAT, abs=1e-3)
+    assert rhat_limit(10, 4) > rhat_limit(10, 64) > rhat_limit(1, 64)
+
+
+def test_a_drift_of_all_lanes_alike_is_seen():
+    """The lanes agree, and their means are not those of the run's end."""
+    rng = np.random.default_rng(5)
+    z_ktw = rng.normal(size=(2, 400, 16))
+    z_ktw[1] -= np.linspace(0.0, 0.3, 400)[:, None]
+    rhat_k, _, drift_k = chain_diagnostics(Series(z_ktw, 20))
+    assert abs(drift_k[0]) < 4.0 and drift_k[1] < -6.0 and (rhat_k < MAX_RHAT).all()
+    constant = chain_diagnostics(Series(np.full((1, 400, 16), 2.5), 20))
+    assert constant[2][0] == 0.0

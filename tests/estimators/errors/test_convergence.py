@@ -28,13 +28,16 @@ def test_blocks_are_ten_times_longer_than_the_longest_memory():
     assert number_of_blocks(3, np.array([0.01])) == 0
 
 
-def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9, tau=0.5, drawn=False):
+def verdict(
+    lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9, tau=0.5, drawn=False,
+    drift=(0.0, 1.0),
+):  # fmt: skip
     error_b = np.r_[np.ones(8), 100.0, np.inf]
     return check_convergence(
         lane * error_b[:bins],
         block * error_b[:bins],
         n_blocks,
-        Mixing(np.array(rhat), np.array([0.3, tau]), drawn),
+        Mixing(np.array(rhat), np.array([0.3, tau]), np.array(drift), 4096, 16, drawn),
         ["beta = 0", "beta = 4"],
     )
 
@@ -42,9 +45,13 @@ def verdict(lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9, tau=0.5,
 def test_verdict():
     assert verdict().converged and verdict().ratio == 1.0 and verdict().n_bins == 9
     assert verdict(lane=1.49).converged and verdict(block=1.49).converged
-    assert verdict(rhat=(1.0, 1.049)).converged and not verdict(rhat=(1.0, 1.051)).converged
-    for bad in (verdict(lane=1.51), verdict(block=1.51)):
+    assert verdict(rhat=(1.0, 1.049)).converged and not verdict(rhat=(1.0, 1.055)).converged
+    assert verdict(drift=(1.0, -3.5)).converged and not verdict(drift=(1.0, -4.5)).converged
+    assert "z still falls" in verdict(drift=(1.0, -9.0)).reasons[0]
+    for bad in (verdict(lane=1.6), verdict(block=1.6)):
         assert not bad.converged and "factor" in bad.reasons[0]
+    assert verdict(lane=2.0, n_blocks=4).converged  # four blocks know their error to a factor
+    assert not verdict(lane=3.0, n_blocks=4).converged
     bad = verdict(rhat=(1.0, 1.2))
     assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]
     assert "beta = 0" not in bad.reasons[0]
@@ -146,7 +153,8 @@ def test_no_errors_are_given_where_a_run_has_not_equilibrated():
     above = (stuck.effective_b > 50) & ~below
     assert below.any() and np.isinf(stuck.log_g_error_b[below]).all()
     assert above.any() and np.isfinite(stuck.log_g_error_b[above]).all()
-    assert not stuck.verdict.converged and "not equilibrated below" in stuck.verdict.reasons[0]
+    assert not stuck.verdict.converged
+    assert any("not equilibrated below" in reason for reason in stuck.verdict.reasons)
     assert not stuck.believed_b[below].any()
 
 

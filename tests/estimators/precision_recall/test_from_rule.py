@@ -318,12 +318,12 @@ def test_bins_without_samples_are_flagged():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=17)
     hidden = run.z_rks.copy()
     hidden[np.isclose(hidden, 3.0)] = np.nan
-    run.samples = lambda: zip(run.x_rksd, hidden, strict=True)
+    run.samples = lambda *_: zip(run.x_rksd, hidden, strict=True)
     _, curve = curve_of(run)
     level = int(3.0 / MODEL.unit)
     assert np.flatnonzero(curve.interpolated_b).tolist() == [level]
     assert curve.r_b[level] == pytest.approx(curve.r_b[[level - 1, level + 1]].mean())
-    run.samples = lambda: iter(())
+    run.samples = lambda *_: iter(())
     with pytest.raises(EstimateError, match="no recorded samples"):
         curve_of(run)
 

@@ -1,0 +1,116 @@
+"""Whether lanes sample the same inputs where they sample the same outputs.
+
+R-hat of z cannot see two phases that have the same outputs. So lanes are compared by what is left
+of numbers made of x once their dependence on z is taken out: random projections of one-hot x, and
+the values of single sites. A lane that stays in one phase differs in these from one in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.errors.chains import rhat_limit
+from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.text import shown
+
+MAX_RHAT_OF_X = 1.1
+"""R-hat that such a number may have: of ten independent inputs a lane. See `rhat_limit`."""
+MAX_VALUES = 8_000_000
+"""Sites of recorded samples that are looked at."""
+N_PROJECTIONS = 8
+MAX_SITES = 64
+"""Sites that are looked at one by one, evenly spaced."""
+N_RANGES = 16
+"""Ranges of z, each with as many samples, in which the numbers' means are taken out."""
+
+
+def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
+    """Return whether lanes sample the same inputs where they sample the same outputs."""
+    name = "R-hat of inputs at equal z"
+    rhat_k, n_numbers = rhat_at_equal_z(run)
+    if np.isnan(rhat_k).all():
+        return Check(name)
+    limit = rhat_limit(n_numbers * len(rhat_k), run.walkers, MAX_RHAT_OF_X)
+    bad = np.flatnonzero(rhat_k > limit)
+    worst = float(np.nanmax(rhat_k))
+    if not bad.size:
+        return Check(name, worst, limit)
+    more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
+    where = ", ".join(f"{label_k[k]} ({shown(rhat_k[k], '.2f', 'infinite')})" for k in bad[:4])
+    return Check(
+        name, worst, limit,
+        f"lanes are in different parts of the space that have the same outputs (R-hat of inputs at "
+        f"equal z over {limit:.3g}) at {where}{more}: how many inputs each part holds is not known",
+        "raise run.burn_in and run.rounds, or put rungs where swaps are rare",
+    )  # fmt: skip
+
+
+def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
+    """Return the largest R-hat over lanes of any number made of x, given z, by rung [K].
+
+    NaN where a lane has fewer than 8 samples. And how many numbers there are.
+    """
+    n_rungs, n_numbers = len(run.beta_k), 0
+    rounds = evenly_spaced_rounds(run, max(MAX_VALUES // run.n_sites, 16 * n_rungs * run.walkers))
+    parts = list(run.samples(rounds))
+    rhat_k = np.full(n_rungs, np.nan)
+    for k in range(n_rungs if parts else 0):
+        x_td = np.concatenate([x_ksd[k] for x_ksd, _ in parts])
+        z_t = np.concatenate([z_ks[k] for _, z_ks in parts])
+        if len(z_t) < 8 * run.walkers:
+            continue
+        number_tn = _without_z(_numbers(x_td), _ranges(z_t))
+        rhat_k[k] = _split_rhat(number_tn.reshape(-1, run.walkers, number_tn.shape[1])).max()
+        n_numbers = number_tn.shape[1]
+    return rhat_k, n_numbers
+
+
+def _split_rhat(x_twn: FloatArray) -> FloatArray:
+    """Return split R-hat of numbers [N], of W chains of T values each; 1 for constants."""
+    half = len(x_twn) // 2
+    chains = np.concatenate([x_twn[:half], x_twn[-half:]], axis=1)
+    within = chains.var(axis=0, ddof=1).mean(axis=0)
+    between = chains.mean(axis=0).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rhat_n = np.sqrt((half - 1) / half + between / within)
+    return np.where(between > 1e-12, rhat_n, 1.0)
+
+
+def _numbers(x_td: NDArray[Any]) -> FloatArray:
+    """Return numbers made of x, float64 [T, N]: each (site, value) counts +1 or -1, at random."""
+    n_sites = x_td.shape[1]
+    sites = np.unique(np.linspace(0, n_sites - 1, min(n_sites, MAX_SITES)).astype(int))
+    single = _signs(x_td[:, sites], 0)
+    sums = [_signs(x_td, p).sum(axis=1) for p in range(1, N_PROJECTIONS + 1)]
+    return np.concatenate([single, np.stack(sums, axis=1)], axis=1)
+
+
+def _signs(x_td: NDArray[Any], projection: int) -> FloatArray:
+    """Return +1 or -1 for every site and value, by a multiplicative hash, float64 [T, D]."""
+    site_d = np.arange(x_td.shape[1], dtype=np.uint64) + np.uint64(1)
+    with np.errstate(over="ignore"):
+        h = x_td.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        h += site_d * np.uint64(0xC2B2AE3D27D4EB4F)
+        h += np.uint64(projection * 0x165667B19E3779F9 % 2**64)
+        h ^= h >> np.uint64(29)
+        h *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray((h >> np.uint64(63)).astype(np.float64) * 2.0 - 1.0)
+
+
+def _ranges(z_t: NDArray[np.float32]) -> IntArray:
+    """Return which of some ranges with as many samples each z is in, int64 [T]."""
+    inner = np.quantile(z_t, np.linspace(0, 1, N_RANGES + 1)[1:-1])
+    return np.asarray(np.searchsorted(np.unique(inner), z_t, side="right"))
+
+
+def _without_z(number_tn: FloatArray, range_t: IntArray) -> FloatArray:
+    """Return numbers less their means in the range of z that each sample is in, [T, N]."""
+    count = np.bincount(range_t)
+    sums = np.stack([np.bincount(range_t, weights=n_t) for n_t in number_tn.T], axis=1)
+    return np.asarray(number_tn - (sums / np.maximum(count, 1)[:, None])[range_t])

@@ -1,0 +1,159 @@
+"""Whether the rungs' counts agree with each other: one rung against the rest, bin by bin.
+
+The rungs of a ladder count the same inputs with different weights. Given how often a bin was
+counted at all, how these counts share out over the rungs follows from the weights and normalizers
+alone, whatever the density is. A rung that holds far more of them, or far fewer, than its share
+contradicts the others: a part of the space that shares its outputs with the rest, for example, that
+the hottest rung meets and the colder ones do not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betainc, logsumexp
+
+from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.density.facts import LogDensity
+from omniinput_hpc.estimators.density.observations import dispersion
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+
+FALSE_ALARMS = 0.005
+"""How often rungs that agree are taken to differ by chance, over all rungs and ranges."""
+FORGIVEN = 4.0
+"""Standard errors of the normalizers by which an expected number is moved towards that counted."""
+MIN_COUNT = 10.0
+"""Effective counts to which neighbouring bins are merged."""
+SHARES = 10.0 ** -np.arange(1.0, 9.0)
+"""Bins of which a rung has less than so small a share of the counts are looked at together."""
+
+
+def rungs_agree(
+    counts_kgb: IntArray, weights: RungWeights, z_b: FloatArray, found: LogDensity
+) -> Check:
+    """Return whether each rung's counts agree with those of all others.
+
+    Parameters
+    ----------
+    counts_kgb : int64 [K, G, B], of groups of lanes
+    weights : of the rungs
+    z_b : float64 [B], mean outputs
+    found : the density
+    """
+    name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
+    rungs, lanes_g = np.flatnonzero(n_k > 0), lane_sizes(found, counts_kgb)
+    if len(rungs) < 2:
+        return Check(name, np.nan, FALSE_ALARMS)
+    log_p_kb, error_k = _log_shares(weights.at_bins(z_b)[rungs], found)
+    log_np_kb = log_p_kb + np.log(n_k[rungs])[:, None]
+    all_gb, n_tests, worst = counts_kgb.sum(axis=0), 0, (1.0, 0, 0.0, 0.0, 0, 0)
+    exact_k, both_b, worth_b = weights.uniform_k, all_gb.sum(axis=0), dispersion(all_gb, lanes_g)
+    for i, k in enumerate(map(int, rungs)):
+        own_gb, rest_gb = counts_kgb[k], all_gb - counts_kgb[k]
+        log_rest_b = logsumexp(np.delete(log_np_kb, i, axis=0), axis=0)
+        with np.errstate(invalid="ignore"):
+            share_b = np.nan_to_num(np.exp(log_np_kb[i] - np.logaddexp(log_np_kb[i], log_rest_b)))
+        near_b = dispersion(rest_gb, lanes_g)
+        for bins in _groups(both_b, worth_b, share_b):
+            n_tests += 2
+            groups = own_gb[:, bins], rest_gb[:, bins]
+            shares = (both_b * share_b)[bins].sum(), (both_b * (1.0 - share_b))[bins].sum()
+            forgiven = float(np.exp(FORGIVEN * error_k[i]))
+            worth = _worth(groups, lanes_g, near_b[bins], bool(exact_k[k]))
+            p, seen, expected = _chance(groups, shares, worth, forgiven)
+            if p < worst[0]:
+                at = bins[(own_gb if seen > expected else rest_gb)[:, bins].any(axis=0)]
+                worst = (p, int(k), seen, expected, int(at[0]), int(at[-1]))
+    p, k, seen, expected, first, last = worst
+    p = min(1.0, p * n_tests)
+    if p >= FALSE_ALARMS:
+        return Check(name, p, FALSE_ALARMS)
+    return Check(
+        name, p, FALSE_ALARMS,
+        f"the rungs contradict each other: {weights.label_k[k]} counted about {seen:.3g} "
+        f"independent inputs of rare kinds between z = {found.edges[first]:.4g} and "
+        f"{found.edges[last + 1]:.4g}, where by all other rungs {expected:.2g} are expected; some "
+        "inputs of these outputs are hardly reached on some rungs",
+        "raise run.burn_in and run.rounds, and put rungs where swaps are rare",
+    )  # fmt: skip
+
+
+def lane_sizes(found: LogDensity, counts_kgb: IntArray) -> IntArray:
+    """Return the lanes in each of a run's groups [G]; of several runs, groups may be joined."""
+    if len(found.lanes_g) == counts_kgb.shape[1]:
+        return found.lanes_g
+    return np.ones(counts_kgb.shape[1], dtype=np.int64)
+
+
+def _chance(
+    groups: tuple[IntArray, IntArray], shares: tuple[float, float], worth: tuple[float, float],
+    forgiven: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return how likely a rung's counts are given the rest's: p, counted, expected.
+
+    Of so many effective counts in all, the rung's number is binomial.
+
+    Parameters
+    ----------
+    groups : int64 [G, n] each, the rung's and the rest's counts in some bins
+    shares : how many of all are expected on the rung, and on the rest
+    worth : how many counts are worth an independent one
+    forgiven : by which the odds are moved towards what was counted
+    """
+    seen, rest = (float(counts.sum()) / w for counts, w in zip(groups, worth, strict=True))
+    odds = shares[0] / worth[0] / max(shares[1] / worth[1], 1e-300)
+    if seen > odds * forgiven * rest:
+        odds *= forgiven
+        p = float(betainc(max(seen, 1e-9), rest + 1.0, odds / (1.0 + odds)))
+    elif seen < odds / forgiven * rest:
+        odds /= forgiven
+        p = float(betainc(max(rest, 1e-9), seen + 1.0, 1.0 / (1.0 + odds)))
+    else:
+        p = 1.0
+    return p, seen, odds * rest
+
+
+def _worth(
+    groups: tuple[IntArray, IntArray], lanes_g: IntArray, near_n: FloatArray, exact: bool
+) -> tuple[float, float]:
+    """Return how many counts are worth an independent one: of a rung, and of the rest.
+
+    That is as far as lanes tell, in these bins and near them (`near_n`, of the rest). A rung that
+    does not draw independently is taken to be no better than the rest.
+    """
+    rest = max(_dispersion(groups[1].sum(axis=1), lanes_g), float(near_n.mean()))
+    own = _dispersion(groups[0].sum(axis=1), lanes_g)
+    return (own if exact else max(own, rest)), rest
+
+
+def _dispersion(counts_g: IntArray, lanes_g: IntArray) -> float:
+    """Return the variance of counts over groups of lanes over that of independent ones, >= 1."""
+    expected_g = counts_g.sum() * lanes_g / lanes_g.sum()
+    if not counts_g.any() or len(lanes_g) < 2:
+        return 1.0
+    return max(1.0, float(((counts_g - expected_g) ** 2 / expected_g).sum()) / (len(lanes_g) - 1))
+
+
+def _log_shares(log_w_kb: FloatArray, found: LogDensity) -> tuple[FloatArray, FloatArray]:
+    """Return log w / Z [K, B], and the jackknife error of log Z [K], a common factor left aside."""
+    log_z_k = logsumexp(log_w_kb + found.log_g_b, axis=1)
+    known_j = ~np.isnan(found.log_g_jb).any(axis=1)
+    error_k = np.zeros(len(log_z_k))
+    if known_j.sum() > 1:
+        log_z_jk = logsumexp(log_w_kb + found.log_g_jb[known_j, None, :], axis=2)
+        middle_jk = log_z_jk - log_z_jk.mean(axis=1, keepdims=True)
+        error_k = jackknife_error(log_z_k - log_z_k.mean(), middle_jk, found.lanes_g[known_j])
+    return log_w_kb - log_z_k[:, None], np.nan_to_num(error_k, posinf=0.0)
+
+
+def _groups(counts_b: IntArray, worth_b: FloatArray, share_b: FloatArray) -> list[IntArray]:
+    """Return the bins that are looked at together: neighbours, and those of a small share."""
+    groups, first, held = [], 0, 0.0
+    for b, size in enumerate(counts_b / worth_b):
+        held += size
+        if held >= MIN_COUNT:
+            groups.append(np.arange(first, b + 1))
+            first, held = b + 1, 0.0
+    few = [np.flatnonzero((counts_b > 0) & (share_b < share)) for share in SHARES]
+    return groups + [bins for bins in few if bins.size]

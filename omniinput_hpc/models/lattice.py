@@ -1,0 +1,104 @@
+"""Outputs that lie on the edges of bins, where rounding decides on which side they are counted.
+
+That is so where outputs are multiples of a unit, and the bins' edges are, too. A model's own
+outputs are at least rounded alike each time. Sums of changes are not: they fall on either side.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc import rng
+from omniinput_hpc.models.protocol import Model, offers_of
+
+FEW = 0.02
+"""The share of outputs near an edge from which on they are taken to lie on edges."""
+NEAR = 8.0
+"""So many distances of neighbouring float32 numbers are near."""
+N_PROBES = 256
+"""Random inputs that are looked at, at least."""
+N_CHANGES = 64
+"""Changes that are added up, one after the other, before the sums count as exact."""
+
+log = logging.getLogger("omniinput_hpc")
+
+
+def unit_of(z_n: NDArray[Any]) -> float:
+    """Return the unit that all outputs [n] are multiples of, but for a shift; 0 if there is none.
+
+    It is the smallest distance between any two, if there are half as many outputs at most as there
+    are numbers, and all distances are multiples of it within rounding.
+    """
+    z = np.sort(z_n.astype(np.float64).ravel())
+    least = NEAR * float(np.spacing(np.float32(np.abs(z).max(initial=1e-30))))
+    gaps = np.diff(z)
+    gaps = gaps[gaps > least]
+    if not len(gaps) or len(gaps) + 1 > len(z) / 2:
+        return 0.0
+    unit = float(gaps.min())
+    apart = np.abs(gaps - np.round(gaps / unit) * unit)
+    return unit if (apart < np.maximum(least, 1e-3 * unit)).all() else 0.0
+
+
+def better_lower(z_n: NDArray[Any], lower: float, width: float) -> float | None:
+    """Return where bins had better begin, if outputs [n] lie on their edges; else None.
+
+    Outputs that are exactly on edges, each of them, as whole numbers are, are no matter.
+    """
+    z = z_n.astype(np.float64).ravel()
+    place = (z - lower) / width
+    apart = np.abs(place - np.round(place)) * width
+    near = apart <= NEAR * np.spacing(np.abs(z).astype(np.float32))
+    unit = unit_of(z)
+    if near.mean() < FEW or not unit or not apart[near].any():
+        return None
+    return float(f"{lower - 0.5 * min(unit, width):.4g}")
+
+
+def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, device: str) -> None:
+    """Let a model evaluate all inputs whole where its sums of changes would straddle edges; say so.
+
+    `model` is a `CheckedModel`, whose `offers` lose the changes then.
+    """
+    random = rng.generator(0, "fingerprint", model.n_sites, 5)
+    probes: list[NDArray[Any]] = []
+    shape = (n_walkers, model.n_sites)
+    while len(probes) * n_walkers < N_PROBES:
+        x = torch.from_numpy(random.integers(model.n_values, size=shape)).to(device)
+        z = model.output(x)
+        probes.append(z.cpu().numpy())
+    better = better_lower(np.concatenate(probes), lower, width)
+    if better is None:
+        return
+    said = "warning: outputs lie on the edges of bins, so that rounding decides where they count"
+    offers = offers_of(model)
+    if offers.change is not None or offers.compiled_change is not None:
+        exact = offers.change and _sums_are_exact(offers.change, model, x, z, random)
+        if not exact:
+            said += "; changes are not used, and each move evaluates the model, which is slower"
+            model.offers = replace(offers, change=None, compiled_change=None)
+    log.warning("%s; bins.lower = %g puts edges between outputs", said, better)
+
+
+def _sums_are_exact(
+    change: Any, model: Model, x: torch.Tensor, z: torch.Tensor, random: np.random.Generator
+) -> bool:
+    """Return whether outputs plus changes are outputs to the bit, for changes one after another."""
+    total, n_walkers = z.double(), len(x)
+    for _ in range(N_CHANGES):
+        site, shift = (
+            torch.from_numpy(random.integers(low, high, size=n_walkers)).to(x.device)
+            for low, high in ((0, model.n_sites), (1, model.n_values))
+        )
+        value = (x.gather(1, site[:, None])[:, 0] + shift) % model.n_values
+        total = total + change(x, site, value).double()
+        x = x.scatter(1, site[:, None], value[:, None])
+        if not torch.equal(total.to(z.dtype), model.output(x)):
+            return False
+    return True
