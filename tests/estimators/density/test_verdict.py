@@ -1,0 +1,176 @@
+"""Each check of the verdict on runs that it must find, and that are found by no other.
+
+The runs are those of `hard_models`, whose densities are exact; see tests/benchmarks/referee.py and
+docs/results/verdict.md for all of them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lattice import BETA_K, MODEL, independent_run
+from lattice import LEVEL_EDGES as EDGES
+from run_tools import loaded
+
+from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
+from omniinput_hpc.estimators.density.density import density_of_run, upper_bounds
+from omniinput_hpc.estimators.density.facts import LogDensity
+from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
+from omniinput_hpc.estimators.density.rung_counts import FALSE_ALARMS, rungs_agree
+from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+
+RUNG_COUNTS = "counts of one rung and of the rest"
+UNIFORM = int(np.flatnonzero(BETA_K == 0.0)[0])
+
+
+def failed(run):
+    return [check.name for check in density_of_run(run).verdict.checks if not check.passed]
+
+
+def log_density(density):
+    return LogDensity(
+        density.edges, density.log_g_b, density.log_g_error_b, density.log_g_upper_b,
+        density.log_g_jb, density.lanes_g, density.count_b, density.log_inputs,
+    )  # fmt: skip
+
+
+def rung_counts(run, counts_kgb=None):
+    density = density_of_run(run)
+    counts_kgb = run.lane_counts_kgb() if counts_kgb is None else counts_kgb
+    return rungs_agree(counts_kgb, weights_of_run(run), density.z_b, log_density(density))
+
+
+def test_rungs_of_right_runs_agree():
+    """The chance of the least likely counts is about uniform, so that few are below the limit."""
+    p = [
+        rung_counts(independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=seed)).value
+        for seed in range(40)
+    ]
+    assert np.min(p) >= FALSE_ALARMS and np.mean(p) > 0.3
+
+
+def test_what_one_rung_alone_has_met_contradicts_the_rest():
+    """Independent draws at beta = 0 meet a hidden part, in four lanes; colder rungs do not."""
+    run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)
+    counts_kgb = run.lane_counts_kgb().copy()
+    cold = int(np.argmax(BETA_K))
+    b = int(np.flatnonzero(counts_kgb[cold].sum(axis=0) > 100)[0])  # where the coldest rung was
+    assert rung_counts(run, counts_kgb).passed
+    counts_kgb[UNIFORM, :4, b] += 3
+    found = rung_counts(run, counts_kgb)
+    assert not found.passed and "beta = 0 counted about" in found.sentence
+    assert f"and {EDGES[b + 1]:.4g}" in found.sentence or f"z = {EDGES[b]:.4g}" in found.sentence
+
+
+def test_counts_of_one_walker_that_stayed_are_few():
+    """A cluster in one lane is no contradiction by itself: lanes say what counts are worth."""
+    run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)
+    counts_kgb = run.lane_counts_kgb().copy()
+    k, b = UNIFORM + 1, len(EDGES) - 3
+    spread_kgb = counts_kgb.copy()
+    counts_kgb[k, 0, b] += 64
+    spread_kgb[k, :, b] += 4
+    assert rung_counts(run, counts_kgb).value > 1e3 * max(rung_counts(run, spread_kgb).value, 1e-12)
+
+
+def two_parts(n_other, seed=2):
+    """Return a run some of whose lanes are in inputs whose first site is 0, the rest in others."""
+    run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=seed)
+    x_rksd = run.x_rksd.copy()
+    lane_s = np.arange(x_rksd.shape[2]) % 16
+    extra = np.zeros_like(x_rksd[..., :1])
+    extra[:, :, lane_s < n_other] = 1
+    run.x_rksd = np.concatenate([x_rksd, extra], axis=3)
+    return run
+
+
+@pytest.mark.parametrize(("n_other", "passed"), [(0, True), (1, False), (8, False)])
+def test_lanes_in_different_parts_of_equal_outputs_are_seen(n_other, passed):
+    run = two_parts(n_other)
+    labels = weights_of_run(run).label_k
+    assert alike_at_equal_z(run, labels).passed is passed
+    if not passed:
+        assert (density_of_run(run).verdict.rhat_k < 1.05).all()  # z does not tell
+
+
+class Travelling:
+    """A run of two rungs and two lanes whose walkers swap when they are told to."""
+
+    def __init__(self, rung_of_first_t, exchanges=1):
+        self.beta_k = np.array([0.0, 2.0])
+        self.walkers, self.model_beta, self.edges = 2, np.nan, np.array([0.0, 1.0, 2.0])
+        self._hot_t = np.asarray(rung_of_first_t)
+        self.rounds, self.samples_per_round = len(self._hot_t), 2
+        self.config = {"sampler": {"exchanges": exchanges}}
+
+    def kappa_k(self):
+        return np.zeros(2)
+
+    z0_k = kappa_k
+
+    def log_weight_kb(self):
+        return np.zeros((2, 2))
+
+    def swaps_k2(self):
+        return np.array([[self.rounds, self.rounds]])
+
+    def samples_z(self, rounds, rungs=slice(None)):
+        return np.array([[[0.5, 0.5], [1.5, 1.5]]] * (rounds.stop - rounds.start), np.float32)
+
+    def samples_walker(self, round_):
+        first = self._hot_t[round_]  # which of the two walkers of each lane is on the hot rung
+        return np.array([[2 * first, 2 * first + 1], [2 - 2 * first, 3 - 2 * first]])
+
+
+def followed(run):
+    return follow(run, run.edges, np.zeros(2), np.ones(2, dtype=bool))
+
+
+def test_arrivals_are_counted_anew_after_each_visit_of_the_hot_end():
+    """Ten rounds cold in a row are one arrival of each lane; with a visit between, two."""
+    stays = followed(Travelling([0] * 10))
+    assert stays.arrivals_b[1] == 2.0 and stays.old_k.tolist() == [0.0, 1.0]
+    swaps = followed(Travelling([0] * 5 + [1] * 5))
+    assert swaps.arrivals_b[1] == 4.0 and swaps.old_k.tolist() == [0.0, 0.5] and MAX_OLD == 0.5
+    often = followed(Travelling([0, 1] * 6))
+    assert np.isinf(often.arrivals_b[1])  # a sample each: how many there were is not known
+    rarely = followed(Travelling([0] * 10, exchanges=4))
+    assert rarely.arrivals_b[1] == 8.0 and np.isnan(rarely.old_k).all()
+
+
+def test_a_bin_of_one_group_of_lanes_has_the_widest_bound():
+    """Knowing less must not make a bound tighter."""
+    log_g_b, effective_b = np.zeros(3), np.array([20.0, 20.0, 0.5])
+    bound_b = upper_bounds(log_g_b, np.array([0.2, np.inf, np.inf]), effective_b, 16)
+    assert bound_b[1] == pytest.approx(np.log(4.744), abs=1e-3)
+    assert bound_b[1] > bound_b[0]
+    assert bound_b[2] > bound_b[1]
+    assert np.isnan(upper_bounds(log_g_b, log_g_b + 0.1, effective_b * 200, 16)).all()
+
+
+def test_a_verdict_is_its_checks():
+    verdict = density_of_run(independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)).verdict
+    names = [check.name for check in verdict.checks]
+    assert verdict.converged and RUNG_COUNTS in names and len(names) >= 14
+    worse = verdict.also(replace(verdict.checks[0], sentence="this is wrong", remedy="mend it"))
+    assert not worse.converged and worse.reasons == ("this is wrong; mend it",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "setup", "method", "says", "by"), [
+    ("hidden10", "hurry", "pt", "no", RUNG_COUNTS),
+    ("longrange", "hand", "pt", "no", "moves by walkers that were not renewed"),
+    ("twoends", "hand", "pt", "yes", ""),
+    ("lattice", "hurry", "pt", "yes", ""),
+])  # fmt: skip
+def test_the_short_form_of_the_referee(tmp_path, name, setup, method, says, by):
+    """A hidden part, two phases as they were when counting began, and two sound runs."""
+    bench = loaded("tests/benchmarks/referee.py")
+    (case,) = [case for case in bench.CASES if case.name == name]
+    path = tmp_path / f"{name}-{method}-{setup}-1.h5"
+    bench.make_run(case, path, 1, setup, method)
+    found = bench.judge(case, path)
+    assert found.says == says and found.right is (says == "yes"), found
+    assert by in found.failed if by else not found.failed
+    if name == "longrange":
+        assert found.failed == (by,), "no other check finds it"
