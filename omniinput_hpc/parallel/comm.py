@@ -7,11 +7,14 @@ handlers nor give up its core when there are more ranks than cores.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import itertools
 import json
 import os
 import socket
+import stat
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +35,8 @@ T = TypeVar("T")
 _FIRST_POLLS = ((50, 0.0), (50, 1e-4))
 """How many polls, and the seconds of sleep after each."""
 _SLEEP_SECONDS = 1e-3
+_SECONDS_FOR_READERS = 10.0
+"""How long a rank that aborts waits for the launcher to read its messages."""
 
 
 class World:
@@ -190,7 +195,9 @@ class World:
 
     def abort_quietly(self) -> NoReturn:
         """End all ranks by MPI_Abort, when the reason has been printed."""
+        sys.stdout.flush()
         sys.stderr.flush()
+        _wait_for_readers()
         _skip_handlers_of_exit()
         # Not of self.comm: MPICH aborts a part by messages. A rank that computes does not see
         # them, and one that waits calls exit(). Of all ranks it is the launcher, by SIGKILL.
@@ -208,6 +215,31 @@ def _skip_handlers_of_exit() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc
         library.on_exit(library._exit, None)
+
+
+def _wait_for_readers() -> None:
+    """Wait until the launcher has read what this rank printed.
+
+    MPICH's launcher drops what is left in its pipes when a rank aborts: 1 traceback in 100 on a
+    busy machine.
+    """
+    pipes = [fd for fd in (1, 2) if _is_pipe(fd)]
+    end = time.monotonic() + _SECONDS_FOR_READERS
+    while any(_unread_bytes(fd) for fd in pipes) and time.monotonic() < end:
+        time.sleep(_SLEEP_SECONDS)
+
+
+def _is_pipe(fd: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:  # closed
+        return False
+
+
+def _unread_bytes(fd: int) -> int:
+    unread = bytearray(4)
+    fcntl.ioctl(fd, termios.FIONREAD, unread)
+    return int.from_bytes(unread, sys.byteorder)
 
 
 def _polls() -> Iterator[float]:

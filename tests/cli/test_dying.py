@@ -3,8 +3,10 @@
 What a rank does when it leaves: at once where it is aborted, by the C library's `exit` otherwise.
 """
 
+import fcntl
 import signal
 import subprocess
+import termios
 import time
 
 import leaving
@@ -70,3 +72,20 @@ def test_a_rank_without_a_launcher_aborts_at_once(tmp_path):
     assert done.returncode == 1, done.stderr
     assert "RuntimeError: as it was told to" in done.stderr
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_launcher_that_reads_late_gets_the_traceback(tmp_path):
+    """MPICH's drops what it has not read when a rank aborts, so that the rank waits for it."""
+    process = subprocess.Popen(
+        command(tmp_path, "all abort", module="leaving"), stderr=subprocess.PIPE, text=True,
+        env=environment(), cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    unread = bytearray(4)
+    while not any(unread):
+        fcntl.ioctl(process.stderr, termios.FIONREAD, unread)
+        time.sleep(0.02)
+        assert process.poll() is None, "it has ended"
+    time.sleep(0.5)
+    assert process.poll() is None
+    assert "RuntimeError: as it was told to" in said_until_its_end(process)
+    assert process.returncode == 1
