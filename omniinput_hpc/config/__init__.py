@@ -60,44 +60,45 @@ class Run(Table):
     """``[run]``: where, how long, on what."""
 
     output: PathText = Field(
-        description='The run file, a name that ends with ".h5", relative to the current directory.',
+        description='Run file, relative to the current directory; ends with ".h5".',
     )
-    seed: int = Field(ge=0, le=2**32 - 1, description="Of all random numbers.")
+    seed: int = Field(ge=0, le=2**32 - 1, description="Seed of all random numbers.")
     rounds: int = Field(
         ge=1,
         le=2**31 - 1,
-        description="Counted rounds. A round is the unit of work that is committed to the run "
-        "file; the number may be raised later.",
+        description="Counted rounds, the units of work that are committed to the run file. May "
+        "be raised later.",
     )
     histogram_blocks: int | None = Field(
         None,
         ge=1,
-        description="Into how many blocks the rounds are cut, each with one histogram of its "
-        "counts in the run file. Left out: one a round, or 200 where there are more rounds. Fewer "
-        "make the file of many rounds and many bins smaller; errors of the density are estimated "
-        "from up to 16 of them. Of a run that is resumed, the rounds per block stay as they are.",
+        description="Blocks of rounds with one stored histogram each. Default: one per round, "
+        "at most 200. Fewer make the file smaller; errors use up to 16 of them. A "
+        "resumed run keeps its rounds per block.",
     )
     burn_in: int = Field(
-        0, ge=0, le=2**31 - 1, description="Rounds run first and not counted; all tuning is here."
+        0,
+        ge=0,
+        le=2**31 - 1,
+        description="Rounds run first and not counted; all tuning happens in them.",
     )
-    threads: int = Field(1, ge=1, le=1024, description="Threads per rank, on a CPU.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads per rank on a CPU.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description='Where the model is evaluated. `"auto"`: on a GPU where there is one; refused '
-        "where the host has a GPU that torch does not see, or where only some ranks have one.",
+        description='Where the model is evaluated. `"auto"`: on a GPU if there is one; refused '
+        "if torch does not see the host's GPU, or only some ranks have one.",
     )
     precision: Precision = Field(
         "highest",
-        description='Of products of float32 matrices on a GPU. `"tf32"`: NVIDIA\'s TF32, which '
-        "is faster and keeps 10 bits after the point of each factor, as float16 does (bfloat16: "
-        "7); sums stay in float32. z may then differ between evaluations as that of float16 may. "
-        "Refused for a model of half precision. No effect on a CPU, nor on convolutions, which "
-        "keep torch's own setting.",
+        description='Precision of float32 matrix products on a GPU. `"tf32"`: NVIDIA\'s TF32, '
+        "faster; factors keep 10 bits as in float16, so z may differ between "
+        "evaluations as in float16. Refused for models in half precision. No effect "
+        "on convolutions.",
     )
     writer: Literal["auto", "mpio", "gather"] = Field(
         "auto",
-        description='Who writes the run file: all ranks (`"mpio"`), or rank 0 (`"gather"`). See '
-        "[running.md](running.md).",
+        description='Who writes the run file: all ranks (`"mpio"`) or rank 0 (`"gather"`); '
+        "[more](running.md#who-writes-the-file).",
     )
 
     @field_validator("output")
@@ -113,19 +114,20 @@ class Space(Table):
 
     allowed: Allowed = Field(
         None,
-        description='Which values a site may take. `"tokenizer"`: those that a token of the '
-        "model's tokenizer stands for. Many models have more (their vocabulary is padded), and "
-        "left out all of them count as inputs, which no text can hold. Probabilities stay those "
-        "among all values; the run file holds token ids all the same.",
+        description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
+        "default the padding of a vocabulary counts as inputs, too. Probabilities "
+        "stay those among all values; the run file holds token ids.",
     )
 
 
 class Bins(Table):
     """``[bins]``: the histogram of z, half-open bins of equal width, the last one closed."""
 
-    lower: Finite = Field(description="Where the first bin begins, in units of z.")
-    upper: Finite = Field(description="Where the last bin ends.")
-    width: Positive = Field(description="Of each bin; upper - lower is a whole number of widths.")
+    lower: Finite = Field(description="Lower end of the first bin, in units of z.")
+    upper: Finite = Field(description="Upper end of the last bin.")
+    width: Positive = Field(
+        description="Width of each bin; upper - lower is a whole number of widths."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Bins:
@@ -171,19 +173,18 @@ class Analysis(Table):
     side: Side | None = Field(
         None,
         description="The end of z where the model is confident, from which curves are counted. "
-        "Left out: low for a `causal-lm` (a loss); high for classifiers, whose logit, log-softmax "
-        "and log-likelihood grow with confidence, but low with `sign = -1`. Of a `python` model "
-        "only you know it: low is assumed, and said.",
+        "Default: low for a `causal-lm`, high for classifiers (low with `sign = "
+        "-1`). For a `python` model low is assumed, and reported.",
     )
     rule: FunctionName | None = Field(
         None,
-        description='`"module:function"` that scores inputs: from an int array [n, D] to scores '
-        "[n] in [0, 1].",
+        description='`"module:function"` that scores inputs: int array [n, D] to scores [n] in '
+        "[0, 1].",
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,
-        description="A path: outputs of test sets, written by `python -m omniinput_hpc.test_sets`, "
-        "to draw beside the density.",
+        description="File of test sets' outputs, written by `python -m "
+        "omniinput_hpc.test_sets`, to draw with the density.",
     )
 
 
@@ -191,13 +192,8 @@ class Config(Table):
     """The whole input file."""
 
     run: Run = Field(description="Where, how long, on what.")
-    model: Model = Field(
-        description="What is sampled. Which keys there are depends on `kind`; unknown kinds and "
-        "keys are refused."
-    )
-    space: Space | None = Field(
-        None, description="Optional: which inputs there are. Left out: all."
-    )
+    model: Model = Field(description="What is sampled. The keys depend on `kind`.")
+    space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
     ladder: Ladder | None = Field(
         None,
@@ -206,13 +202,11 @@ class Config(Table):
     )
     wang_landau: WangLandau | None = Field(
         None,
-        description='Optional, for `sampler.method = "wang-landau"`: how S(z) is learned in '
-        "burn-in.",
+        description='Optional, for `sampler.method = "wang-landau"`: how burn-in learns S(z).',
     )
     kernel: Kernel = Field(
         Metropolis(),
-        description="How a walker moves. Which keys there are depends on `name`. Left out: "
-        "`metropolis`.",
+        description="How a walker moves. The keys depend on `name`. Default: `metropolis`.",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -220,8 +214,8 @@ class Config(Table):
     samples: Samples = Field(description="How often inputs are recorded.")
     analysis: Analysis | None = Field(
         None,
-        description="Optional: what `jobscripts/local.sh` analyses the run with. It may change "
-        "between two starts of one run.",
+        description="Optional: how `jobscripts/local.sh` analyses the run. It may change when a "
+        "run is resumed.",
     )
 
     @field_validator("kernel", mode="before")

@@ -21,27 +21,26 @@ from omniinput_hpc.config.table import tables_in, tag_of
 HEAD = """\
 # The input file
 
-Every table and key that an input file may have. The page is written by
-`python -m omniinput_hpc.config.describe docs/input-file.md` from the program's own checks.
+This page lists every table and key. `python -m omniinput_hpc.config.describe docs/input-file.md`
+writes it from the program's own checks. A complete file is [inputs/toy.toml](../inputs/toy.toml);
+the [glossary](glossary.md) explains the terms.
 
-An input file is [TOML](https://toml.io): tables in brackets, and in each of them lines
-`key = value`. All of it is checked before anything starts; all mistakes are listed at once, each
-with its key, what was expected, and the nearest known name. An unknown key is a mistake.
+An input file is [TOML](https://toml.io): tables in brackets, with lines `key = value`. All of it is
+checked before anything starts. All mistakes, including unknown keys, are listed at once, each with
+its key, what was expected, and the nearest known name.
 
-- `--set table.key=value` on the command line overrides a key; it may be given several times. The
-  value is written as in TOML; what is no TOML value is taken as a text.
+- `--set table.key=value` on the command line overrides a key, any number of times. The value is
+  written as in TOML; anything else is taken as text.
 - Keys without a default are required.
 - In paths (`run.output`, `model.path`, `analysis.test_data`) `~`, `~user`, `$NAME` and `${NAME}`
-  are expanded; a variable that is not set, or is empty, is a mistake. The run file stores the
-  expanded path. `model.options` is passed on as it is written.
-- The resolved input is stored in the run file, which can be given in place of the input file.
-- In a resumed run `run.rounds` may be larger, and `run.output`, `threads`, `device`, `writer`,
-  `model.path` (the files must be the same) and all of `[analysis]` may change. Nothing else may.
-
-New words are explained in the [glossary](glossary.md); a complete file is
-[inputs/toy.toml](../inputs/toy.toml).
+  are expanded; an unset or empty variable is a mistake. The run file stores the expanded path.
+- The resolved input is stored in the run file, which can be given instead of the input file.
+- A resumed run may have larger `run.rounds`, and other `run.output`, `histogram_blocks`, `threads`,
+  `device`, `writer`, `model.path` (with the same files) and `[analysis]`. Nothing else may change.
 """
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+LARGEST_SHOWN = 2**31 - 1
+"""Larger bounds are left out: nobody meets them, and the message of the check states them."""
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -75,7 +74,7 @@ def _rows(table: type[BaseModel]) -> str:
     """Return the Markdown table of a table's keys; the key of its kind is in the heading."""
     keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
     if not keys:
-        return "It has no further keys.\n"
+        return "No further keys.\n"
     rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for key, field in keys.items():
         cells = (f"`{key}`", _value(field), _default(field), field.description or "")
@@ -110,7 +109,7 @@ def _bounds(metadata: Any) -> str:
         f" {sign} {_number(getattr(item, name))}"
         for item in items
         for name, sign in BOUNDS.items()
-        if hasattr(item, name)
+        if hasattr(item, name) and getattr(item, name) < LARGEST_SHOWN
     )
 
 
@@ -123,7 +122,7 @@ def _default(field: FieldInfo) -> str:
         return "required"
     value = field.get_default(call_default_factory=True)
     if value is None or value is PydanticUndefined:
-        return "none"
+        return ""
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, dict):

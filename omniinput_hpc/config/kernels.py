@@ -58,8 +58,8 @@ class Metropolis(KernelTable):
     implementation: ClassVar = "omniinput_hpc.kernels.metropolis:Metropolis"
     name: Literal["metropolis"] = Field(
         "metropolis",
-        description="Uniformly chosen sites get uniformly chosen other values. Language models: "
-        "the same sites in all walkers of all rungs.",
+        description="Random sites get random other values. For language models, the sites are "
+        "the same in all walkers of all rungs.",
     )
     sites: WholePositive = Field(1, description="How many sites a move changes.")
 
@@ -74,7 +74,7 @@ class GibbsWithGradients(KernelTable):
 
     implementation: ClassVar = "omniinput_hpc.kernels.gibbs_with_gradients:GibbsWithGradients"
     name: Literal["gibbs-with-gradients"] = Field(
-        description="A site and its new value are drawn by the gradient of z."
+        description="The gradient of z guides the choice of a site and its new value."
     )
 
 
@@ -83,11 +83,12 @@ class DiscreteLangevin(KernelTable):
 
     implementation: ClassVar = "omniinput_hpc.kernels.discrete_langevin:DiscreteLangevin"
     name: Literal["discrete-langevin"] = Field(
-        description="All sites at once, drawn by the gradient of z."
+        description="The gradient of z guides a change of all sites at once."
     )
     ordered: bool = Field(
         False,
-        description="Whether values are ordered (grey levels): near ones are proposed more often.",
+        description="Whether values are ordered (grey levels); near ones are then proposed more "
+        "often.",
     )
     step_size: float = Field(
         1.0,
@@ -97,8 +98,7 @@ class DiscreteLangevin(KernelTable):
     )
     proposal_beta: Range | None = Field(
         None,
-        description="`[low, high]`: the proposal's beta is drawn from this range, in place of the "
-        "rung's own.",
+        description="`[low, high]`: range of the proposal's beta, instead of the rung's beta.",
     )
 
     @field_validator("proposal_beta")
@@ -117,10 +117,10 @@ class DiscreteLangevin(KernelTable):
 class ProposalWeights(Table):
     """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
 
-    site: NotNegative = Field(0.0, description="One site is drawn anew.")
-    block: NotNegative = Field(0.0, description="A block of neighbouring sites is drawn anew.")
-    suffix: NotNegative = Field(0.0, description="All sites from one on are drawn anew.")
-    flip: NotNegative = Field(0.0, description="One site gets a uniformly chosen other value.")
+    site: NotNegative = Field(0.0, description="One site is redrawn.")
+    block: NotNegative = Field(0.0, description="A block of neighbouring sites is redrawn.")
+    suffix: NotNegative = Field(0.0, description="All sites from one on are redrawn.")
+    flip: NotNegative = Field(0.0, description="One site gets a random other value.")
 
     @model_validator(mode="after")
     def _some(self) -> ProposalWeights:
@@ -134,30 +134,28 @@ class LmConditional(KernelTable):
 
     implementation: ClassVar = "omniinput_hpc.kernels.lm_conditional:LmConditional"
     name: Literal["lm-conditional"] = Field(
-        description="Spans of tokens are drawn anew from a language model's own conditional "
-        "probabilities; needs forward passes only."
+        description="Redraws spans of tokens from a language model's own conditional "
+        "probabilities; needs only forward passes."
     )
     weights: ProposalWeights = Field(
         ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
-        description="How often each kind of span is chosen, relative to the others; what is "
-        "not named is not used.",
+        description="Relative frequency of each kind of span; 0 if not named.",
     )
     block_lengths: Lengths | None = Field(
         None,
-        description="`[shortest, longest]` block, drawn log-uniformly; 2 to 8 where it is left "
-        "out.",
+        description="`[shortest, longest]` block, drawn log-uniformly. Default: 2 to 8.",
     )
     suffix_lengths: Lengths | None = Field(
         None,
-        description="`[shortest, longest]` suffix, drawn log-uniformly; where it is left out 1 to "
-        "`length`, and a tenth of them the whole input (six tenths with `look_ahead`).",
+        description="`[shortest, longest]` suffix, drawn log-uniformly. Default: 1 to `length`, "
+        "with a tenth of whole inputs (six tenths with `look_ahead`).",
     )
 
     look_ahead: bool = Field(
         False,
-        description="Whether suffixes are drawn by where their first tokens lead, which burn-in "
-        "learns: on canonical rungs colder than the model itself, so that moves jump into "
-        "memorized or repetitive text and out of it.",
+        description="On canonical rungs with beta > m, draw suffixes by where their first "
+        "tokens lead, which burn-in learns. Moves then jump into and out of "
+        "memorized or repetitive text.",
     )
 
     @field_validator("block_lengths", "suffix_lengths")
@@ -189,9 +187,7 @@ class LmConditional(KernelTable):
         return True
 
 
-PART_WEIGHT: float = Field(
-    1.0, description="How often this part is chosen, relative to the other parts."
-)
+PART_WEIGHT: float = Field(1.0, description="Relative frequency of this part.")
 
 KERNELS: tuple[type[KernelTable], ...] = (
     Metropolis,
@@ -232,8 +228,8 @@ class Mixture(KernelTable):
     parts: list[Part] = Field(
         min_length=1,
         max_length=MAX_PARTS,
-        description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and a `weight` (1.0), "
-        "how often it is chosen, relative to the other parts.",
+        description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and its relative "
+        "frequency `weight` (1.0).",
     )
 
     @property

@@ -29,25 +29,24 @@ class Sampler(Table):
         "parallel-tempering", description="See [methods.md](methods.md)."
     )
     walkers: int | Literal["auto"] = Field(
-        description='Walkers per rung, evaluated as one batch, at least 1. `"auto"`: 16, doubled '
-        "(to 4,096 at most) for as long as a rung then moves 10 % more of them a second on every "
-        "rank, all fits into 80 % of the free memory, and a round takes five minutes at most; with "
-        "`blocks`, so many a block. What `--check` found, in `RUN.check.json`, is what a run of "
-        "the same input, model and devices takes; the number is stored in the run file."
+        description='Walkers per rung, at least 1. `"auto"` (per block): 16, doubled up to '
+        "4,096 while every rank then makes 10 % more moves per second, uses at most "
+        "80 % of the free memory, and a round takes at most five minutes. A run "
+        "takes the number that `--check` found (`RUN.check.json`) for the same "
+        "input, model and devices."
     )
     blocks: WholePositive = Field(
         1,
-        description="How many equal blocks the walkers of each rung are cut into, each a batch of "
-        "its own with random numbers of its own, so that up to rungs x blocks ranks can share the "
-        "work. A result depends on the number of blocks, not on that of ranks. `walkers` is a "
-        "multiple of it.",
+        description="Equal blocks of each rung's walkers, so that up to [rungs x blocks "
+        "ranks](running.md#more-ranks-than-rungs) share the work. Results depend on "
+        "it, not on the number of ranks. It divides `walkers`.",
     )
     steps: WholePositive = Field(
-        description="Moves of every walker between two exchanges; of `annealed`, at each beta."
+        description="Moves of every walker between two exchanges; with `annealed`, at each beta."
     )
     exchanges: WholePositive = Field(
-        description="Exchanges per round; of `annealed`, how many new populations each group of "
-        "walkers takes through the ladder in a round."
+        description="Exchanges per round; with `annealed`, new populations per round and group "
+        "of walkers."
     )
 
     @field_validator("walkers", mode="before")
@@ -108,44 +107,44 @@ class Ladder(Table):
     betas: Annotated[list[Finite], Field(min_length=1, max_length=MAX_RUNGS)] | None = Field(
         None,
         description="Inverse temperatures, ascending, in units of 1/z. beta > 0 prefers low "
-        "outputs, beta < 0 high ones; with 0.0 among them the density is absolute.",
+        "outputs, beta < 0 high ones; 0.0 makes the density absolute.",
     )
     lowest: Finite | None = Field(
         None,
-        description="In place of `betas`: the lowest beta of a ladder that is spaced by rule; "
-        "with `highest`, `rungs` and `spacing`.",
+        description="Lowest beta of a spaced ladder: `lowest`, `highest`, `rungs` and `spacing` "
+        "replace `betas`.",
     )
-    highest: Finite | None = Field(None, description="The highest beta of a spaced ladder.")
+    highest: Finite | None = Field(None, description="Highest beta of a spaced ladder.")
     rungs: Annotated[int, Field(ge=2, le=MAX_RUNGS)] | None = Field(
-        None, description="How many betas a spaced ladder has."
+        None, description="Number of betas of a spaced ladder."
     )
     spacing: Literal["linear", "geometric"] | None = Field(
         None, description="Equal differences, or equal ratios."
     )
     first: Positive | None = Field(
         None,
-        description="The smallest positive beta, where `spacing` is geometric and `lowest` is 0.",
+        description="Smallest positive beta, if `spacing` is geometric and `lowest` is 0.",
     )
     anchors: bool | None = Field(
         None,
-        description="Draw the rung at beta = 0 uniformly at every move (before every exchange "
-        "where moves take a GPU less time than whole inputs), and the one at beta = m "
-        "(the model's own distribution; m predicted tokens) from the model before every exchange. "
-        "The latter requires that the model's conditional weights are probabilities: where they "
-        "are not, `true` is refused, and without the key that rung is not drawn.",
+        description="Draw the rung at beta = 0 uniformly at every move (or before every "
+        "exchange, if whole inputs take a GPU longer than moves), and the rung at "
+        "beta = m from the model before every exchange. If the model's conditional "
+        "weights are not probabilities, `true` is refused; by default that rung is "
+        "then not drawn.",
     )
     tune: bool = Field(
         False,
-        description="Move the interior betas (never 0 or m) in burn-in until neighbours reject "
-        "equally often; of Gaussian rungs kappa and z0 as well, kappa growing where z spreads over "
-        "two phases.",
+        description="Burn-in moves the inner betas (never 0 or m) until neighbours reject "
+        "equally often, and kappa and z0 of Gaussian rungs; kappa grows if z "
+        "spreads over two phases.",
     )
     kappa: list[NotNegative] | None = Field(
         None,
-        description="Gaussian rungs, to bridge two phases: the log-weight is "
-        "-beta z - kappa (z - z0)^2 / 2. One entry a rung.",
+        description="Gaussian rungs, to bridge two phases: the log-weight is -beta z - kappa (z "
+        "- z0)^2 / 2. One entry per rung.",
     )
-    z0: list[Finite] | None = Field(None, description="The centres of Gaussian rungs.")
+    z0: list[Finite] | None = Field(None, description="Centres of Gaussian rungs.")
 
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> Ladder:
@@ -269,44 +268,40 @@ class WangLandau(Table):
         1.0,
         gt=0,
         le=10,
-        description="The first increment of S, at most bins / (10 walkers), since the walkers "
-        "share S.",
+        description="First increment of S; at most bins / (10 walkers).",
     )
     ln_f_last: float = Field(
-        1e-4, gt=0, le=1, description="Learning ends when the increment has come down to this."
+        1e-4, gt=0, le=1, description="Last increment, at which learning ends."
     )
     schedule: Literal["1/t", "halving"] = Field(
         "1/t",
-        description='How the increment shrinks. `"1/t"`: by halving, looking away from the rarest '
-        "5 % of the bins, then as bins / moves.",
+        description='How the increment shrinks. `"1/t"`: by halving, ignoring the rarest 5 % of '
+        "the bins, then as bins / moves.",
     )
     windows: (
         Annotated[list[Range], Field(max_length=MAX_RUNGS)]
         | Annotated[int, Field(ge=1, le=MAX_RUNGS)]
     ) = Field(
         1,
-        description="Ranges `[[low, high], ...]` of z, one rung each, or how many; neighbours must "
-        "overlap.",
+        description="Ranges `[[low, high], ...]` of z, one rung each, or their number; "
+        "neighbours must overlap.",
     )
     overlap: Share = Field(
         0.5,
-        description="The share of a window that its neighbour has too, where `windows` is a "
-        "number.",
+        description="Share of a window that its neighbour covers, if `windows` is a number.",
     )
     proposal: Literal["slope", "range", "directional"] = Field(
         "slope",
-        description="What gradient kernels take for beta: the slope dS/dz, or one drawn from "
-        '`proposal_beta`: `"range"`, or `"directional"` (the '
-        "papers' two ways; the second with both signs alike once learning has ended).",
+        description="Beta of gradient kernels: the slope dS/dz, or drawn from `proposal_beta` "
+        'in the papers\' ways, `"range"` or `"directional"` (both signs equally '
+        "after learning).",
     )
-    proposal_beta: Range | None = Field(
-        None, description="`[low, high]`, the range that beta is drawn from."
-    )
+    proposal_beta: Range | None = Field(None, description="`[low, high]`, the range of beta.")
     direction: Literal["redrawn", "kept"] = Field(
         "redrawn",
-        description='Of `proposal = "directional"`: whether a walker draws a new direction after '
-        'every exchange (`"redrawn"`), or keeps it, as in the papers, until it reaches the lowest '
-        'or highest output known (`"kept"`; see [methods.md](methods.md#wang-landau)).',
+        description='For `"directional"`: a walker draws its direction after every exchange, or '
+        "keeps it, as in the papers, until the lowest or highest known output "
+        "([more](methods.md#wang-landau)).",
     )
 
     @property

@@ -13,20 +13,19 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import split_name
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
-DTYPE = "Of the weights. Logarithms of probabilities and sums are in float32 whatever it is."
+DTYPE = "Of the weights. Log-probabilities and sums are always in float32."
 NOISE = Field(
     False,
-    description="Whether z may differ from one evaluation of an input to the next. A run whose "
-    "model turns out so ends with a message; `true` samples it all the same: then no input has an "
-    "output of its own, and every figure says so.",
+    description="Whether z may differ between evaluations of an input. If `false`, such a "
+    "model ends the run; if `true`, it is sampled, and every figure says so.",
 )
 NO_PROGRAMS = (
     "programs of torch.export (.pt2) are not read: give the network by factory = "
     '"module:function" and its weights as a .safetensors file'
 )
 HUGGING_FACE_PATH = (
-    "A local Hugging Face folder with safetensors, or the name of a model that was downloaded "
-    "before (`hf download NAME` on a login node). A run never uses the network."
+    "Hugging Face folder with safetensors, or the name of a downloaded model "
+    "(`hf download NAME` on a login node). A run never uses the network."
 )
 
 
@@ -43,13 +42,14 @@ class CausalLm(Table):
 
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
     path: PathText = Field(
-        description=HUGGING_FACE_PATH + " Or a GGUF file (a Llama, Qwen2 or Qwen3), or a folder "
-        "with one and no config.json: its dequantized weights are the model.",
+        description=HUGGING_FACE_PATH
+        + " Or a GGUF file (Llama, Qwen2 or Qwen3), or a folder with one and no "
+        "config.json: its weights are dequantized.",
     )
     length: int = Field(
         ge=2,
         le=MAX_SITES,
-        description="Tokens of an input, so many sites; a prefix is not counted.",
+        description="Tokens (sites) of an input, without the prefix.",
     )
     dtype: DTYPES = Field("float32", description=DTYPE)
     prefix: (
@@ -58,14 +58,14 @@ class CausalLm(Table):
         | None
     ) = Field(
         None,
-        description="Fixed tokens in front of every input: a text, or token ids. With a prefix z "
-        "is the mean over all tokens of the input; without one the first token is not predicted.",
+        description="Fixed text or token ids before every input. With a prefix z is the mean "
+        "over all tokens of the input; without one the first token is not "
+        "predicted.",
     )
     tokens: Literal["all", "no-special"] = Field(
         "all",
-        description='Which tokens a site may hold. `"no-special"` leaves out special tokens and '
-        "the padding of the vocabulary, so that the space is smaller; probabilities stay those "
-        "among all tokens.",
+        description='Tokens that a site may hold. `"no-special"` leaves out special tokens and '
+        "the padding of the vocabulary. Probabilities stay those among all tokens.",
     )
     noise: bool = NOISE
 
@@ -74,20 +74,20 @@ class SequenceClassifier(Table):
     """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2."""
 
     kind: Literal["sequence-classifier"] = Field(
-        description="A Hugging Face encoder with classes, as DistilBERT on SST-2."
+        description="A Hugging Face encoder with classes, such as DistilBERT on SST-2."
     )
     path: PathText = Field(description=HUGGING_FACE_PATH)
     length: int = Field(
         ge=3,
         le=MAX_SITES,
-        description="Tokens of an input, [CLS] and [SEP] included. All others are sites; any "
-        "token is allowed at them ([PAD] too), and the attention mask is all ones.",
+        description="Tokens of an input, with [CLS] and [SEP]. All others are sites and may "
+        "hold any token, even [PAD]; the attention mask is all ones.",
     )
     target: int = Field(ge=0, le=2**31 - 1, description="The class, counted from 0.")
     output: Literal["logit", "difference", "log-softmax"] = Field(
         "logit",
-        description="What z is of the class `target`: its logit, its logit minus the other "
-        "class's (of two), or its log-softmax.",
+        description="z: the logit of class `target`, that minus the logit of the other class "
+        "(of two), or the log-softmax.",
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     dtype: DTYPES = Field("float32", description=DTYPE)
@@ -98,17 +98,17 @@ class ImageClassifier(Table):
     """``[model] kind = "image-classifier"``: a network that gives one number per class."""
 
     kind: Literal["image-classifier"] = Field(
-        description="A network that gives one number per class, or one in all. The sites are the "
-        "pixels' grey levels: rows, then columns, then channels."
+        description="A network with one output per class, or one in all. Sites are the pixels' "
+        "grey levels: rows, then columns, then channels."
     )
     path: PathText = Field(
-        description="A folder with model.json (the architecture: `cnn`, `mlp` or `resnet`) and "
+        description="Folder with model.json (architecture `cnn`, `mlp` or `resnet`) and "
         "model.safetensors; with `factory`, a safetensors file.",
     )
     target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
         "logit",
-        description="What z is: the logit or the log-softmax of class `label`, or, of an "
-        "energy-based model, the log-likelihood up to its constant.",
+        description="z: the logit or log-softmax of class `label`, or the log-likelihood of an "
+        "energy-based model, up to a constant.",
     )
     label: int = Field(
         0,
@@ -119,18 +119,18 @@ class ImageClassifier(Table):
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     factory: FunctionName | None = Field(
         None,
-        description='`"module:function"` of your own that returns a `torch.nn.Module`. The '
-        "network takes float32 [W, channels, height, width] in [0, 1]: level v is v / (n_values - "
-        "1). The current directory is importable.",
+        description='Your `"module:function"` that returns a `torch.nn.Module` of float32 [W, '
+        "channels, height, width] in [0, 1]: level v is v / (n_values - 1). The "
+        "current directory is importable.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of the factory."
     )
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
-        None, description="Of a factory's network: [height, width] or [height, width, channels]."
+        None, description="With `factory`: [height, width] or [height, width, channels]."
     )
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
-        None, description="Of a factory's network: the number of grey levels of a pixel."
+        None, description="With `factory`: number of grey levels."
     )
     noise: bool = NOISE
 
@@ -170,8 +170,8 @@ class PythonModel(Table):
     )
     rounding: Positive | None = Field(
         None,
-        description="By how much z of one input may differ from one evaluation to the next, by "
-        "rounding alone; left out: by what float32 allows.",
+        description="How much z may differ between evaluations by rounding. Default: that of "
+        "float32.",
     )
     noise: bool = NOISE
 

@@ -2,14 +2,15 @@
 
     .venv/bin/python tests/helpers/written_pages.py
 
-writes docs/input-file.md, the tree of modules (each with the first line of its docstring) and the
-tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md. Tests
-compare all of them.
+writes docs/input-file.md, the tree of modules (each folder with the first line of its docstring)
+and the tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md.
+Tests compare all of them.
 """
 
 import ast
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,22 +26,20 @@ def first_line(path):
 
 
 def tree(folder=ROOT / "omniinput_hpc"):
-    """Return the tree of modules, a line each; a folder's own line is its __init__'s."""
-    rows = []
+    """Return the tree: what each folder is for, and the names of its modules."""
+    lines = []
 
     def visit(path, depth):
-        files = sorted(p for p in path.glob("*.py") if p.name != "__init__.py")
-        folders = sorted(p.parent for p in path.glob("*/__init__.py"))
-        for file in files:
-            rows.append(("  " * depth + file.name, first_line(file)))
-        for inner in folders:
-            rows.append(("  " * depth + inner.name + "/", first_line(inner / "__init__.py")))
+        indent = "  " * depth
+        modules = sorted(p.stem for p in path.glob("*.py") if not p.stem.startswith("__"))
+        names = ", ".join(modules)
+        lines.extend(textwrap.wrap(names, 110, initial_indent=indent, subsequent_indent=indent))
+        for inner in sorted(p.parent for p in path.glob("*/__init__.py")):
+            lines.append(f"{indent}{inner.name}/  # {first_line(inner / '__init__.py')}")
             visit(inner, depth + 1)
 
     visit(folder, 1)
-    width = max(len(name) for name, _ in rows) + 2
-    lines = ["omniinput_hpc/", *(f"{name:{width}}{what}".rstrip() for name, what in rows)]
-    return "\n".join("    " + line for line in lines)
+    return "\n".join(f"    {line}" for line in ["omniinput_hpc/", *lines])
 
 
 def imports():
