@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omniinput_hpc.version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from omniinput_hpc.api.estimates import JoinedRuns
     from omniinput_hpc.api.run import Run
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "join", "open"]
 
 

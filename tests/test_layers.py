@@ -10,8 +10,8 @@ import pytest
 from run_tools import ROOT
 
 PACKAGE = "omniinput_hpc"
-LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
-MAX_ROOT_MODULES = 11
+LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted", "version")
+MAX_ROOT_MODULES = 12
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 COMMANDS = ("__main__", "enumerate", "init", "rescore", "test_sets")
 TORCH_FREE_MODELS = (
@@ -78,8 +78,7 @@ def faults(folder=ROOT / PACKAGE):
     """Return a line for each import that the tables above do not allow."""
     found = []
     for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        module = ".".join(part for part in parts if part != "__init__")
+        module = module_of(path, folder)
         room = next((r for r in sorted(MAY_IMPORT, key=len, reverse=True) if within(module, [r])),
                     module)  # fmt: skip
         allowed = MAY_IMPORT["cli"] + ("cli",) if room in COMMANDS else MAY_IMPORT.get(room, ())
@@ -93,6 +92,34 @@ def faults(folder=ROOT / PACKAGE):
             elif library in LIBRARIES and not within(module, LIBRARIES[library]):
                 found.append(f"{module} imports {library}")
     return found
+
+
+def circles(folder=ROOT / PACKAGE):
+    """Return the groups of modules that import each other, imports inside functions included."""
+    paths = {module_of(path, folder): path for path in folder.rglob("*.py")}
+
+    def inside(name):
+        _, _, module = name.partition(".")
+        while module and module not in paths:
+            module = module.rpartition(".")[0]
+        return module
+
+    reached = {
+        module: {inside(name) for name in imports(path, module) if name.split(".")[0] == PACKAGE}
+        - {module, ""}
+        for module, path in paths.items()
+    }
+    for middle in reached:  # Warshall's algorithm
+        for module in reached:
+            if middle in reached[module]:
+                reached[module] |= reached[middle]
+    return {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in reached} - {()}
+
+
+def module_of(path, folder):
+    """Return a file's module within the package, "" for the package itself."""
+    parts = path.relative_to(folder).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
 
 
 def oversized(folders=(ROOT / PACKAGE, ROOT / "analysis")):
@@ -142,6 +169,21 @@ def test_a_forbidden_import_is_found(tmp_path, file):
     (copy / file).write_text(f"{text}\n{line}\n", encoding="utf-8")
     (found,) = set(faults(copy)) - set(faults())
     assert words in found
+
+
+def test_no_modules_import_each_other():
+    assert circles() == set()
+
+
+def test_a_circle_is_found(tmp_path):
+    shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / PACKAGE / "text.py").open("a") as file:
+        file.write("\ndef late():\n    from omniinput_hpc.tempering import ladder\n")
+    with (tmp_path / PACKAGE / "tempering/ladder.py").open("a") as file:
+        file.write("\nfrom omniinput_hpc.tempering import bridge\n")
+    with (tmp_path / PACKAGE / "tempering/bridge.py").open("a") as file:
+        file.write("\nfrom omniinput_hpc.text import amount\n")
+    assert circles(tmp_path / PACKAGE) == {("tempering.bridge", "tempering.ladder", "text")}
 
 
 def test_files_functions_and_parameter_lists_are_within_their_limits():

@@ -102,6 +102,7 @@ TESTED_ELSEWHERE = {
     },
     "sampling": {
         "mpi/test_exchange.py": ["exchange"],
+        "sampling/test_build.py": ["built"],
         "kernels/test_no_waiting.py": ["walkers"],
     },
     "zoo": {

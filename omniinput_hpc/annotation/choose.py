@@ -31,7 +31,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS
-from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
 MAX_NEAR_SHARE = 0.2

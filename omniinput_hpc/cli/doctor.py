@@ -23,13 +23,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import __version__
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, reader, writers
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.text import amount, first_line
+from omniinput_hpc.version import __version__
 
 T = TypeVar("T")
 

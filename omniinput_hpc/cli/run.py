@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omniinput_hpc import __version__, models
+from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common, doctor, salvage, verify
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
@@ -24,7 +24,9 @@ from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
 from omniinput_hpc.sampling import auto_walkers, build, forecast, kept_walkers, plan, restart
+from omniinput_hpc.sampling.built import Built
 from omniinput_hpc.text import amount, duration, shown_path
+from omniinput_hpc.version import __version__
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -103,8 +105,8 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
 
 
 def _tried(
-    world: World, built: build.Built, to_find: Config | None, fingerprint: str, check: bool
-) -> tuple[build.Built, str | None, str]:
+    world: World, built: Built, to_find: Config | None, fingerprint: str, check: bool
+) -> tuple[Built, str | None, str]:
     """Find the number of walkers, where the input leaves it open, and try moves for --check.
 
     `to_find` is the input that leaves it open, None where none does. Returned are also what --check
@@ -131,7 +133,7 @@ def _tried(
     )
 
 
-def _identity(world: World, built: build.Built, about: Mapping[str, Any]) -> restart.Identity:
+def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.Identity:
     """Return what tells whether a resumed run has the same model, on the same machine.
 
     `about` is what `models.preflight` found.
@@ -162,7 +164,7 @@ def _show_plan(world: World, the_plan: plan.Plan) -> None:
 
 def _sample(
     world: World,
-    built: build.Built,
+    built: Built,
     writer_kind: str,
     max_walltime: float | None,
     held_lock: lock.RunLock,

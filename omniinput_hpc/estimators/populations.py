@@ -19,17 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.text import shown
-
-if TYPE_CHECKING:
-    from omniinput_hpc.estimators.run_data import RunData
 
 MIN_POPULATIONS = 30.0
 """What the populations' weights on a rung must be worth before errors are believed."""

@@ -1,17 +1,14 @@
-"""What the estimators ask of a run, and one pass over its recorded samples."""
+"""What the estimators ask of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.populations import log_q_of
-from omniinput_hpc.histogram import bin_of
 
 
 class RunData(Protocol):
@@ -145,69 +142,6 @@ def require_rounds(run: RunData, use: str = "analyse") -> None:
     """Raise an EstimateError where no round is committed yet; `use` is a verb for its text."""
     if run.rounds == 0:
         raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")
-
-
-@dataclass(frozen=True)
-class RecordedSamples:
-    """Recorded samples of one rung in one round.
-
-    Attributes
-    ----------
-    round_, rung : int
-    index_i : int64 [n], a sample's place among the S samples of its rung and round
-    lane_i : int64 [n]
-    bin_i : int64 [n]
-    x_id : [n, D], as recorded (an unsigned integer type)
-    z_i : float64 [n]
-    log_q_ik : float64 [n, K], log-probability of the input on each rung of an ancestral run;
-        None for chains
-    """
-
-    round_: int
-    rung: int
-    index_i: IntArray
-    lane_i: IntArray
-    bin_i: IntArray
-    x_id: NDArray[Any]
-    z_i: FloatArray
-    log_q_ik: FloatArray | None
-
-
-def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
-    """Yield a run's recorded samples inside some bins, a round and a rung at a time.
-
-    Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
-    not be those of the run.
-    """
-    log_q = log_q_of(run)
-    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
-        log_q_ksj = next(log_q) if log_q is not None else None
-        for rung, z_s in enumerate(z_ks.astype(np.float64)):
-            bin_s = bin_of(z_s, edges)
-            index_i = np.flatnonzero((bin_s >= 0) & (bin_s < len(edges) - 1))
-            if index_i.size:
-                yield RecordedSamples(
-                    round_=round_,
-                    rung=rung,
-                    index_i=index_i,
-                    lane_i=index_i % run.walkers,
-                    bin_i=bin_s[index_i],
-                    x_id=x_ksd[rung, index_i],
-                    z_i=z_s[index_i],
-                    log_q_ik=None if log_q_ksj is None else log_q_ksj[rung, index_i],
-                )
-
-
-def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-    """Yield all outputs of a round's samples, float64 [n], without their inputs.
-
-    Beside them log q_k(x), float64 [n, K], of an ancestral run; None for chains.
-    """
-    log_q = log_q_of(run)
-    for round_ in range(run.rounds):
-        z_i = run.samples_z(slice(round_, round_ + 1)).astype(np.float64).ravel()
-        log_q_ksj = next(log_q) if log_q is not None else None
-        yield z_i, None if log_q_ksj is None else log_q_ksj.reshape(len(z_i), -1)
 
 
 def evenly_spaced_rounds(run: RunData, max_samples: int) -> IntArray:

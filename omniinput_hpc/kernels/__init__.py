@@ -1,4 +1,4 @@
-"""Kernels: one Markov transition a file. Here are the protocol and `build`.
+"""Kernels: one Markov transition per file. `build` makes the one that the input file names.
 
 The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which needs no torch.
 """
@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Protocol
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from typing import Any
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
@@ -20,66 +16,10 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, SearchBudget, State
+from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
 from omniinput_hpc.models import Model
-from omniinput_hpc.tempering.ensembles import Ensemble
 
 __all__ = ["DeviceStream", "Info", "Kernel", "SearchBudget", "State", "build"]
-
-
-class Kernel(Protocol):
-    """A transition that leaves the ensemble's distribution invariant.
-
-    Attributes
-    ----------
-    uniforms_per_move : int
-        How many random numbers a move of all walkers takes (a hint for drawing them in blocks).
-    parts : tuple of str
-        Names of the kinds of move that are counted each on its own (`Info.part` is the index).
-    tuned : float64 [n_tuned], may be empty
-        What burn-in tunes. It is stored with the state, and assigned when a run is resumed; it
-        is assigned as a whole and never written into, since a kernel may make it anew when asked.
-    """
-
-    uniforms_per_move: int
-    parts: tuple[str, ...]
-    tuned: NDArray[np.float64]
-
-    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
-
-        Called after every exchange as well: what a kernel caches is computed here, or at the
-        next step. It is kept in the state, and only the kernel reads it.
-        """
-        ...
-
-    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once; return the new state, and which moves were accepted."""
-        ...
-
-    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
-        ...
-
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether `search` searches on this ensemble."""
-        ...
-
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Search for inputs to learn from; return W of them, int64 [W, D], if any.
-
-        After some rounds of the first part of burn-in. `like` are W inputs.
-        """
-        ...
-
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Change `tuned` after a round of the first part of burn-in, by what the model says of x.
-
-        x : int64 [n W, D], the W = `n_walkers` of the rung, and what all rungs' searches found
-        """
-        ...
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:

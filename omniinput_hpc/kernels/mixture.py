@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, SearchBudget, State
+from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
 from omniinput_hpc.tempering.ensembles import Ensemble
-
-if TYPE_CHECKING:
-    from omniinput_hpc.kernels import Kernel
 
 
 class Mixture:

@@ -1,9 +1,9 @@
-"""The state of walkers, the report of a move, and the acceptance step that kernels share."""
+"""The protocol of kernels, what their moves take and return, and the acceptance step they share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,61 @@ class SearchBudget:
 
     n_batches: int
     first_values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class Kernel(Protocol):
+    """A transition that leaves the ensemble's distribution invariant.
+
+    Attributes
+    ----------
+    uniforms_per_move : int
+        How many random numbers a move of all walkers takes (a hint for drawing them in blocks).
+    parts : tuple of str
+        Names of the kinds of move that are counted each on its own (`Info.part` is the index).
+    tuned : float64 [n_tuned], may be empty
+        What burn-in tunes. It is stored with the state, and assigned when a run is resumed; it
+        is assigned as a whole and never written into, since a kernel may make it anew when asked.
+    """
+
+    uniforms_per_move: int
+    parts: tuple[str, ...]
+    tuned: NDArray[np.float64]
+
+    def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
+        """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
+
+        Called after every exchange as well: what a kernel caches is computed here, or at the
+        next step. It is kept in the state, and only the kernel reads it.
+        """
+        ...
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Move every walker once; return the new state, and which moves were accepted."""
+        ...
+
+    def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
+        """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
+        ...
+
+    def searches(self, ensemble: Ensemble) -> bool:
+        """Return whether `search` searches on this ensemble."""
+        ...
+
+    def search(
+        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
+    ) -> torch.Tensor | None:
+        """Search for inputs to learn from; return W of them, int64 [W, D], if any.
+
+        After some rounds of the first part of burn-in. `like` are W inputs.
+        """
+        ...
+
+    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
+        """Change `tuned` after a round of the first part of burn-in, by what the model says of x.
+
+        x : int64 [n W, D], the W = `n_walkers` of the rung, and what all rungs' searches found
+        """
+        ...
 
 
 class Untuned:

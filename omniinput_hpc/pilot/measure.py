@@ -21,7 +21,7 @@ from omniinput_hpc.sampling import build, plan
 from omniinput_hpc.tempering.ensembles import Canonical
 
 if TYPE_CHECKING:
-    from omniinput_hpc.sampling.build import Built
+    from omniinput_hpc.sampling.built import Built
     from omniinput_hpc.sampling.rung import Rung
 
 N_UNIFORM = 1024

@@ -20,7 +20,7 @@ from omniinput_hpc.sampling import build
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.parallel.stopping import StopCheck
-    from omniinput_hpc.sampling.build import Built
+    from omniinput_hpc.sampling.built import Built
 
 MAX_CPU_WALKERS = 64
 """On a CPU more walkers gain little, and a round then moves each of them less often."""

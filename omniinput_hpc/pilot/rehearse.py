@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.parallel.stopping import StopCheck
     from omniinput_hpc.runfile.layout import Geometry
-    from omniinput_hpc.sampling.build import Built
+    from omniinput_hpc.sampling.built import Built
 
 BURN_IN, ROUNDS = 6, 8
 FEWEST_EXCHANGES = 2

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from omniinput_hpc import __version__
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.convergence import Check
@@ -30,6 +29,7 @@ from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import write_atomically
 from omniinput_hpc.untrusted.files import read_bytes
 from omniinput_hpc.untrusted.parsing import parse_json
+from omniinput_hpc.version import __version__
 
 FORMAT, FORMAT_VERSION = "omniinput-results", 1
 SCHEMA = Path(__file__).with_name("results.schema.json")

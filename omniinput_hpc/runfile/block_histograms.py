@@ -9,22 +9,52 @@ A kill can therefore never leave a half-written histogram that something relies 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import consistency
-
-if TYPE_CHECKING:
-    from omniinput_hpc.runfile.reader import RunReader
-    from omniinput_hpc.runfile.records import RungRecord
+from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.runfile.records import RungRecord, Slabs
 
 MAX_HISTOGRAMS = 200
 """Histograms that a run file holds at most where its input file does not say how many."""
 MAX_COUNT = int(np.iinfo(np.uint32).max)
 """The largest count that a bin of one histogram can hold."""
+
+
+class CountedRun(Slabs, Protocol):
+    """An open run file: what its blocks of rounds are read from."""
+
+    @property
+    def geometry(self) -> Geometry:
+        """The sizes of its datasets."""
+
+    @property
+    def rounds(self) -> int:
+        """Committed rounds."""
+
+    @property
+    def rounds_planned(self) -> int:
+        """Rounds of the complete run."""
+
+    @property
+    def rounds_per_block(self) -> int:
+        """How many rounds share a histogram."""
+
+    @property
+    def moves_per_round(self) -> int | None:
+        """Moves of a rung in a round; None where the file does not say."""
+
+    def lane_counts_kgb(self) -> NDArray[np.int64]:
+        """Return the histogram per group of lanes, int64 [K, G, B]."""
+
+    def report_impossible(
+        self, name: str, rounds: range | None, wrong: Iterator[tuple[int, str]]
+    ) -> None:
+        """Report what cannot be in a dataset."""
 
 
 def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: int) -> int:
@@ -55,7 +85,7 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
     return wanted
 
 
-def whole_blocks(run: RunReader) -> int:
+def whole_blocks(run: CountedRun) -> int:
     """Return how many blocks of rounds are complete."""
     return run.rounds // run.rounds_per_block
 
@@ -78,7 +108,7 @@ class BlockCounts:
         return counts_kb.astype(np.uint32)
 
 
-def counts_before(run: RunReader, rungs: range) -> NDArray[np.int64]:
+def counts_before(run: CountedRun, rungs: range) -> NDArray[np.int64]:
     """Return the counts of all complete blocks of some rungs, int64 [rungs, B]."""
     total_kb = np.zeros((len(rungs), run.geometry.n_bins), dtype=np.int64)
     for block in range(whole_blocks(run) if rungs else 0):
@@ -86,7 +116,7 @@ def counts_before(run: RunReader, rungs: range) -> NDArray[np.int64]:
     return total_kb
 
 
-def histograms(run: RunReader) -> Iterator[tuple[range, NDArray[np.int64]]]:
+def histograms(run: CountedRun) -> Iterator[tuple[range, NDArray[np.int64]]]:
     """Yield the rounds and the counts, int64 [K, B], of each block with a committed round.
 
     What is impossible is reported to the reader.
@@ -108,7 +138,7 @@ def histograms(run: RunReader) -> Iterator[tuple[range, NDArray[np.int64]]]:
         yield rounds, counts_kb
 
 
-def _outside_k2(run: RunReader, rounds: range) -> NDArray[np.int64]:
+def _outside_k2(run: CountedRun, rounds: range) -> NDArray[np.int64]:
     outside_k2 = np.zeros((run.geometry.n_rungs, 2), dtype=np.int64)
     for round_ in rounds:
         outside_k2 += run.slab("histogram/outside", round_)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.runfile.layout import Geometry
-
-if TYPE_CHECKING:
-    from omniinput_hpc.runfile.reader import RunReader
 
 
 @dataclass(frozen=True)
@@ -103,6 +100,13 @@ class Checkpoint:
         return cls(rungs, swaps_k2)
 
 
+class Slabs(Protocol):
+    """An open run file: what is read of one round of a dataset."""
+
+    def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
+        """Return a dataset's part of a round, for some rungs or all."""
+
+
 class _Slab:
     """A dataset of one round, read when it is asked for."""
 
@@ -117,7 +121,7 @@ class _Slab:
 class RecordedRound:
     """The records of one committed round (number 0 on), for some rungs or (None) for all."""
 
-    run: RunReader
+    run: Slabs
     number: int
     rungs: range | None = None
 

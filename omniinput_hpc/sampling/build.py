@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,12 +21,13 @@ from omniinput_hpc.runfile.block_histograms import BlockCounts, counts_before
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.sampling import auto_walkers, plan
+from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles, name_of
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated, log_weight_b
-from omniinput_hpc.tempering.ladder import Block, Grid
+from omniinput_hpc.tempering.ensembles import Ensemble, Gaussian, Tabulated, log_weight_b
+from omniinput_hpc.tempering.ladder import Block
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
@@ -35,47 +36,6 @@ if TYPE_CHECKING:
 
 MAX_TRIAL_SECONDS = 20.0
 """What a check alone may take to measure the memory of moves."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """A rank's part of a run, before its walkers are placed."""
-
-    config: Config
-    device: str  # "cpu", "cuda:2"
-    model: models.Model
-    geometry: layout.Geometry
-    rungs: list[Rung]
-    rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
-    without_anchor: str = ""  # why a rung is not drawn from that might be
-    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
-
-    @property
-    def held(self) -> range:
-        """The numbers of this rank's rungs."""
-        return range(self.rungs[0].k, self.rungs[-1].k + 1)
-
-    @property
-    def written(self) -> range:
-        """The numbers of the rungs that this rank writes: those whose first block it holds."""
-        return self.held if self.rungs[0].block.number == 0 else range(0)
-
-    @property
-    def model_beta(self) -> float | None:
-        """The beta of the model's own distribution, None where it cannot be drawn from."""
-        return self.rungs[0].model_beta
-
-    def check_is_function(self) -> None:
-        """Raise a UserError where the model cannot be sampled; see `first_look.check`."""
-        from omniinput_hpc.sampling import first_look
-
-        first_look.check(self, _name(self.config))
-
-    def probe(self) -> list[float]:
-        """Return z at inputs that never change; see `first_look.probe`."""
-        from omniinput_hpc.sampling import first_look
-
-        return first_look.probe(self)
 
 
 def build(world: World, config: Config, folder: str | None) -> Built:
@@ -96,7 +56,7 @@ def build(world: World, config: Config, folder: str | None) -> Built:
         geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
-        try_out(model, zero, _name(config))  # before anything else is asked of it
+        try_out(model, zero, name_of(config))  # before anything else is asked of it
         if config.model.kind == "python":  # other models' outputs are no multiples of a unit
             lattice.keep_off_edges(model, config.bins.lower, config.bins.width, batch, device)
         rows = anchors.rows_of(config, model, batch, device)
@@ -164,12 +124,6 @@ def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
         )
     )
     return replace(built, config=config, geometry=g, rungs=rungs)
-
-
-def grid_of(world: World, config: Config) -> Grid:
-    """Return how the ranks share the rungs and their blocks."""
-    sampler = config.sampler
-    return Grid(len(config.beta_k), sampler.blocks, world.size, sampler.whole_ladders)
 
 
 class _Mine(NamedTuple):
@@ -240,10 +194,6 @@ def sharers(host_r: list[str], gpu_r: list[str], rank: int) -> int:
     return place_r.count(place_r[rank])
 
 
-def _name(config: Config) -> str:
-    return f"the model ({config.model.kind})"
-
-
 def make_rungs(
     config: Config,
     g: layout.Geometry,
@@ -263,11 +213,11 @@ def make_rungs(
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models.checked import CheckedModel, try_out
     from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move, zero_inputs
-    from omniinput_hpc.sampling.population import OwnDraws, link
-    from omniinput_hpc.sampling.rung import Rung
+    from omniinput_hpc.sampling.population import OwnDraws
+    from omniinput_hpc.sampling.rung import Rung, link_populations
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
-    name = _name(config)
+    name = name_of(config)
     batch, n_blocks = config.sampler.block_walkers, config.sampler.blocks
     # First: it tells a lack of memory, also where the model builds more at its first use.
     like = zero_inputs(batch, g.n_sites, device)
@@ -297,29 +247,8 @@ def make_rungs(
     ensembles, mine_b = initial_ensembles(config), range(n_blocks) if blocks is None else blocks
     rungs = [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]
     if annealed:
-        link(rungs, g.n_walkers)
+        link_populations(rungs, g.n_walkers)
     return rungs
-
-
-def initial_ensembles(config: Config) -> list[Ensemble]:
-    """Return the ensembles of all rungs at the run's beginning, in the ladder's order.
-
-    Those of windows of z, which Wang-Landau learns, come first; their weights are all 1.
-    """
-    edges = config.bins.edges
-    flat = [Tabulated(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]
-    if config.ladder is None:
-        return [*flat]
-    beta_k = config.ladder.beta_k
-    kappa_k = config.ladder.kappa or [0.0] * len(beta_k)
-    z0_k = config.ladder.z0 or [0.0] * len(beta_k)
-    return [
-        *flat,
-        *(
-            Gaussian(float(beta), kappa, z0) if kappa else Canonical(float(beta))
-            for beta, kappa, z0 in zip(beta_k, kappa_k, z0_k, strict=True)
-        ),
-    ]
 
 
 def prepare_file(

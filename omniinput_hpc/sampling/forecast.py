@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.config import Bins, Config
+from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
-    from omniinput_hpc.sampling.build import Built
     from omniinput_hpc.sampling.rung import Rung
 
 FloatArray = NDArray[np.float64]
@@ -64,7 +64,6 @@ class Forecast:
 def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
     """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
     from omniinput_hpc.models.checked import refused_unless_finite
-    from omniinput_hpc.sampling.build import grid_of
 
     @refused_unless_finite()
     def place() -> None:
@@ -224,13 +223,7 @@ def _vary_inside(z_kw: FloatArray, bins: Bins) -> bool:
 
 
 def _gaussian(config: Config) -> bool:
-    return any(not isinstance(e, Canonical) for e in _ensembles(config))
-
-
-def _ensembles(config: Config) -> list[object]:
-    from omniinput_hpc.sampling.build import initial_ensembles
-
-    return [*initial_ensembles(config)]
+    return any(not isinstance(e, Canonical) for e in initial_ensembles(config))
 
 
 def _judge_ladder(

@@ -324,7 +324,7 @@ def report_burn_in(run: Run) -> None:
     rung_k3 = run.parameters_k3()
     if run.world.rank == 0:
         run.tuning.report(rung_k3)
-    warn_of_transitions(run, rung_k3)
+    warn_of_transitions(run.world, run.config, run.rungs, run.tuning.swaps_k2, rung_k3)
     unfinished = [
         f"rung {rung.k} (ln f = {rung.learner.ln_f:.2g})"
         for rung in run.rungs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from omniinput_hpc.models import offers_of
 from omniinput_hpc.sampling.walkers import Walkers
 from omniinput_hpc.tempering.annealing import carry
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
-
-if TYPE_CHECKING:
-    from omniinput_hpc.sampling.rung import Rung
 
 
 class OwnDraws:
@@ -102,12 +99,3 @@ class Population:
             self.log_weight_w = log_weight_sw[-1] - log_q_swj[-1, :, 0]
             return log_q_swj
         return np.asarray((log_weight_sw - self.log_weight_w)[:, :, None])
-
-
-def link(rungs: Sequence[Rung], n_walkers: int) -> None:
-    """Give rungs populations, each block's from the rung before; they are in the ladder's order."""
-    last: dict[int, Population] = {}
-    for rung in rungs:
-        number = rung.block.number
-        before = last.get(number)
-        last[number] = rung.population = Population(rung.walkers, rung.lanes, n_walkers, before)

@@ -308,3 +308,12 @@ def start_all(rungs: Sequence[Rung], between: Callable[[], None]) -> None:
     """Put the walkers of these rungs where they start; see `Rung.start`."""
     for rung in rungs:
         rung.start(between)
+
+
+def link_populations(rungs: Sequence[Rung], n_walkers: int) -> None:
+    """Give rungs populations, each block's from the rung before; they are in the ladder's order."""
+    last: dict[int, Population] = {}
+    for rung in rungs:
+        number = rung.block.number
+        before = last.get(number)
+        last[number] = rung.population = Population(rung.walkers, rung.lanes, n_walkers, before)

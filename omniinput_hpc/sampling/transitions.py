@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config import Config
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.tempering import bridge
-
-if TYPE_CHECKING:
-    from omniinput_hpc.sampling.loop import Run
 
 log = logging.getLogger("omniinput_hpc")
 
 
-def warn_of_transitions(run: Run, rung_k3: NDArray[np.float64]) -> None:
+def warn_of_transitions(
+    world: World,
+    config: Config,
+    rungs: Sequence[Rung],
+    swaps_k2: NDArray[np.int64],
+    rung_k3: NDArray[np.float64],
+) -> None:
     """Log where the last round of burn-in saw two kinds of inputs apart (all ranks call this).
 
     Either canonical neighbours that do not swap, or a canonical rung whose z has two peaks. The
-    lines of a ladder with Gaussian rungs across the first of them are logged as well. `rung_k3` are
-    the rungs' beta, kappa and z0, float64 [K, 3].
+    lines of a ladder with Gaussian rungs across the first of them are logged as well. `swaps_k2`
+    are swaps attempted and accepted; `rung_k3` all rungs' beta, kappa and z0, float64 [K, 3].
     """
-    if run.config.sampler.method != "parallel-tempering" or run.geometry.n_rungs < 2:
+    if config.sampler.method != "parallel-tempering" or len(rung_k3) < 2:
         return
-    edges = _range_of_round(run)
+    edges = _range_of_round(world, config, rungs)
     if edges is None:
         return
-    counts_kc, sums_k3 = _outputs_of_round(run, edges)
-    if run.world.rank != 0:
+    counts_kc, sums_k3 = _outputs_of_round(world, config, rungs, edges, len(rung_k3))
+    if world.rank != 0:
         return
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_k = sums_k3[:, 1] / sums_k3[:, 0]
         std_k = np.sqrt(np.maximum(sums_k3[:, 2] / sums_k3[:, 0] - mean_k**2, 0.0))
-    swaps_k2 = run.tuning.swaps_k2
     found = bridge.transitions(rung_k3, swaps_k2, mean_k, std_k, counts_kc, edges)
     for transition in found:
         log.warning("warning: %s", words(transition, rung_k3[:, 0]))
     if found:
-        m = run.rungs[0].model_beta
+        m = rungs[0].model_beta
         kept = (0.0,) if m is None else (0.0, m)
         ladder = bridge.bridged(rung_k3, found[0], kept)
         log.warning(
@@ -48,27 +53,33 @@ def warn_of_transitions(run: Run, rung_k3: NDArray[np.float64]) -> None:
         )
 
 
-def _range_of_round(run: Run) -> NDArray[np.float64] | None:
+def _range_of_round(
+    world: World, config: Config, rungs: Sequence[Rung]
+) -> NDArray[np.float64] | None:
     """Return the edges of parts of the round's outputs that lie inside the bins; None: of none."""
-    ends = run.config.bins.edges[[0, -1]]
-    each_2 = [rung.histogram.extremes * (-1.0, 1.0) for rung in run.rungs]
-    less_low, high = run.world.max(np.max(each_2, axis=0))
+    ends = config.bins.edges[[0, -1]]
+    each_2 = [rung.histogram.extremes * (-1.0, 1.0) for rung in rungs]
+    less_low, high = world.max(np.max(each_2, axis=0))
     low, high = np.clip([-less_low, high], *ends)
     return bridge.coarse_edges(low, high) if low < high else None
 
 
 def _outputs_of_round(
-    run: Run, edges: NDArray[np.float64]
+    world: World,
+    config: Config,
+    rungs: Sequence[Rung],
+    edges: NDArray[np.float64],
+    n_rungs: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the round's counts in parts, [K, N_COARSE], and moments, [K, 3], of all rungs."""
-    edges_b, n_rungs = run.config.bins.edges, run.geometry.n_rungs
+    edges_b = config.bins.edges
     part_b = np.searchsorted(edges, 0.5 * (edges_b[:-1] + edges_b[1:]), side="right") - 1
     part_b = part_b.clip(0, bridge.N_COARSE - 1)
     counts_kc, sums_k3 = np.zeros((n_rungs, bridge.N_COARSE)), np.zeros((n_rungs, 3))
-    for rung in run.rungs:
+    for rung in rungs:
         counts_kc[rung.k] += np.bincount(part_b, rung.histogram.counts_b, bridge.N_COARSE)
         sums_k3[rung.k] += rung.histogram.moments
-    return np.asarray(run.world.sum(counts_kc)), np.asarray(run.world.sum(sums_k3))
+    return np.asarray(world.sum(counts_kc)), np.asarray(world.sum(sums_k3))
 
 
 def words(transition: bridge.Transition, beta_k: NDArray[np.float64]) -> str:

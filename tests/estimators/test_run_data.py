@@ -1,37 +1,14 @@
-"""One pass over recorded samples: which are in the bins, and which rounds are read."""
+"""Which rounds of a long run are read."""
 
 import numpy as np
 import pytest
-from lattice import Lattice, ancestral_run, independent_run
+from lattice import Lattice, independent_run
 
-from omniinput_hpc.estimators.run_data import evenly_spaced_rounds, samples_in_bins
+from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 
 MODEL = Lattice(n_sites=5, unit=0.25)
 BETA_K = np.array([-3.0, 0.0, 3.0])
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
-
-
-@pytest.mark.parametrize("edges", [EDGES, EDGES[3:8], EDGES[:3] - 1.0])
-def test_every_sample_inside_the_bins_comes_once(edges):
-    run = independent_run(MODEL, BETA_K, EDGES, rounds=3)
-    seen = 0
-    for some in samples_in_bins(run, edges):
-        assert len(some.index_i) > 0 and some.log_q_ik is None
-        place = some.round_, some.rung, some.index_i
-        np.testing.assert_array_equal(some.x_id, run.x_rksd[place])
-        np.testing.assert_array_equal(some.z_i, run.z_rks[place])
-        np.testing.assert_array_equal(some.lane_i, some.index_i % run.walkers)
-        assert (edges[some.bin_i] <= some.z_i).all() and (some.z_i < edges[some.bin_i + 1]).all()
-        seen += len(some.index_i)
-    assert seen == ((run.z_rks >= edges[0]) & (run.z_rks <= edges[-1])).sum()
-
-
-def test_draws_bring_their_log_probabilities():
-    run = ancestral_run(MODEL, np.outer([0.0, 2.0], np.ones(5)), EDGES, rounds=2)
-    for some in samples_in_bins(run, EDGES):
-        np.testing.assert_array_equal(
-            some.log_q_ik, run.log_q[some.round_, some.rung, some.index_i]
-        )
 
 
 @pytest.mark.parametrize(("share", "expected"), [

@@ -15,6 +15,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, first_look, loop, plan
+from omniinput_hpc.sampling.built import initial_ensembles
 from omniinput_hpc.sampling.restart import Existing, find_existing
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian, Tabulated
 
@@ -25,11 +26,11 @@ FLAT = (
 
 
 def test_ensembles_at_the_beginning(tmp_path):
-    canonical = build.initial_ensembles(config_of(tmp_path))
+    canonical = initial_ensembles(config_of(tmp_path))
     assert canonical == [Canonical(beta) for beta in (-2.0, 0.0, 1.5, 4.0)]
-    mixed = build.initial_ensembles(config_of(tmp_path, *GAUSSIAN))
+    mixed = initial_ensembles(config_of(tmp_path, *GAUSSIAN))
     assert mixed[1] == Gaussian(0.0, 2.0, 1.0) and mixed[2] == Canonical(1.5)
-    *flat, last = build.initial_ensembles(config_of(tmp_path, *FLAT))
+    *flat, last = initial_ensembles(config_of(tmp_path, *FLAT))
     assert last == Canonical(0.0) and all(isinstance(e, Tabulated) for e in flat)
     assert flat[0].window[0] == 0 and flat[-1].window[1] == 19
     assert not any(e.table.any() for e in flat)
@@ -40,7 +41,7 @@ def test_a_new_file_says_what_the_rungs_are(tmp_path, changes):
     config = config_of(tmp_path, *changes)
     run = begin(config)
     run.writer.close()
-    ensembles = build.initial_ensembles(config)
+    ensembles = initial_ensembles(config)
     with open_run(tmp_path / "run.h5") as made:
         np.testing.assert_array_equal(made.beta_k, config.beta_k)
         for k, ensemble in enumerate(ensembles):

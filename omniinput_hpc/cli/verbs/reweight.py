@@ -63,7 +63,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
         caption = caption_of(runs, [density])
-        constants = known_ratio.describe(density)
+        constants = known_ratio.describe(density.ends, density.pinned)
         for run in files:
             constants += populations.describe(run) + draw_constants.describe(run)
         without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []

@@ -27,7 +27,8 @@ from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_error,
     welch_degrees,
 )
-from omniinput_hpc.estimators.run_data import RunData, outputs_by_round, samples_in_bins
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import outputs_by_round, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.text import shown
 

@@ -285,7 +285,8 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
     run = next((run for run in runs if np.isfinite(run.model_beta)), runs[0])
     free, m = _solved(observed, False, None), run.model_beta
     exact = exact_difference(run, m)
-    if not (np.isfinite(exact) and ends_are_inside(observed, m)):
+    inside = ends_are_inside(observed.beta_k, observed.outside_k2, observed.n_k, m)
+    if not (np.isfinite(exact) and inside):
         return free
     ends = None
     if free.problem.absolute and (observed.beta_k == 0.0).any():  # else Z(0) was not seen

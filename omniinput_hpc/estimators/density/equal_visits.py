@@ -18,7 +18,8 @@ from scipy.stats import binom
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
-from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import samples_in_bins
 
 FALSE_ALARMS = 0.001
 """How often a right run is taken for a wrong one by chance, over all its inputs."""

@@ -10,7 +10,6 @@ beta = 0 on (`density`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logsumexp
@@ -18,12 +17,8 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import shown
-
-if TYPE_CHECKING:
-    from omniinput_hpc.estimators.density.density import Density
-    from omniinput_hpc.estimators.density.observations import Observed
-    from omniinput_hpc.estimators.run_data import RunData
 
 MAX_OUTSIDE = 1e-3
 """The share of an end's moves that may lie outside the bins: its log Z is off by as many nats."""
@@ -98,14 +93,16 @@ def model_log_z(run: RunData) -> float:
     return float(run.n_sites * np.log(run.n_values) - apart)
 
 
-def ends_are_inside(observed: Observed, beta: float) -> bool:
+def ends_are_inside(
+    beta_k: FloatArray, outside_k2: IntArray, moves_k: IntArray, beta: float
+) -> bool:
     """Return whether nearly all moves at beta = 0, and at `beta`, lie inside the bins.
 
     Where they do not, sums over the bins are not Z(0) and Z(beta).
     """
-    end_k = (observed.beta_k == 0.0) | (observed.beta_k == beta)
-    outside_k, moves_k = observed.outside_k2.sum(axis=1), observed.n_k
-    return bool((outside_k[end_k] <= MAX_OUTSIDE * np.maximum(moves_k[end_k], 1)).all())
+    end_k = (beta_k == 0.0) | (beta_k == beta)
+    most_k = MAX_OUTSIDE * np.maximum(moves_k, 1)
+    return bool((outside_k2.sum(axis=1) <= most_k)[end_k].all())
 
 
 def log_constants_apart(
@@ -143,14 +140,13 @@ def log_constants_apart(
     return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))
 
 
-def describe(density: Density) -> list[str]:
+def describe(ends: Ends | None, pinned: bool) -> list[str]:
     """Return a line that compares a run's constants with the exact ones; none if not known."""
-    ends = density.ends
     if ends is None:
         return []
     interval = t_quantile(ends.n_groups) * ends.error
     within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
-    used = "; the density is scaled by both" if density.pinned else ""
+    used = "; the density is scaled by both" if pinned else ""
     return [
         f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- "
         f"{shown(interval, '.4f', '(not known)')}; "

@@ -25,7 +25,8 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side,
 from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, curve_errors
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 from omniinput_hpc.estimators.precision_recall.rule_worth import LaneSums, Worth, worth_of
-from omniinput_hpc.estimators.run_data import RunData, samples_in_bins
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import samples_in_bins
 from omniinput_hpc.plugins import load_function, own_surroundings
 
 Rule = Callable[[IntArray], FloatArray]

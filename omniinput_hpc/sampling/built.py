@@ -1,0 +1,94 @@
+"""A rank's part of a run before its walkers are placed: what `build` makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omniinput_hpc import models
+from omniinput_hpc.config import Config
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.runfile import layout
+from omniinput_hpc.sampling import auto_walkers
+from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated
+from omniinput_hpc.tempering.ladder import Grid
+
+if TYPE_CHECKING:
+    from omniinput_hpc.kernels.independent import RowSums
+    from omniinput_hpc.sampling.rung import Rung
+
+
+@dataclass(frozen=True)
+class Built:
+    """A rank's part of a run, before its walkers are placed."""
+
+    config: Config
+    device: str  # "cpu", "cuda:2"
+    model: models.Model
+    geometry: layout.Geometry
+    rungs: list[Rung]
+    rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
+    without_anchor: str = ""  # why a rung is not drawn from that might be
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
+
+    @property
+    def held(self) -> range:
+        """The numbers of this rank's rungs."""
+        return range(self.rungs[0].k, self.rungs[-1].k + 1)
+
+    @property
+    def written(self) -> range:
+        """The numbers of the rungs that this rank writes: those whose first block it holds."""
+        return self.held if self.rungs[0].block.number == 0 else range(0)
+
+    @property
+    def model_beta(self) -> float | None:
+        """The beta of the model's own distribution, None where it cannot be drawn from."""
+        return self.rungs[0].model_beta
+
+    def check_is_function(self) -> None:
+        """Raise a UserError where the model cannot be sampled; see `first_look.check`."""
+        from omniinput_hpc.sampling import first_look
+
+        name, evaluate = name_of(self.config), self.rungs[0].walkers.evaluate
+        first_look.check(self.model, evaluate, self.config, self.geometry, self.device, name)
+
+    def probe(self) -> list[float]:
+        """Return z at inputs that never change; see `first_look.probe`."""
+        from omniinput_hpc.sampling import first_look
+
+        return first_look.probe(self.rungs[0].walkers.evaluate, self.config, self.geometry)
+
+
+def name_of(config: Config) -> str:
+    """Return what messages call the model."""
+    return f"the model ({config.model.kind})"
+
+
+def grid_of(world: World, config: Config) -> Grid:
+    """Return how the ranks share the rungs and their blocks."""
+    sampler = config.sampler
+    return Grid(len(config.beta_k), sampler.blocks, world.size, sampler.whole_ladders)
+
+
+def initial_ensembles(config: Config) -> list[Ensemble]:
+    """Return the ensembles of all rungs at the run's beginning, in the ladder's order.
+
+    Those of windows of z, which Wang-Landau learns, come first; their weights are all 1.
+    """
+    edges = config.bins.edges
+    flat = [Tabulated(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]
+    if config.ladder is None:
+        return [*flat]
+    beta_k = config.ladder.beta_k
+    kappa_k = config.ladder.kappa or [0.0] * len(beta_k)
+    z0_k = config.ladder.z0 or [0.0] * len(beta_k)
+    return [
+        *flat,
+        *(
+            Gaussian(float(beta), kappa, z0) if kappa else Canonical(float(beta))
+            for beta, kappa, z0 in zip(beta_k, kappa_k, z0_k, strict=True)
+        ),
+    ]
