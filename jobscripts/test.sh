@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
-# All checks and tests, all set-up included (see setup.sh): bash jobscripts/test.sh
+# All checks and tests, set-up included (see setup.sh): bash jobscripts/test.sh [--all]
 #
-# Every stage runs, also after one has failed; the last line says which failed, and the exit code is
-# then 1. The serial tests run in two halves side by side, and beside them the SLURM tests, mostly
-# asleep, and README's first command with what setup.sh takes where there is no MPI. The reports (one
-# junit file a rank) are kept on failure only.
+# With --all also what is slow and guards one thing each: damage and kills (tests/campaigns), the
+# job scripts under a real SLURM, README's first command with MPI from PyPI, the page in a browser, a
+# full disk, memory. Run it before a release, and after a change to what these guard.
+#
+# Every stage runs, even after one has failed; the last line names those that failed, and the exit
+# code is then 1. The reports (one junit file per rank) are kept only on failure.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+all=${1:-}
+if [[ $all != '' && $all != --all ]]; then
+    echo "usage: bash jobscripts/test.sh [--all]" >&2
+    exit 2
+fi
+only_with_all=(tests/campaigns tests/annotation/test_browser.py tests/kernels/test_memory.py
+    tests/runfile/test_full_disk.py)
 
 mpi_sizes=(2 3 4)
 mpi_limit=1500     # seconds for each mpirun
@@ -51,18 +61,13 @@ finish() { # finish NAME
     end_stage "$1" "$code" "$(cat "$reports/$1.seconds")"
 }
 
-# The serial tests in two halves, one a core, and so one thread of torch's each: two that share the
-# cores would wait for each other. Whatever is not named here is in the second half.
-first_half=(tests/analysis tests/annotation tests/campaigns tests/census tests/cli tests/config tests/plots
-    tests/report tests/results tests/runfile)
-serial_pytest() { # serial_pytest HALF ARGUMENTS...
-    env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
-        --durations=25 --durations-min=1 --junitxml="$reports/serial-$1.xml" "${@:2}"
-}
-first_serial_pytest() { serial_pytest 1 "${first_half[@]}"; }
-second_serial_pytest() {
-    serial_pytest 2 "${first_half[@]/#/--ignore=}" --ignore=tests/gpu --ignore=tests/mpi \
-        --ignore=tests/slurm --ignore=tests/wheels tests
+# One worker per core, and so one thread of torch's each: two that share a core would wait for each
+# other. A file is one worker's, since its tests share fixtures.
+serial_pytest() {
+    local left_out=(tests/gpu tests/mpi tests/slurm tests/wheels)
+    [[ $all ]] || left_out+=("${only_with_all[@]}")
+    env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider -n 2 --dist loadfile \
+        --durations=25 --durations-min=1 --junitxml="$reports/serial.xml" "${left_out[@]/#/--ignore=}" tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
@@ -123,23 +128,29 @@ wheels_pytest() { # README's first command by MPICH from PyPI
     env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider --durations=5 tests/wheels
 }
 
-check_counts() { "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" | tee "$reports/counts"; }
+check_counts() {
+    local left_out=()
+    [[ $all ]] || left_out=(--left-out "${only_with_all[@]}")
+    "$python" tests/mpi/check_counts.py "$reports" "${mpi_sizes[@]}" "${left_out[@]}" | tee "$reports/counts"
+}
 
 setup test
 cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
-install_browser
-begin "SLURM tests" slurm_pytest
-begin "README's first command by wheels" wheels_pytest
-begin "serial tests, second half" second_serial_pytest
+if [[ $all ]]; then
+    install_browser
+    begin "SLURM tests" slurm_pytest # mostly asleep
+    begin "README's first command by wheels" wheels_pytest
+fi
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
-stage "serial tests, first half" first_serial_pytest
-finish "serial tests, second half"
-finish "README's first command by wheels"
-finish "SLURM tests"
+stage "serial tests" serial_pytest
+if [[ $all ]]; then
+    finish "README's first command by wheels"
+    finish "SLURM tests"
+fi
 for size in "${mpi_sizes[@]}"; do
     stage "MPI tests on $size ranks" mpi_pytest "$size"
 done
@@ -151,6 +162,6 @@ if [[ ${#failed[@]} != 0 ]]; then
     echo "===== FAILED: ${names:2} (${SECONDS} s) ====="
     exit 1
 fi
-slurm_not_run=$(cat "$reports/slurm-not-run")
+slurm_not_run=$(cat "$reports/slurm-not-run" 2>/dev/null || true)
 echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}${browser_not_run:+; browser tests not run: $browser_not_run}; ${SECONDS} s ====="
 rm -r "$reports"

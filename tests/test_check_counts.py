@@ -1,8 +1,9 @@
-"""The count of the tests that ran: a file in no part of the serial tests, or in two, is told."""
+"""The count of the tests that ran: a file whose tests were not run is reported."""
 
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from run_tools import ROOT, loaded
@@ -26,17 +27,15 @@ def write(path, files):
     return path
 
 
-@pytest.mark.parametrize("at", [1, 40])
-def test_two_parts_that_are_all(tmp_path, at):
-    parts = [write(tmp_path / "1.xml", FILES[:at]), write(tmp_path / "2.xml", FILES[at:])]
-    assert counts.problems_of_serial(parts) == []
+def test_a_report_of_all_files(tmp_path):
+    assert counts.problems_of_serial(write(tmp_path / "serial.xml", FILES), []) == []
 
 
-@pytest.mark.parametrize(("first", "second", "times"), [(FILES, FILES[:1], 2), (FILES[1:], [], 0)])
-def test_a_file_that_is_in_no_part_or_in_two(tmp_path, first, second, times):
-    parts = [write(tmp_path / f"{n}.xml", part) for n, part in enumerate((first, second)) if part]
-    expected = f"{counts.junit_name(FILES[0])} is in {times} parts of the serial tests"
-    assert counts.problems_of_serial(parts) == [expected]
+@pytest.mark.parametrize("left_out", [FILES[3], str(Path(FILES[3]).parent)])
+def test_a_file_that_was_not_run(tmp_path, left_out):
+    report = write(tmp_path / "serial.xml", [file for file in FILES if file != FILES[3]])
+    assert counts.problems_of_serial(report, []) == [f"no test of {FILES[3]} was run"]
+    assert counts.problems_of_serial(report, [left_out]) == []
 
 
 def test_skipped_tests_are_counted_by_reason(tmp_path):
@@ -52,7 +51,7 @@ def test_skipped_tests_are_counted_by_reason(tmp_path):
     )
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=report.xml", "."]
     subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
-    found = counts.skips([tmp_path / "report.xml"])
+    found = counts.skips(tmp_path / "report.xml")
     assert found == {"no disk": 2, "no net": 1, "known": 1}
     assert not counts.MAY_BE_MISSING & set(found)
 

@@ -176,7 +176,9 @@ def test_no_modules_import_each_other():
 
 
 def test_a_circle_is_found(tmp_path):
-    shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / PACKAGE, tmp_path / PACKAGE, ignore=shutil.ignore_patterns("__pycache__")
+    )
     with (tmp_path / PACKAGE / "text.py").open("a") as file:
         file.write("\ndef late():\n    from omniinput_hpc.tempering import ladder\n")
     with (tmp_path / PACKAGE / "tempering/ladder.py").open("a") as file:

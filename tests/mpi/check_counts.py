@@ -4,15 +4,16 @@
 ranks than there are skips silently. So one process collects the tests and reads which size each
 wants, and these are compared with what every rank's junit file says has passed::
 
-    python tests/mpi/check_counts.py REPORTS SIZE...
+    python tests/mpi/check_counts.py REPORTS SIZE... [--left-out PATH...]
 
-reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial-*.xml``, the parts
-of the serial tests: every file of them must be in one part, and in one alone. A serial test may be
-skipped for want of what root alone can give (`MAY_BE_MISSING`); the last line says how many were.
+reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial.xml``, which must
+hold tests of every file but those left out. A serial test may be skipped if only root can provide
+what it needs (`MAY_BE_MISSING`); the last line says how many were.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -79,10 +80,9 @@ def outcomes(path: Path) -> tuple[set[str], set[str]]:
     return passed - bad, bad
 
 
-def skips(reports: list[Path]) -> Counter[str]:
-    """Return how many tests of some junit files were skipped, or expected to fail, by reason."""
-    found = (e for report in reports for e in ET.parse(report).iter("skipped"))
-    return Counter(e.get("message", "") for e in found)
+def skips(report: Path) -> Counter[str]:
+    """Return how many tests of a junit file were skipped, or expected to fail, by reason."""
+    return Counter(e.get("message", "") for e in ET.parse(report).iter("skipped"))
 
 
 def a_few(names: set[str]) -> str:
@@ -112,26 +112,24 @@ def problems_of_size(folder: Path, size: int, fitting: list[str]) -> list[str]:
     return problems
 
 
-def problems_of_serial(reports: list[Path]) -> list[str]:
-    """Return what is wrong with the parts that the serial tests were run in."""
-    parts = []
-    for report in reports:
-        cases = ET.parse(report).iter("testcase")
-        # of a module that skips itself only the name is given
-        parts.append({case.get("classname") or case.get("name") or "" for case in cases})
+def problems_of_serial(report: Path, left_out: list[str]) -> list[str]:
+    """Return which files of serial tests a report lacks; `left_out` are files and folders."""
+    cases = ET.parse(report).iter("testcase")
+    # of a module that skips itself only the name is given
+    ran = {case.get("classname") or case.get("name") or "" for case in cases}
     problems = []
     for path in sorted(HERE.parent.rglob("test_*.py")):
-        room, *_ = path.relative_to(HERE.parent).parts
-        if room in RUN_APART:
+        file = path.relative_to(HERE.parents[1])
+        apart = path.relative_to(HERE.parent).parts[0] in RUN_APART
+        if apart or any(file.is_relative_to(some) for some in left_out):
             continue
-        name = junit_name(str(path.relative_to(HERE.parents[1])))
-        times = sum(any(c == name or c.startswith(name + ".") for c in part) for part in parts)
-        if times != 1:
-            problems.append(f"{name} is in {times} parts of the serial tests")
+        name = junit_name(str(file))
+        if not any(c == name or c.startswith(name + ".") for c in ran):
+            problems.append(f"no test of {file} was run")
     return problems
 
 
-def main(reports: Path, sizes: list[int]) -> int:
+def main(reports: Path, sizes: list[int], left_out: list[str]) -> int:
     """Check all sizes; the last line printed is the summary for the end of the test run."""
     min_sizes = collect(HERE)
     problems = [
@@ -147,9 +145,9 @@ def main(reports: Path, sizes: list[int]) -> int:
         verdict = "see the errors below" if found else "all passed on every rank"
         print(f"{size} ranks: {len(fitting)} tests fit; {verdict}")
         problems += [f"{size} ranks, {problem}" for problem in found]
-    serial_reports = sorted(reports.glob("serial-*.xml"))
-    problems += problems_of_serial(serial_reports)
-    skipped = skips(serial_reports)
+    serial_report = reports / "serial.xml"
+    problems += problems_of_serial(serial_report, left_out)
+    skipped = skips(serial_report)
     problems += [
         f"{count} serial tests were skipped: {reason}"
         for reason, count in skipped.items()
@@ -159,7 +157,7 @@ def main(reports: Path, sizes: list[int]) -> int:
         print("error:", problem)
     if problems:
         return 1
-    serial = sum(len(outcomes(report)[0]) for report in serial_reports)
+    serial = len(outcomes(serial_report)[0])
     by_size = ", ".join(f"{count} on {size}" for size, count in zip(sizes, counts, strict=True))
     words = [f"{serial + sum(counts)} passed: {serial} serial; under MPI {by_size} ranks"]
     words += [f"{count} skipped: {reason}" for reason, count in skipped.items()]
@@ -168,4 +166,9 @@ def main(reports: Path, sizes: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), [int(size) for size in sys.argv[2:]]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", type=Path)
+    parser.add_argument("sizes", type=int, nargs="+")
+    parser.add_argument("--left-out", nargs="+", default=[], metavar="PATH")
+    options = parser.parse_args()
+    sys.exit(main(options.reports, options.sizes, options.left_out))
