@@ -127,10 +127,11 @@ def keeps_weights(log_weight_w, z_w, gap, group_w, u_g):
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [("Population", WeighsAfterTheMoves), ("carry", keeps_weights)]
+    ("module", "name", "variant"),
+    [(rung, "Population", WeighsAfterTheMoves), (population, "carry", keeps_weights)],
 )
-def test_wrong_variants_are_biased(tmp_path, monkeypatch, name, variant):
-    monkeypatch.setattr(population, name, variant)
+def test_wrong_variants_are_biased(tmp_path, monkeypatch, module, name, variant):
+    monkeypatch.setattr(module, name, variant)
     with pytest.raises(AssertionError):
         check_unbiased(ratios(tmp_path, "markov"))
 
