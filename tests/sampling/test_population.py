@@ -11,7 +11,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.populations import constants_of
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import loop, population
+from omniinput_hpc.sampling import loop, population, rung
 from omniinput_hpc.tempering.annealing import Carried, carry
 from omniinput_hpc.zoo.passages import planted_passages
 

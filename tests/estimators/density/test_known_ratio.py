@@ -149,4 +149,5 @@ def test_who_has_known_constants():
 def test_other_models_have_no_ends():
     edges = (np.arange(len(Lattice().z_l()) + 1) - 0.5) * Lattice().unit
     density = density_of_run(independent_run(Lattice(), np.array([0.0, 2.0]), edges))
-    assert density.ends is None and not density.pinned and describe(density.ends, density.pinned) == []
+    assert density.ends is None and not density.pinned
+    assert describe(density.ends, density.pinned) == []
